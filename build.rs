@@ -1,0 +1,65 @@
+//! Bakes a network: inputs, bake, report. The work is in `src/bake`, the shared types in `src/spec`.
+
+#[path = "src/bake/mod.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod bake;
+#[path = "src/spec/mod.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod spec;
+
+use std::path::{Path, PathBuf};
+
+fn main() {
+    let variable = |name: &str| {
+        println!("cargo::rerun-if-env-changed={name}");
+        std::env::var(name).ok().filter(|v| !v.is_empty())
+    };
+    let cargo = |name: &str| std::env::var(name).unwrap_or_default();
+    let model = variable("MORTONNET_MODEL");
+    let plan = variable("MORTONNET_PLAN");
+    let default_plan =
+        if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") { "mali-midgard" } else { "host" };
+    let settings = bake::Settings {
+        root: PathBuf::from(cargo("CARGO_MANIFEST_DIR")),
+        model: model.as_deref().unwrap_or("model/digits").into(),
+        plan: plan.as_deref().unwrap_or(default_plan).into(),
+    };
+    for path in ["build.rs", "src/bake", "src/spec", "kernels"] {
+        println!("cargo::rerun-if-changed={path}");
+    }
+    let baked = bake::bake(&settings);
+    let files = match &baked {
+        Ok(baked) => &baked.files,
+        Err((_, files)) => files,
+    };
+    files.iter().for_each(|f| println!("cargo::rerun-if-changed={}", f.display()));
+    match baked {
+        Ok(baked) => {
+            write(&baked, Path::new(&cargo("OUT_DIR")));
+            if model.is_some() {
+                let n = &baked.network;
+                let bytes = baked.plan.constant_bytes();
+                println!(
+                    "cargo::warning=baked {}: {}, plan {}, {bytes} bytes",
+                    n.name,
+                    n.shape(),
+                    baked.plan.name
+                );
+            }
+        }
+        Err((mistakes, _)) => mistakes.0.iter().for_each(|m| println!("cargo::error={m}")),
+    }
+}
+
+/// Writes the generated files and compiles the constants.
+fn write(baked: &bake::Baked, out: &Path) {
+    let put = |name: &str, bytes: &[u8]| {
+        if let Err(e) = std::fs::write(out.join(name), bytes) {
+            println!("cargo::error=cannot write {}: {e}", out.join(name).display());
+        }
+    };
+    put("baked.rs", bake::emit::rust(baked).as_bytes());
+    put(bake::emit::BLOB_FILE, &baked.blob);
+    put("weights.s", bake::emit::assembly(baked).as_bytes());
+    cc::Build::new().file(out.join("weights.s")).include(out).warnings(false).compile("mortonnet_weights");
+}

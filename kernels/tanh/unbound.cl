@@ -1,0 +1,9 @@
+// Hyperbolic tangent in place, one element per work-item, whatever the layout.
+// Differs: the work-group size is the driver's choice ("unbound").
+// Source: as sigmoid_unbound.
+// Layouts: any.
+kernel void tanh_unbound(global float *restrict r)
+{
+    const uint i = get_global_id(0);
+    r[i] = tanh(r[i]);
+}

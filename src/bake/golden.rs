@@ -1,0 +1,129 @@
+//! Golden vectors for `--selftest`: given by the framework that trained the network, or computed here in float64.
+
+use super::Mistakes;
+use super::json::Object;
+use super::matrix::{self, Files};
+use crate::spec::network::{Kind, Network, Transform};
+use crate::spec::reference::{Weights, forward, score_bound};
+use serde_json::Value;
+use std::path::Path;
+
+/// Inputs in the raw range with the scores of the network as baked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Golden {
+    /// Number of vectors.
+    pub count: usize,
+    /// `count` × width, raw.
+    pub inputs: Vec<f32>,
+    /// `count` × outputs: the last values in float64, rounded.
+    pub scores: Vec<f32>,
+    /// Whether the inputs came with the network.
+    pub given: bool,
+}
+
+/// Vectors of a network without `check`.
+const SYNTHETIC: usize = 32;
+
+/// Most given vectors that are baked; all are verified.
+const MOST: usize = 64;
+
+/// Most records of `check` that are reported one by one.
+const MOST_REPORTED: usize = 5;
+
+/// Seeded vectors spread over the raw range that the input scaling implies: network inputs 0 to 1 without scaling or
+/// with scale and offset, −2 to 2 with mean and std. `scaling` is the network's before any folding.
+pub fn synthetic(network: &Network, weights: &[Weights], scaling: &Transform) -> Golden {
+    let (low, high) = if matches!(scaling, Transform::MeanStd { .. }) { (-2.0, 2.0) } else { (0.0, 1.0) };
+    let mut seed = 0x6d6f_7274_6f6e_6e65u64;
+    let inputs: Vec<f32> = (0..SYNTHETIC * network.width)
+        .map(|i| scaling.invert(i % network.width, low + (high - low) * uniform(&mut seed)) as f32)
+        .collect();
+    let scores = scores_of(network, weights, &inputs);
+    Golden { count: SYNTHETIC, inputs, scores, given: false }
+}
+
+/// Reads `"check": {"inputs": file, "scores": file}` and verifies every record in float64 against the network as baked.
+///
+/// The scores are what `-o scores` prints: the values before a final softmax, sigmoid or tanh, except for the kind
+/// `values`, where they are the outputs.
+pub fn read(
+    check: &Value,
+    place: &str,
+    folder: &Path,
+    network: &Network,
+    weights: &[Weights],
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Golden> {
+    let o = Object::new(check, place.to_string(), &["inputs", "scores"], mistakes)?;
+    let mut records = |key: &str, cols: usize| {
+        if !o.require(key, mistakes) {
+            return None;
+        }
+        let path = folder.join(o.text(key, mistakes)?);
+        matrix::read_records(&path, cols, &o.at(key), files, mistakes)
+    };
+    let (inputs, scores) = (records("inputs", network.width), records("scores", network.outputs()));
+    let (mut inputs, scores) = (inputs?, scores?);
+    if inputs.rows != scores.rows || inputs.rows == 0 {
+        let (i, s) = (inputs.rows, scores.rows);
+        mistakes
+            .add(place, format_args!("expected as many inputs as scores, at least one; found {i} and {s}"));
+        return None;
+    }
+    let mut bad = 0;
+    let records = inputs.data.chunks_exact(inputs.cols).zip(scores.data.chunks_exact(scores.cols));
+    for (record, (x, given)) in records.enumerate() {
+        let raw: Vec<f64> = x.iter().map(|&v| f64::from(v)).collect();
+        let mut computed = forward(network, weights, &raw);
+        if network.output.kind == Kind::Values {
+            network.output.activation.apply(&mut computed);
+        }
+        for (output, (&given, &computed)) in given.iter().zip(&computed).enumerate() {
+            let difference = (f64::from(given) - computed).abs();
+            if difference <= score_bound(computed) {
+                continue;
+            }
+            bad += 1;
+            if bad <= MOST_REPORTED {
+                mistakes.add(
+                    o.at("scores"),
+                    format_args!(
+                        "record {}, output {output}: the network gives {computed:.6}, the file says {given}; they may \
+                         differ by 1e-4 of the score",
+                        record + 1
+                    ),
+                );
+            }
+        }
+    }
+    if bad > MOST_REPORTED {
+        mistakes.add(o.at("scores"), format_args!("and {} more such scores", bad - MOST_REPORTED));
+    }
+    if bad > 0 {
+        return None;
+    }
+    let count = inputs.rows.min(MOST);
+    inputs.data.truncate(count * inputs.cols);
+    let scores = scores_of(network, weights, &inputs.data);
+    Some(Golden { count, inputs: inputs.data, scores, given: true })
+}
+
+/// splitmix64, as a number from 0 to 1.
+fn uniform(seed: &mut u64) -> f64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *seed;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+fn scores_of(network: &Network, weights: &[Weights], inputs: &[f32]) -> Vec<f32> {
+    inputs
+        .chunks_exact(network.width)
+        .flat_map(|x| {
+            let raw: Vec<f64> = x.iter().map(|&v| f64::from(v)).collect();
+            forward(network, weights, &raw).into_iter().map(|s| s as f32)
+        })
+        .collect()
+}

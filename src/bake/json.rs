@@ -1,0 +1,127 @@
+//! JSON with a place for every mistake: typed access to the members of an object.
+
+use super::Mistakes;
+use serde_json::{Map, Value};
+
+/// An object of a JSON file, and where it stands.
+pub struct Object<'v> {
+    map: &'v Map<String, Value>,
+    place: String,
+}
+
+/// Parses a file's text; a syntax error names line and column.
+pub fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<Value> {
+    match serde_json::from_str(text) {
+        Ok(value) => Some(value),
+        Err(e) => {
+            mistakes
+                .add(format_args!("{file}:{}:{}", e.line(), e.column()), format_args!("not valid JSON: {e}"));
+            None
+        }
+    }
+}
+
+/// How a found value is shown in a message: short.
+pub fn found(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() > 40 { text.chars().take(37).chain("...".chars()).collect() } else { text }
+}
+
+impl<'v> Object<'v> {
+    /// `value` as an object with no other keys than `keys`.
+    pub fn new(
+        value: &'v Value,
+        place: String,
+        keys: &[&str],
+        mistakes: &mut Mistakes,
+    ) -> Option<Object<'v>> {
+        let Value::Object(map) = value else {
+            mistakes.add(&place, format_args!("expected an object {{…}}, found {}", found(value)));
+            return None;
+        };
+        for key in map.keys().filter(|k| !keys.contains(&k.as_str())) {
+            mistakes.add(&place, format_args!("unknown key \"{key}\"; expected {}", keys.join(", ")));
+        }
+        Some(Object { map, place })
+    }
+
+    /// Where the object stands.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// The member, if it is there.
+    pub fn get(&self, key: &str) -> Option<&'v Value> {
+        self.map.get(key)
+    }
+
+    /// The place of a member.
+    pub fn at(&self, key: &str) -> String {
+        format!("{}: {key}", self.place)
+    }
+
+    fn typed<T>(
+        &self,
+        key: &str,
+        what: &str,
+        mistakes: &mut Mistakes,
+        convert: impl Fn(&'v Value) -> Option<T>,
+    ) -> Option<T> {
+        let value = self.map.get(key)?;
+        let converted = convert(value);
+        if converted.is_none() {
+            mistakes.add(self.at(key), format_args!("expected {what}, found {}", found(value)));
+        }
+        converted
+    }
+
+    /// Reports a missing member.
+    pub fn require(&self, key: &str, mistakes: &mut Mistakes) -> bool {
+        let there = self.map.contains_key(key);
+        if !there {
+            mistakes.add(&self.place, format_args!("the key \"{key}\" is missing"));
+        }
+        there
+    }
+
+    /// A string member.
+    pub fn text(&self, key: &str, mistakes: &mut Mistakes) -> Option<&'v str> {
+        self.typed(key, "a string", mistakes, Value::as_str)
+    }
+
+    /// A whole number of 0 or more.
+    pub fn count(&self, key: &str, mistakes: &mut Mistakes) -> Option<usize> {
+        self.typed(key, "a whole number", mistakes, |v| v.as_u64().and_then(|n| usize::try_from(n).ok()))
+    }
+
+    /// A finite number.
+    pub fn number(&self, key: &str, mistakes: &mut Mistakes) -> Option<f64> {
+        self.typed(key, "a number", mistakes, |v| v.as_f64().filter(|x| x.is_finite()))
+    }
+
+    /// true or false.
+    pub fn flag(&self, key: &str, mistakes: &mut Mistakes) -> Option<bool> {
+        self.typed(key, "true or false", mistakes, Value::as_bool)
+    }
+
+    /// A list.
+    pub fn list(&self, key: &str, mistakes: &mut Mistakes) -> Option<&'v Vec<Value>> {
+        self.typed(key, "a list […]", mistakes, Value::as_array)
+    }
+
+    /// A list of strings.
+    pub fn texts(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<String>> {
+        self.typed(key, "a list of strings", mistakes, |v| {
+            v.as_array()?.iter().map(|s| s.as_str().map(String::from)).collect()
+        })
+    }
+
+    /// A number, or a list of numbers; all finite.
+    pub fn numbers(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<f64>> {
+        let finite = |v: &Value| v.as_f64().filter(|x| x.is_finite());
+        self.typed(key, "a number or a list of numbers", mistakes, |v| match v {
+            Value::Array(list) => list.iter().map(finite).collect(),
+            one => finite(one).map(|x| vec![x]),
+        })
+    }
+}

@@ -1,0 +1,384 @@
+//! Reads `kernels/library.json` and the kernel sources, and checks them against each other: an orphan file, an orphan
+//! entry, a name or a signature that disagrees are mistakes.
+
+use super::json::{self, Object};
+use super::matrix::Files;
+use super::{Mistakes, hex};
+use crate::spec::layout::Layout;
+use crate::spec::library::{
+    DeviceClass, EngineKind, Kernel, Library, Needs, Operand, Operation, PlanRecipe, Restrictions,
+};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+
+/// The version of the file's format.
+const FORMAT: usize = 1;
+
+/// Reads the library below `root`; sources come back as (path below `kernels/`, text).
+pub fn read(
+    root: &Path,
+    read: &mut Vec<PathBuf>,
+    mistakes: &mut Mistakes,
+) -> Option<(Library, Vec<(String, String)>)> {
+    let before = mistakes.0.len();
+    let folder = root.join("kernels");
+    let mut files = Files { root, read };
+    let text = files.text(&folder.join("library.json"), "kernels", mistakes)?;
+    let value = json::parse(&text, "kernels/library.json", mistakes)?;
+    let keys = ["format", "sources", "plans", "devices", "hosts"];
+    let o = Object::new(&value, "kernels/library.json".into(), &keys, mistakes)?;
+    keys.iter().for_each(|k| {
+        o.require(k, mistakes);
+    });
+    if let Some(format) = o.count("format", mistakes).filter(|&f| f != FORMAT) {
+        mistakes.add(o.at("format"), format_args!("expected {FORMAT}, found {format}"));
+    }
+    let items = |key: &str, mistakes: &mut Mistakes| -> Vec<(Value, String)> {
+        let list = o.list(key, mistakes).cloned().unwrap_or_default();
+        list.into_iter().enumerate().map(|(i, v)| (v, format!("kernels/library.json: {key}[{i}]"))).collect()
+    };
+    let kernels: Vec<Kernel> =
+        items("sources", mistakes).into_iter().filter_map(|(v, p)| read_kernel(&v, p, mistakes)).collect();
+    let plans: Vec<PlanRecipe> = items("plans", mistakes)
+        .into_iter()
+        .filter_map(|(v, p)| read_plan(&v, p, &kernels, mistakes))
+        .collect();
+    let devices: Vec<DeviceClass> = items("devices", mistakes)
+        .into_iter()
+        .filter_map(|(v, p)| read_class(&v, p, EngineKind::OpenCl, &plans, mistakes))
+        .collect();
+    let hosts: Vec<DeviceClass> = items("hosts", mistakes)
+        .into_iter()
+        .filter_map(|(v, p)| read_class(&v, p, EngineKind::Host, &plans, mistakes))
+        .collect();
+    for (i, kernel) in kernels.iter().enumerate() {
+        if kernels[..i].iter().any(|k| k.codename == kernel.codename) {
+            mistakes.add(
+                format_args!("kernels/library.json: sources[{i}]"),
+                format_args!("{} is there twice", kernel.codename),
+            );
+        }
+    }
+    let sources = read_sources(&folder, &kernels, &mut files, mistakes);
+
+    let mut sha = Sha256::new();
+    sha.update(&text);
+    sources.iter().for_each(|(path, text)| sha.update(format!("{path}\0{text}\0")));
+    let library = Library {
+        hash: hex(&sha.finalize()[..8]).into(),
+        kernels: kernels.into(),
+        plans: plans.into(),
+        devices: devices.into(),
+        hosts: hosts.into(),
+    };
+    (mistakes.0.len() == before).then_some((library, sources))
+}
+
+fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Kernel> {
+    let o = Object::new(value, place, &["codename", "function", "source", "restrictions"], mistakes)?;
+    o.require("codename", mistakes);
+    o.require("restrictions", mistakes);
+    let codename = o.text("codename", mistakes)?;
+    let function = o.text("function", mistakes).unwrap_or("");
+    let source = o.text("source", mistakes);
+    let Some(operation) =
+        Operation::ALL.into_iter().find(|op| codename.starts_with(&format!("{}_", op.name())))
+    else {
+        let names: Vec<&str> = Operation::ALL.iter().map(|op| op.name()).collect();
+        mistakes.add(
+            o.at("codename"),
+            format_args!("expected OPERATION_VARIANT with one of {}, found \"{codename}\"", names.join(", ")),
+        );
+        return None;
+    };
+    let keys = ["arglist", "scale", "flop", "workGroup", "needs", "a", "b", "r"];
+    let r = Object::new(o.get("restrictions")?, o.at("restrictions"), &keys, mistakes)?;
+    ["arglist", "scale", "flop"].iter().for_each(|k| {
+        r.require(k, mistakes);
+    });
+    let arglist = r.text("arglist", mistakes).unwrap_or("");
+    if let Some(bad) = arglist.chars().find(|c| !"lwhn".contains(*c)) {
+        mistakes.add(r.at("arglist"), format_args!("expected letters of \"lwhn\", found '{bad}'"));
+    }
+    let scale = pair(r.get("scale"), &r.at("scale"), ["rows", "cols"], mistakes).unwrap_or((1, 1));
+    let needs = r.get("needs").map_or(Some(Needs::default()), |v| read_needs(v, r.at("needs"), mistakes))?;
+    if needs.host != source.is_none() || needs.host != function.is_empty() {
+        mistakes
+            .add(o.place(), "expected a function and a source, or needs.host (a kernel of the host engine)");
+    }
+    if let Some(source) = source {
+        let stem = source.strip_suffix(".cl").map(|s| s.replace('/', "_"));
+        if stem.as_deref() != Some(function) || !source.starts_with(&format!("{}/", operation.name())) {
+            mistakes.add(
+                o.place(),
+                format_args!("the function is FOLDER_FILE of the source and the folder is the operation; found {function} and {source}"),
+            );
+        }
+    }
+    let mut operand = |key: &str| r.get(key).and_then(|v| read_operand(v, r.at(key), mistakes));
+    let (a, b, result) = (operand("a"), operand("b"), operand("r"));
+    let wants = |name: &str| operation.operands().contains(&name);
+    for (name, there) in [("a", a.is_some()), ("b", b.is_some()), ("r", result.is_some())] {
+        if wants(name) != there && r.get(name).is_some() == there {
+            let what = if there { "takes no" } else { "needs an" };
+            mistakes.add(r.place(), format_args!("{} {what} operand {name}", operation.name()));
+        }
+    }
+    if let (true, Operation::Affine, Some(l)) =
+        (needs.host, operation, a.as_ref().and_then(|a| a.representation.as_ref()))
+    {
+        if l.panel_rows().is_none() {
+            mistakes.add(
+                r.at("a"),
+                format_args!("the host engine takes weights in R_P_1_C, P a multiple of 4; found {l}"),
+            );
+        }
+    }
+    let work_group = r.list("workGroup", mistakes).and_then(|list| {
+        let sizes: Vec<usize> =
+            list.iter().filter_map(|v| v.as_u64()).map(|n| n as usize).filter(|&n| n > 0).collect();
+        if list.len() == 2 && sizes.len() == 2 {
+            Some((sizes[0], sizes[1]))
+        } else {
+            mistakes.add(r.at("workGroup"), "expected two sizes above 0");
+            None
+        }
+    });
+    Some(Kernel {
+        codename: codename.to_string().into(),
+        operation,
+        function: function.to_string().into(),
+        source: source.map(|s| s.to_string().into()),
+        restrictions: Restrictions {
+            arglist: arglist.to_string().into(),
+            scale,
+            a,
+            b,
+            r: result,
+            flop: r.count("flop", mistakes).unwrap_or(0) as u32,
+            work_group,
+            needs,
+        },
+    })
+}
+
+/// `{"rows": …, "cols": …}`, both above 0.
+fn pair(
+    value: Option<&Value>,
+    place: &str,
+    keys: [&str; 2],
+    mistakes: &mut Mistakes,
+) -> Option<(usize, usize)> {
+    let o = Object::new(value?, place.to_string(), &keys, mistakes)?;
+    let mut size = |key| {
+        o.require(key, mistakes);
+        let n = o.count(key, mistakes)?;
+        if n == 0 {
+            mistakes.add(o.at(key), "expected a number above 0, found 0");
+        }
+        Some(n.max(1))
+    };
+    let (y, x) = (size(keys[0]), size(keys[1]));
+    Some((y?, x?))
+}
+
+fn read_needs(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Needs> {
+    let o = Object::new(value, place, &["host", "images", "localBytes"], mistakes)?;
+    Some(Needs {
+        host: o.flag("host", mistakes).unwrap_or(false),
+        images: o.flag("images", mistakes).unwrap_or(false),
+        local_bytes: o.count("localBytes", mistakes).unwrap_or(0),
+    })
+}
+
+fn read_operand(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Operand> {
+    let o = Object::new(value, place, &["representation", "rowAlign", "colAlign"], mistakes)?;
+    let mut align = |key| {
+        o.require(key, mistakes);
+        let n = o.count(key, mistakes)?;
+        if n == 0 {
+            mistakes.add(o.at(key), "expected a number above 0, found 0");
+        }
+        Some(n.max(1))
+    };
+    let (row_align, col_align) = (align("rowAlign"), align("colAlign"));
+    o.require("representation", mistakes);
+    let representation = match o.text("representation", mistakes)? {
+        "any" => None,
+        text => match Layout::parse(text) {
+            Ok(layout) => Some(layout),
+            Err(e) => {
+                mistakes.add(o.at("representation"), e);
+                return None;
+            }
+        },
+    };
+    let (row_align, col_align) = (row_align?, col_align?);
+    if let Some(Err(e)) = representation.as_ref().map(|l| l.fits(row_align, col_align)) {
+        mistakes
+            .add(o.place(), format_args!("rowAlign and colAlign allow sizes that the layout does not: {e}"));
+    }
+    Some(Operand { representation, row_align, col_align })
+}
+
+fn engine(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<EngineKind> {
+    o.require("engine", mistakes);
+    match o.text("engine", mistakes)? {
+        "host" => Some(EngineKind::Host),
+        "opencl" => Some(EngineKind::OpenCl),
+        other => {
+            mistakes.add(o.at("engine"), format_args!("expected host or opencl, found \"{other}\""));
+            None
+        }
+    }
+}
+
+fn read_plan(
+    value: &Value,
+    place: String,
+    kernels: &[Kernel],
+    mistakes: &mut Mistakes,
+) -> Option<PlanRecipe> {
+    let keys = ["name", "engine", "batch", "about", "kernels"];
+    let o = Object::new(value, place, &keys, mistakes)?;
+    keys.iter().for_each(|k| {
+        o.require(k, mistakes);
+    });
+    let engine = engine(&o, mistakes);
+    let names = o.texts("kernels", mistakes)?;
+    let engine = engine?;
+    let mut operations = Vec::new();
+    for name in &names {
+        match kernels.iter().find(|k| k.codename == *name) {
+            None => mistakes.add(o.at("kernels"), format_args!("no kernel is called \"{name}\"")),
+            Some(k) if k.restrictions.needs.host != (engine == EngineKind::Host) => {
+                mistakes.add(o.at("kernels"), format_args!("{name} does not run on the {engine} engine"));
+            }
+            Some(k) if operations.contains(&k.operation) => {
+                mistakes
+                    .add(o.at("kernels"), format_args!("{name}: a second kernel for {}", k.operation.name()));
+            }
+            Some(k) => operations.push(k.operation),
+        }
+    }
+    let batch = o.count("batch", mistakes)?;
+    if batch == 0 {
+        mistakes.add(o.at("batch"), "expected a number above 0, found 0");
+    }
+    Some(PlanRecipe {
+        name: o.text("name", mistakes)?.to_string().into(),
+        about: o.text("about", mistakes)?.to_string().into(),
+        engine,
+        batch,
+        kernels: names.into_iter().map(Into::into).collect::<Vec<_>>().into(),
+    })
+}
+
+fn read_class(
+    value: &Value,
+    place: String,
+    engine: EngineKind,
+    plans: &[PlanRecipe],
+    mistakes: &mut Mistakes,
+) -> Option<DeviceClass> {
+    let keys = ["name", "matches", "plan", "launchUs", "gflops"];
+    let o = Object::new(value, place, &keys, mistakes)?;
+    keys.iter().for_each(|k| {
+        o.require(k, mistakes);
+    });
+    let plan = o.text("plan", mistakes)?;
+    if !plans.iter().any(|p| p.name == plan && p.engine == engine) {
+        mistakes.add(o.at("plan"), format_args!("no plan of the {engine} engine is called \"{plan}\""));
+    }
+    Some(DeviceClass {
+        name: o.text("name", mistakes)?.to_string().into(),
+        matches: o.texts("matches", mistakes)?.into_iter().map(Into::into).collect::<Vec<_>>().into(),
+        plan: plan.to_string().into(),
+        launch_us: o.number("launchUs", mistakes)?,
+        gflops: o.number("gflops", mistakes)?,
+    })
+}
+
+/// Reads each source once, in the order of the library, and compares signatures and files.
+fn read_sources(
+    folder: &Path,
+    kernels: &[Kernel],
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Vec<(String, String)> {
+    let mut sources: Vec<(String, String)> = Vec::new();
+    for kernel in kernels {
+        let Some(path) = &kernel.source else { continue };
+        let place = format!("kernels/library.json: {}", kernel.codename);
+        if !sources.iter().any(|s| s.0 == **path) {
+            let Some(text) = files.text(&folder.join(&**path), &place, mistakes) else { continue };
+            sources.push((path.to_string(), text));
+        }
+        if let Some((_, text)) = sources.iter().find(|s| s.0 == **path) {
+            check_signature(kernel, &format!("kernels/{path}"), text, mistakes);
+        }
+    }
+    for path in cl_files(folder) {
+        let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+        if !kernels.iter().any(|k| k.source.as_deref() == Some(&name)) {
+            mistakes.add(format_args!("kernels/{name}"), "no entry of kernels/library.json uses this file");
+        }
+    }
+    sources
+}
+
+/// All `.cl` files below `folder`, sorted.
+fn cl_files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "cl") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The source must hold one kernel, called `function`, that takes a uint for each letter of the arglist and then a
+/// global pointer for each operand of the operation.
+fn check_signature(kernel: &Kernel, file: &str, text: &str, mistakes: &mut Mistakes) {
+    let code: String = text.lines().map(|l| l.split("//").next().unwrap_or("")).collect::<Vec<_>>().join(" ");
+    let heads: Vec<&str> = code.split("kernel void ").skip(1).collect();
+    let [head] = heads.as_slice() else {
+        return mistakes
+            .add(file, format_args!("expected one \"kernel void\" function, found {}", heads.len()));
+    };
+    let (name, rest) = head.split_once('(').unwrap_or((head, ""));
+    if name.trim() != kernel.function {
+        mistakes.add(file, format_args!("expected the function {}, found {}", kernel.function, name.trim()));
+    }
+    let parameters: Vec<&str> = rest.split(')').next().unwrap_or("").split(',').map(str::trim).collect();
+    let scalars = kernel.restrictions.arglist.chars().map(|c| format!("uint {c}"));
+    let names = kernel.operation.operands().iter().map(|o| o.to_string());
+    let expected: Vec<String> = scalars.chain(names).collect();
+    let agrees = |(found, expected): (&&str, &String)| {
+        if expected.starts_with("uint ") {
+            *found == expected
+        } else {
+            found.starts_with("global ") && found.rsplit([' ', '*']).next() == Some(expected)
+        }
+    };
+    if parameters.len() != expected.len() || !parameters.iter().zip(&expected).all(agrees) {
+        mistakes.add(
+            file,
+            format_args!(
+                "{}: expected the parameters ({}), pointers to global memory where no type is named; found ({})",
+                kernel.codename,
+                expected.join(", "),
+                parameters.join(", ")
+            ),
+        );
+    }
+}

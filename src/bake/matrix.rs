@@ -1,0 +1,259 @@
+//! Matrices on disk: definition JSON (the thesis, fig. 5.1) and the data as CSV, npy or raw f32.
+
+use super::json::{self, Object};
+use super::{Mistakes, shown};
+use crate::spec::npy;
+use std::path::{Path, PathBuf};
+
+/// A row-major matrix.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Matrix {
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub cols: usize,
+    /// Elements, all finite.
+    pub data: Vec<f32>,
+}
+
+/// The formats of a data file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DataType {
+    Csv,
+    Npy,
+    F32,
+}
+
+const DATA_TYPES: [(&str, DataType); 3] =
+    [("csv", DataType::Csv), ("npy", DataType::Npy), ("f32", DataType::F32)];
+
+/// Most cells of one file that are reported one by one.
+const MOST_CELLS: usize = 5;
+
+/// Reads files below a root, and remembers which.
+pub struct Files<'f> {
+    /// Paths are shown relative to this.
+    pub root: &'f Path,
+    /// What was read.
+    pub read: &'f mut Vec<PathBuf>,
+}
+
+impl Files<'_> {
+    /// The bytes of a file; a failure names the file and where it was asked for.
+    pub fn bytes(&mut self, path: &Path, asked: &str, mistakes: &mut Mistakes) -> Option<Vec<u8>> {
+        match std::fs::read(path) {
+            Ok(bytes) => {
+                self.read.push(path.to_path_buf());
+                Some(bytes)
+            }
+            Err(e) => {
+                mistakes.add(asked, format_args!("cannot read {}: {e}", self.shown(path)));
+                None
+            }
+        }
+    }
+
+    /// The text of a file.
+    pub fn text(&mut self, path: &Path, asked: &str, mistakes: &mut Mistakes) -> Option<String> {
+        let bytes = self.bytes(path, asked, mistakes)?;
+        match String::from_utf8(bytes) {
+            Ok(text) => Some(text),
+            Err(e) => {
+                let at = e.utf8_error().valid_up_to();
+                mistakes.add(self.shown(path), format_args!("expected text in UTF-8, byte {at} is not"));
+                None
+            }
+        }
+    }
+
+    /// How a path is shown.
+    pub fn shown(&self, path: &Path) -> String {
+        shown(self.root, path)
+    }
+}
+
+/// Reads the matrix that the definition at `path` describes; `asked` is the place that names it.
+pub fn read(path: &Path, asked: &str, files: &mut Files<'_>, mistakes: &mut Mistakes) -> Option<Matrix> {
+    let text = files.text(path, asked, mistakes)?;
+    let name = files.shown(path);
+    let value = json::parse(&text, &name, mistakes)?;
+    let o = Object::new(&value, name, &["rows", "cols", "data_type", "file"], mistakes)?;
+    for key in ["rows", "cols", "data_type", "file"] {
+        o.require(key, mistakes);
+    }
+    let rows = o.count("rows", mistakes);
+    let cols = o.count("cols", mistakes);
+    let data_type = o.text("data_type", mistakes).and_then(|t| {
+        let known = DATA_TYPES.iter().find(|d| d.0 == t).map(|d| d.1);
+        if known.is_none() {
+            mistakes.add(o.at("data_type"), format_args!("expected csv, npy or f32, found \"{t}\""));
+        }
+        known
+    });
+    let file = o.text("file", mistakes);
+    let (rows, cols, data_type, file) = (rows?, cols?, data_type?, file?);
+    if rows == 0 || cols == 0 {
+        mistakes.add(o.place(), format_args!("a matrix of {rows} × {cols} is empty"));
+        return None;
+    }
+    let data = path.parent().unwrap_or(Path::new("")).join(file);
+    let place = o.at("file");
+    match data_type {
+        DataType::Csv => csv(&data, Some(rows), cols, &place, files, mistakes),
+        DataType::Npy => npy(&data, Some(rows), cols, &place, files, mistakes),
+        DataType::F32 => raw(&data, Some(rows), cols, &place, files, mistakes),
+    }
+}
+
+/// Reads records of `cols` values from a data file whose format is its extension (csv, npy or f32).
+pub fn read_records(
+    path: &Path,
+    cols: usize,
+    asked: &str,
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Matrix> {
+    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
+    match DATA_TYPES.iter().find(|d| d.0 == extension) {
+        Some((_, DataType::Csv)) => csv(path, None, cols, asked, files, mistakes),
+        Some((_, DataType::Npy)) => npy(path, None, cols, asked, files, mistakes),
+        Some((_, DataType::F32)) => raw(path, None, cols, asked, files, mistakes),
+        None => {
+            mistakes
+                .add(asked, format_args!("expected a .csv, .npy or .f32 file, found {}", files.shown(path)));
+            None
+        }
+    }
+}
+
+/// CSV: a line per row, commas between numbers; blank lines are skipped. Numbers are parsed straight to f32.
+fn csv(
+    path: &Path,
+    rows: Option<usize>,
+    cols: usize,
+    asked: &str,
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Matrix> {
+    let text = files.text(path, asked, mistakes)?;
+    let name = files.shown(path);
+    let mut data: Vec<f32> = Vec::with_capacity(rows.unwrap_or(0) * cols);
+    let (mut found_rows, mut bad) = (0, 0);
+    let mut report = |place: String, message: String, mistakes: &mut Mistakes| {
+        bad += 1;
+        if bad <= MOST_CELLS {
+            mistakes.add(place, message);
+        }
+    };
+    for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+        if line.trim().is_empty() {
+            continue;
+        }
+        found_rows += 1;
+        let mut fields = 0;
+        for field in line.split(',') {
+            fields += 1;
+            match field.trim().parse::<f32>() {
+                Ok(v) if v.is_finite() => data.push(v),
+                _ => {
+                    let cell: String = field.trim().chars().take(32).collect();
+                    report(
+                        format!("{name}:{}:{fields}", number + 1),
+                        format!("expected a finite number, found \"{cell}\""),
+                        mistakes,
+                    );
+                    data.push(0.0);
+                }
+            }
+        }
+        if fields != cols {
+            report(
+                format!("{name}:{}:{}", number + 1, fields.min(cols) + 1),
+                format!("expected {cols} numbers, the line has {fields}"),
+                mistakes,
+            );
+        }
+    }
+    if bad > MOST_CELLS {
+        mistakes.add(&name, format_args!("and {} more such mistakes", bad - MOST_CELLS));
+    }
+    if let Some(rows) = rows.filter(|&r| r != found_rows) {
+        mistakes.add(&name, format_args!("expected {rows} lines (rows), found {found_rows}"));
+        return None;
+    }
+    (bad == 0).then_some(Matrix { rows: found_rows, cols, data })
+}
+
+/// Raw little-endian f32, row major.
+fn raw(
+    path: &Path,
+    rows: Option<usize>,
+    cols: usize,
+    asked: &str,
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Matrix> {
+    let bytes = files.bytes(path, asked, mistakes)?;
+    let name = files.shown(path);
+    let expected = rows.map(|r| r * cols * 4);
+    if expected.is_some_and(|e| e != bytes.len()) || bytes.len() % (cols * 4) != 0 {
+        let what = match expected {
+            Some(e) => format!("{e} bytes ({} × {cols} f32)", e / cols / 4),
+            None => format!("a multiple of {} bytes ({cols} f32 a record)", cols * 4),
+        };
+        mistakes.add(&name, format_args!("expected {what}, found {}", bytes.len()));
+        return None;
+    }
+    let data: Vec<f32> =
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    finite(data, cols, &name, mistakes)
+}
+
+/// NumPy's format, two-dimensional (or one-dimensional for a column) in C order.
+fn npy(
+    path: &Path,
+    rows: Option<usize>,
+    cols: usize,
+    asked: &str,
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Matrix> {
+    let bytes = files.bytes(path, asked, mistakes)?;
+    let name = files.shown(path);
+    let header = match npy::parse_header(&bytes) {
+        Ok(Some(header)) => header,
+        Ok(None) => {
+            mistakes.add(&name, "the npy header is cut off");
+            return None;
+        }
+        Err(e) => {
+            mistakes.add(&name, e);
+            return None;
+        }
+    };
+    let shape = (header.shape.first().copied().unwrap_or(1), header.shape.iter().skip(1).product::<usize>());
+    if shape.1 != cols || rows.is_some_and(|r| r != shape.0) {
+        let rows = rows.map_or("N".into(), |r| r.to_string());
+        mistakes.add(&name, format_args!("expected the shape ({rows}, {cols}), found {:?}", header.shape));
+        return None;
+    }
+    let size = header.dtype.size();
+    let body = &bytes[header.data_offset..];
+    if body.len() != shape.0 * shape.1 * size {
+        let expected = shape.0 * shape.1 * size;
+        mistakes.add(&name, format_args!("expected {expected} bytes after the header, found {}", body.len()));
+        return None;
+    }
+    let data = body.chunks_exact(size).map(|b| header.decode(b) as f32).collect();
+    finite(data, cols, &name, mistakes)
+}
+
+fn finite(data: Vec<f32>, cols: usize, name: &str, mistakes: &mut Mistakes) -> Option<Matrix> {
+    if let Some(i) = data.iter().position(|v| !v.is_finite()) {
+        let (row, col) = (i / cols + 1, i % cols + 1);
+        mistakes
+            .add(name, format_args!("row {row}, column {col}: expected a finite number, found {}", data[i]));
+        return None;
+    }
+    Some(Matrix { rows: data.len() / cols, cols, data })
+}

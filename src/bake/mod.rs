@@ -1,0 +1,146 @@
+//! The build-time half: reads the network and the kernel library, checks them, lays the weights out for the plan's
+//! kernels, and writes what the program is compiled from. Mounted by `build.rs`, and by the library for its tests.
+//!
+//! Nothing here panics on a user's file: every mistake becomes a line in [`Mistakes`], all of them are reported.
+
+pub mod emit;
+pub mod golden;
+pub mod json;
+pub mod kernels;
+pub mod matrix;
+pub mod model;
+
+use crate::spec::library::Library;
+use crate::spec::lower::lower;
+use crate::spec::network::Network;
+use crate::spec::plan::{Plan, TensorRole};
+use crate::spec::reference::Weights;
+use golden::Golden;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+
+/// Mistakes found so far, one line each: `FILE: PLACE: expected …, found …`.
+#[derive(Debug, Default)]
+pub struct Mistakes(pub Vec<String>);
+
+impl Mistakes {
+    /// Adds a mistake at `place`. Line breaks would cut the message in the build's output.
+    pub fn add(&mut self, place: impl std::fmt::Display, message: impl std::fmt::Display) {
+        self.0.push(format!("{place}: {message}").replace('\n', " "));
+    }
+}
+
+/// What to bake.
+pub struct Settings {
+    /// The package's folder.
+    pub root: PathBuf,
+    /// MORTONNET_MODEL: a network JSON or a folder with `network.json`; relative paths count from `root`.
+    pub model: PathBuf,
+    /// MORTONNET_PLAN: the plan's name.
+    pub plan: String,
+}
+
+/// Everything that goes into the binary.
+pub struct Baked {
+    /// The network.
+    pub network: Network,
+    /// The kernel library.
+    pub library: Library,
+    /// Kernel sources: path below `kernels/`, text.
+    pub sources: Vec<(String, String)>,
+    /// The plan.
+    pub plan: Plan,
+    /// Constants in their layouts, then the golden vectors: everything page-aligned.
+    pub blob: Vec<u8>,
+    /// Byte offset of each of the plan's constants in `blob`.
+    pub constant_offsets: Vec<usize>,
+    /// Byte offsets of golden inputs and scores in `blob`.
+    pub golden_offsets: (usize, usize),
+    /// Number of golden vectors and where they come from.
+    pub golden: Golden,
+    /// SHA-256 of `blob`.
+    pub blob_hash: String,
+    /// Files that were read.
+    pub files: Vec<PathBuf>,
+}
+
+/// Constants start at multiples of this many bytes in the binary.
+pub const PAGE: usize = 4096;
+
+/// Reads, checks and lays out everything.
+///
+/// # Errors
+/// Every mistake of the network, the library and the plan, and the files read so far (so that mending one of them
+/// starts the build again).
+pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
+    let mut mistakes = Mistakes::default();
+    let mut files = Vec::new();
+    let library = kernels::read(&settings.root, &mut files, &mut mistakes);
+    let model = model::read(settings, &mut files, &mut mistakes);
+    let (Some((library, sources)), Some((network, weights, golden))) = (library, model) else {
+        return Err((mistakes, files));
+    };
+    // Every plan of the library must serve this network: they can all be chosen at run time.
+    for recipe in library.plans.iter() {
+        if let Err(failed) = lower(&network, recipe, &library, None) {
+            failed.iter().for_each(|f| mistakes.add("kernels/library.json", f));
+        }
+    }
+    let plan = match library.plan(&settings.plan) {
+        Ok(recipe) => lower(&network, recipe, &library, None).ok(),
+        Err(e) => {
+            mistakes.add("MORTONNET_PLAN", e);
+            None
+        }
+    };
+    let Some(plan) = plan.filter(|_| mistakes.0.is_empty()) else { return Err((mistakes, files)) };
+
+    let mut blob = Vec::new();
+    let mut append = |values: &[f32]| {
+        blob.resize(blob.len().next_multiple_of(PAGE), 0);
+        let offset = blob.len();
+        blob.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        offset
+    };
+    let constant_offsets: Vec<usize> = plan
+        .constants
+        .iter()
+        .map(|c| {
+            append(&c.layout.pack(tensor(&weights[c.tensor.layer], c.tensor.role), c.size, c.padded, 0.0))
+        })
+        .collect();
+    let golden_offsets = (append(&golden.inputs), append(&golden.scores));
+    let blob_hash = hex(&Sha256::digest(&blob));
+    Ok(Baked {
+        network,
+        library,
+        sources,
+        plan,
+        blob,
+        constant_offsets,
+        golden_offsets,
+        golden,
+        blob_hash,
+        files,
+    })
+}
+
+fn tensor(weights: &Weights, role: TensorRole) -> &[f32] {
+    match role {
+        TensorRole::Weights => &weights.weights,
+        TensorRole::Biases => &weights.biases,
+    }
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// How a path is shown: relative to the package where it lies inside.
+pub(crate) fn shown(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).display().to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,520 @@
+//! The bake as a user meets it: folders with a network in them, and what it says about each mistake.
+
+use super::*;
+use crate::spec::network::{FinalActivation, Kind, Layer, Transform};
+use crate::spec::reference::forward;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A folder that goes away with the test.
+struct Folder(PathBuf);
+
+static FOLDERS: AtomicU32 = AtomicU32::new(0);
+
+impl Folder {
+    fn new() -> Folder {
+        let n = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("mortonnet-bake-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn put(&self, name: &str, bytes: impl AsRef<[u8]>) -> &Self {
+        std::fs::write(self.0.join(name), bytes).unwrap();
+        self
+    }
+
+    /// A matrix definition with its CSV.
+    fn matrix(&self, name: &str, rows: usize, cols: usize, value: impl Fn(usize, usize) -> f32) -> &Self {
+        let line = |r| (0..cols).map(|c| value(r, c).to_string()).collect::<Vec<_>>().join(",");
+        let csv: String = (0..rows).map(|r| line(r) + "\n").collect();
+        let json =
+            format!("{{\"rows\":{rows},\"cols\":{cols},\"data_type\":\"csv\",\"file\":\"{name}.csv\"}}");
+        self.put(&format!("{name}.json"), json).put(&format!("{name}.csv"), csv)
+    }
+
+    /// 3-4-2 with a ReLU; `extra` are more members of the network.
+    fn tiny(&self, extra: &str) -> &Self {
+        self.matrix("1_w", 4, 3, |r, c| (r as f32 - 1.5) * 0.5 + c as f32 * 0.25)
+            .matrix("1_b", 4, 1, |r, _| r as f32 * 0.125)
+            .matrix("2_w", 2, 4, |r, c| if r == 0 { 1.0 } else { -0.5 } * (c as f32 + 1.0))
+            .matrix("2_b", 2, 1, |r, _| r as f32);
+        self.network(
+            r#"{"layer":"AffineLayer","weights":"1_w.json","biases":"1_b.json"},{"layer":"ReLULayer"},
+               {"layer":"AffineLayer","weights":"2_w.json","biases":"2_b.json"}"#,
+            3,
+            extra,
+        )
+    }
+
+    fn network(&self, layers: &str, size: usize, extra: &str) -> &Self {
+        self.put("network.json", format!("{{\"layers\":[{layers}],\"size\":{size}{extra}}}"))
+    }
+
+    fn bake_plan(&self, plan: &str) -> Result<Baked, Vec<String>> {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        bake(&Settings { root, model: self.0.clone(), plan: plan.into() }).map_err(|e| e.0.0)
+    }
+
+    fn bake(&self) -> Result<Baked, Vec<String>> {
+        self.bake_plan("host")
+    }
+
+    /// The mistakes, without the folder's own path.
+    fn mistakes(&self) -> Vec<String> {
+        let own = format!("{}/", self.0.display());
+        let list = self.bake().err().expect("the bake accepts it");
+        list.into_iter().map(|m| m.replace(&own, "")).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn affine(w: &str, b: &str) -> String {
+    format!("{{\"layer\":\"AffineLayer\",\"weights\":\"{w}.json\",\"biases\":\"{b}.json\"}}")
+}
+
+#[test]
+fn the_thesis_own_file_shapes_are_enough() {
+    let f = Folder::new();
+    let baked = f.tiny("").bake().unwrap();
+    let n = &baked.network;
+    assert_eq!((n.width, n.outputs(), n.layers.len()), (3, 2, 3));
+    assert_eq!((n.output.kind, n.output.activation), (Kind::Classes, FinalActivation::Softmax));
+    assert_eq!(n.transform, Transform::Identity);
+    assert_eq!(n.shape(), "3-4-2 relu");
+    assert_eq!(n.flop(), 2 * (12 + 8));
+}
+
+#[test]
+fn constants_are_packed_padded_and_page_aligned() {
+    let f = Folder::new();
+    for plan in ["host", "mali-midgard", "thesis-morton", "thesis-baseline"] {
+        let baked = f.tiny("").bake_plan(plan).unwrap();
+        assert_eq!(baked.plan.name, plan);
+        for (c, &offset) in baked.plan.constants.iter().zip(&baked.constant_offsets) {
+            assert_eq!(offset % PAGE, 0);
+            let values: Vec<f32> = baked.blob[offset..offset + c.bytes()]
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+                .collect();
+            let plain = c.layout.unpack(&values, c.size, c.padded);
+            if (c.tensor.layer, c.tensor.role) == (0, TensorRole::Weights) {
+                assert_eq!(plain[0..4], [-0.75, -0.5, -0.25, -0.25]);
+            }
+            let nonzero = |v: &[f32]| v.iter().filter(|x| **x != 0.0).count();
+            assert_eq!(nonzero(&values), nonzero(&plain), "{plan}: the padding is zero");
+        }
+    }
+}
+
+#[test]
+fn the_same_inputs_give_the_same_bytes_and_a_changed_weight_others() {
+    let f = Folder::new();
+    let one = f.tiny("").bake().unwrap();
+    let two = f.bake().unwrap();
+    assert_eq!(emit::rust(&one), emit::rust(&two));
+    assert_eq!((&one.blob, &one.blob_hash), (&two.blob, &two.blob_hash));
+    f.matrix("2_b", 2, 1, |r, _| r as f32 + 0.5);
+    let other = f.bake().unwrap();
+    assert_ne!(one.blob_hash, other.blob_hash);
+    assert_ne!(one.network.hash, other.network.hash);
+    assert_eq!(one.blob.len(), other.blob.len());
+    assert_ne!(emit::assembly(&one), emit::assembly(&other));
+}
+
+/// The generated text of a small network, for readers. `MORTONNET_BLESS=1 cargo test` writes it anew.
+#[test]
+fn generated_text_is_the_golden_file() {
+    let f = Folder::new();
+    let mut baked = f.tiny(r#","name":"tiny","labels":["no","yes"]"#).bake_plan("mali-midgard").unwrap();
+    // The kernel library stands in kernels/, its hash changes with it.
+    baked.sources.clear();
+    baked.library = Library {
+        hash: "0".into(),
+        kernels: Vec::new().into(),
+        plans: Vec::new().into(),
+        devices: Vec::new().into(),
+        hosts: Vec::new().into(),
+    };
+    let text = emit::rust(&baked).replace(&baked.blob_hash, "BLOB_HASH");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tiny.rs");
+    if std::env::var_os("MORTONNET_BLESS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        text == golden,
+        "{} differs; MORTONNET_BLESS=1 writes it anew, then read the change",
+        path.display()
+    );
+    assert!(!text.contains(env!("CARGO_MANIFEST_DIR")));
+    let assembly = emit::assembly(&baked);
+    assert!(assembly.contains(&baked.blob_hash) && !assembly.contains('/'), "{assembly}");
+}
+
+#[test]
+fn every_mistake_is_reported_with_its_place() {
+    let f = Folder::new();
+    f.tiny(r#","nmae":1"#);
+    f.put("1_w.csv", "1,2,3\n1,x,3\n1,2\n1,2,inf\n")
+        .put("2_b.json", r#"{"rows":2,"cols":1,"data_type":"txt","file":"q"}"#);
+    let m = f.mistakes();
+    for part in [
+        "network.json: unknown key \"nmae\"",
+        "1_w.csv:2:2: expected a finite number, found \"x\"",
+        "1_w.csv:3:3: expected 3 numbers, the line has 2",
+        "1_w.csv:4:3: expected a finite number, found \"inf\"",
+        "2_b.json: data_type: expected csv, npy or f32, found \"txt\"",
+    ] {
+        assert!(m.iter().any(|m| m.contains(part)), "{part} is not in {m:#?}");
+    }
+}
+
+#[test]
+fn mistakes_one_by_one() {
+    type Change<'a> = &'a dyn Fn(&Folder);
+    let cases: &[(&str, Change<'_>)] = &[
+        ("network.json:1:1: not valid JSON", &|f| {
+            f.put("network.json", "{");
+        }),
+        ("expected an object", &|f| {
+            f.put("network.json", "[]");
+        }),
+        ("the key \"layers\" is missing", &|f| {
+            f.put("network.json", "{\"size\":0}");
+        }),
+        ("network.json: size: expected 3, the number of layers, found 4", &|f| {
+            f.network(
+                &format!("{},{{\"layer\":\"ReLULayer\"}},{}", affine("1_w", "1_b"), affine("2_w", "2_b")),
+                4,
+                "",
+            );
+        }),
+        ("layers[1]: expected a layer (AffineLayer, SigmoidLayer", &|f| {
+            f.network(&format!("{},{{\"layer\":\"DropoutLayer\"}}", affine("1_w", "1_b")), 2, "");
+        }),
+        ("layers[0]: a SoftmaxLayer can only be the last layer", &|f| {
+            f.network(&format!("{{\"layer\":\"SoftmaxLayer\"}},{}", affine("1_w", "1_b")), 2, "");
+        }),
+        ("layers[1]: takes 3 inputs, layers[0] gives 4", &|f| {
+            f.network(&format!("{},{}", affine("1_w", "1_b"), affine("1_w", "1_b")), 2, "");
+        }),
+        ("(its weights would fit transposed)", &|f| {
+            f.matrix("t", 4, 2, |_, _| 1.0);
+            f.network(&format!("{},{}", affine("1_w", "1_b"), affine("t", "1_b")), 2, "");
+        }),
+        (
+            "biases: expected 4 × 1, as the weights have 4 rows, found 1 × 4 (it would fit transposed)",
+            &|f| {
+                f.matrix("1_b", 1, 4, |_, _| 1.0);
+            },
+        ),
+        ("layers[0]: weights: cannot read gone.json: No such file", &|f| {
+            f.network(&affine("gone", "1_b"), 1, "");
+        }),
+        ("1_w.json: file: cannot read", &|f| {
+            std::fs::remove_file(f.0.join("1_w.csv")).unwrap();
+        }),
+        ("1_w.csv: expected 4 lines (rows), found 3", &|f| {
+            f.put("1_w.csv", "1,2,3\n1,2,3\n1,2,3");
+        }),
+        ("1_w.f32: expected 48 bytes (4 × 3 f32), found 44", &|f| {
+            f.put("1_w.json", r#"{"rows":4,"cols":3,"data_type":"f32","file":"1_w.f32"}"#)
+                .put("1_w.f32", [0; 44]);
+        }),
+        ("row 2, column 3: expected a finite number, found NaN", &|f| {
+            let mut values = [0f32; 12];
+            values[5] = f32::NAN;
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            f.put("1_w.json", r#"{"rows":4,"cols":3,"data_type":"f32","file":"1_w.f32"}"#)
+                .put("1_w.f32", bytes);
+        }),
+        ("1_w.json: a matrix of 0 × 3 is empty", &|f| {
+            f.put("1_w.json", r#"{"rows":0,"cols":3,"data_type":"csv","file":"1_w.csv"}"#);
+        }),
+        ("labels: expected 2 names, found 1", &|f| {
+            f.tiny(r#","labels":["a"]"#);
+        }),
+        ("features: expected 3 names, found 2", &|f| {
+            f.tiny(r#","features":["a","b"]"#);
+        }),
+        ("input: expected scale and offset, or mean and std, found some of both", &|f| {
+            f.tiny(r#","input":{"scale":1,"mean":2}"#);
+        }),
+        ("input: std: entry 1 is 0", &|f| {
+            f.tiny(r#","input":{"mean":2,"std":[1,0,1]}"#);
+        }),
+        ("input: scale: expected one number or 3, one per input, found 2", &|f| {
+            f.tiny(r#","input":{"scale":[1,2]}"#);
+        }),
+        ("output: kind: expected classes, binary, multilabel or values, found \"klass\"", &|f| {
+            f.tiny(r#","output":{"kind":"klass"}"#);
+        }),
+        ("output: kind: binary takes 1 output, the last layer has 2", &|f| {
+            f.tiny(r#","output":{"kind":"binary"}"#);
+        }),
+        ("output: threshold: only binary and multilabel", &|f| {
+            f.tiny(r#","output":{"kind":"classes","threshold":0.3}"#);
+        }),
+        ("one output without a final SigmoidLayer", &|f| {
+            f.matrix("3_w", 1, 3, |_, _| 1.0).matrix("3_b", 1, 1, |_, _| 0.0);
+            f.network(&affine("3_w", "3_b"), 1, "");
+        }),
+        ("check: scores: record 1, output 1: the network gives", &|f| {
+            f.tiny(r#","check":{"inputs":"ci.csv","scores":"cs.csv"}"#)
+                .put("ci.csv", "0,0,0")
+                .put("cs.csv", "2.5,9");
+        }),
+        ("expected as many inputs as scores", &|f| {
+            f.tiny(r#","check":{"inputs":"ci.csv","scores":"cs.csv"}"#)
+                .put("ci.csv", "0,0,0")
+                .put("cs.csv", "1,1\n1,1");
+        }),
+    ];
+    for (part, change) in cases {
+        let f = Folder::new();
+        f.tiny("");
+        change(&f);
+        let m = f.mistakes();
+        assert!(m.iter().any(|m| m.contains(part)), "{part:?} is not in {m:#?}");
+        assert!(m.iter().all(|m| !m.contains('\n')));
+    }
+    let f = Folder::new();
+    let e = f.mistakes();
+    assert!(e[0].contains("MORTONNET_MODEL=") && e[0].contains("cannot read network.json"), "{e:?}");
+    let f = Folder::new();
+    let e = f.tiny("").bake_plan("fastest").err().unwrap();
+    assert!(e[0].contains("no plan is called \"fastest\"; the library has host, mali-midgard"), "{e:?}");
+}
+
+#[test]
+fn npy_and_f32_give_what_csv_gives() {
+    let f = Folder::new();
+    let csv = f.tiny("").bake().unwrap();
+    let values: Vec<f32> = (0..12).map(|i| ((i / 3) as f32 - 1.5) * 0.5 + (i % 3) as f32 * 0.25).collect();
+    let le: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    f.put("1_w.f32", &le).put("1_w.json", r#"{"rows":4,"cols":3,"data_type":"f32","file":"1_w.f32"}"#);
+    assert_eq!(f.bake().unwrap().blob, csv.blob);
+    let mut npy = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 3), }";
+    npy.extend(format!("{header:<117}\n").bytes());
+    npy.extend(&le);
+    f.put("1_w.npy", &npy).put("1_w.json", r#"{"rows":4,"cols":3,"data_type":"npy","file":"1_w.npy"}"#);
+    assert_eq!(f.bake().unwrap().blob, csv.blob);
+}
+
+#[test]
+fn scaling_is_folded_where_it_costs_nothing_and_left_to_the_reader_elsewhere() {
+    let f = Folder::new();
+    let plain = f.tiny("").bake().unwrap();
+    let images = f.tiny(r#","input":{"scale":0.00392156862745098}"#).bake().unwrap();
+    assert!(images.network.folded && images.network.transform == Transform::Identity);
+    let barometer = f.tiny(r#","input":{"mean":[101325,0,0],"std":[300,1,1]}"#).bake().unwrap();
+    assert!(!barometer.network.folded);
+    assert_eq!(barometer.network.transform.apply(0, 101625.0), 1.0);
+    // Same answers for the same scaled inputs, and golden vectors in the raw range.
+    let weights = |b: &Baked| {
+        let mut w = vec![Weights::default(); b.network.layers.len()];
+        for (c, &o) in b.plan.constants.iter().zip(&b.constant_offsets) {
+            let v: Vec<f32> = b.blob[o..o + c.bytes()]
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+                .collect();
+            let plain = c.layout.unpack(&v, c.size, c.padded);
+            match c.tensor.role {
+                TensorRole::Weights => w[c.tensor.layer].weights = plain,
+                TensorRole::Biases => w[c.tensor.layer].biases = plain,
+            }
+        }
+        w
+    };
+    let z = [0.25, 0.5, 1.0];
+    let expected = forward(&plain.network, &weights(&plain), &z);
+    let raw = z.map(|v| v * 255.0);
+    for (a, b) in expected.iter().zip(forward(&images.network, &weights(&images), &raw)) {
+        assert!((a - b).abs() < 1e-5, "{a} {b}");
+    }
+    let raw = [101325.0 + 300.0 * z[0], z[1], z[2]];
+    for (a, b) in expected.iter().zip(forward(&barometer.network, &weights(&barometer), &raw)) {
+        assert!((a - b).abs() < 1e-6, "{a} {b}");
+    }
+    assert!(
+        images.golden.inputs.iter().any(|&v| v > 200.0) && images.golden.inputs.iter().all(|&v| v <= 255.0)
+    );
+    assert!(barometer.golden.inputs.iter().step_by(3).all(|&v| (v - 101325.0).abs() <= 601.0));
+}
+
+#[test]
+fn outputs_mean_what_the_last_layer_says() {
+    let f = Folder::new();
+    f.tiny("").matrix("s_w", 1, 4, |_, c| c as f32).matrix("s_b", 1, 1, |_, _| 0.0);
+    let end = |last: &str, w: &str, extra: &str| {
+        let tail = if last.is_empty() { String::new() } else { format!(",{{\"layer\":\"{last}\"}}") };
+        let size = 2 + usize::from(!last.is_empty());
+        f.network(
+            &format!("{},{}{tail}", affine("1_w", "1_b"), affine(w, &w.replace("_w", "_b"))),
+            size,
+            extra,
+        );
+        let o = f.bake().unwrap().network;
+        (o.output.kind, o.output.activation, o.layers.len())
+    };
+    assert_eq!(end("", "2_w", ""), (Kind::Classes, FinalActivation::Softmax, 2));
+    assert_eq!(end("SoftmaxLayer", "2_w", ""), (Kind::Classes, FinalActivation::Softmax, 2));
+    assert_eq!(end("SigmoidLayer", "2_w", ""), (Kind::Classes, FinalActivation::Sigmoid, 2));
+    assert_eq!(end("ReLULayer", "2_w", ""), (Kind::Classes, FinalActivation::Softmax, 3));
+    assert_eq!(end("SigmoidLayer", "s_w", ""), (Kind::Binary, FinalActivation::Sigmoid, 2));
+    assert_eq!(end("", "s_w", r#","output":{"kind":"binary"}"#), (Kind::Binary, FinalActivation::Sigmoid, 2));
+    assert_eq!(end("", "s_w", r#","output":{"kind":"values"}"#), (Kind::Values, FinalActivation::None, 2));
+    assert_eq!(
+        end("TanhLayer", "s_w", r#","output":{"kind":"values"}"#),
+        (Kind::Values, FinalActivation::Tanh, 2)
+    );
+    assert_eq!(
+        end("", "2_w", r#","output":{"kind":"multilabel"}"#),
+        (Kind::Multilabel, FinalActivation::Sigmoid, 2)
+    );
+}
+
+/// A library in a folder of its own, changed in one place.
+fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -> Vec<String> {
+    let f = Folder::new();
+    f.tiny("");
+    let from = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let to = f.0.join("kernels");
+    for entry in std::fs::read_dir(&from).unwrap().flatten() {
+        if entry.path().is_dir() {
+            std::fs::create_dir_all(to.join(entry.file_name())).unwrap();
+            for file in std::fs::read_dir(entry.path()).unwrap().flatten() {
+                std::fs::copy(file.path(), to.join(entry.file_name()).join(file.file_name())).unwrap();
+            }
+        }
+    }
+    let text = std::fs::read_to_string(from.join("library.json")).unwrap();
+    std::fs::write(to.join("library.json"), change(text)).unwrap();
+    for (name, text) in files {
+        std::fs::write(to.join(name), text).unwrap();
+    }
+    let settings = Settings { root: f.0.clone(), model: "network.json".into(), plan: "host".into() };
+    bake(&settings).err().map_or_else(Vec::new, |e| e.0.0)
+}
+
+#[test]
+fn the_library_is_checked_too() {
+    assert_eq!(library_mistakes(&|t| t, &[]), Vec::<String>::new());
+    let replace = |from: &'static str, to: &'static str| move |t: String| t.replacen(from, to, 1);
+    let cases: Vec<(&str, Vec<String>)> = vec![
+        (
+            "chunks of 4×3 do not divide the chunks of 2×4",
+            library_mistakes(&replace("\"R_2_4_R\"", "\"R_2_4_R_4_3_R\""), &[]),
+        ),
+        (
+            "rowAlign and colAlign allow sizes that the layout does not",
+            library_mistakes(&replace("\"R_2_4_R\", \"rowAlign\": 4", "\"R_2_4_R\", \"rowAlign\": 3"), &[]),
+        ),
+        (
+            "argmax_rm takes its operand in layout R, affine_morton_4_2 before it gives C_4_2_C",
+            library_mistakes(
+                &replace(
+                    "\"affine_morton_4_2\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"argmax_morton_4_2\"",
+                    "\"affine_morton_4_2\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"argmax_rm\"",
+                ),
+                &[],
+            ),
+        ),
+        (
+            "no kernel is called \"matmul_fast\"",
+            library_mistakes(&replace("[\"matmul_naive\"", "[\"matmul_fast\""), &[]),
+        ),
+        ("needs a affine or matmul kernel", library_mistakes(&replace("[\"matmul_naive\", ", "["), &[])),
+        ("format: expected 1, found 2", library_mistakes(&replace("\"format\": 1", "\"format\": 2"), &[])),
+        ("kernels/bias/new.cl: no entry of kernels/library.json uses this file", {
+            library_mistakes(&|t| t, &[("bias/new.cl", "")])
+        }),
+        (
+            "the function is FOLDER_FILE",
+            library_mistakes(&replace("\"function\": \"bias_rm\"", "\"function\": \"b\""), &[]),
+        ),
+        (
+            "kernels/bias/rm.cl: bias_rm: expected the parameters (uint w, r, bias)",
+            library_mistakes(
+                &|t| t,
+                &[(
+                    "bias/rm.cl",
+                    "kernel void bias_rm(uint h, global float *r, global const float *bias) {}",
+                )],
+            ),
+        ),
+        (
+            "letters of \"lwhn\", found 'q'",
+            library_mistakes(&replace("\"arglist\": \"lw\"", "\"arglist\": \"lq\""), &[]),
+        ),
+        ("cannot read", library_mistakes(&replace("bias/rm.cl", "bias/rn.cl"), &[])),
+        (
+            "bias_rm does not run on the host engine",
+            library_mistakes(&replace("\"argmax_host\"]", "\"bias_rm\"]"), &[]),
+        ),
+    ];
+    for (part, m) in cases {
+        assert!(m.iter().any(|m| m.contains(part)), "{part:?} is not in {m:#?}");
+    }
+}
+
+#[test]
+fn layers_are_fused_and_buffers_share_the_arena() {
+    let f = Folder::new();
+    f.tiny("");
+    let fused = f.bake_plan("mali-midgard").unwrap().plan;
+    assert_eq!(
+        fused.steps.iter().map(|s| &*s.kernel).collect::<Vec<_>>(),
+        ["affine_morton_4_2", "affine_morton_4_2", "argmax_morton_4_2"]
+    );
+    assert_eq!((fused.granule, fused.batch, fused.padded_batch), (32, 256, 256));
+    let thesis = f.bake_plan("thesis-baseline").unwrap().plan;
+    assert_eq!(thesis.steps.len(), 6);
+    assert_eq!((thesis.granule, thesis.batch), (100, 100), "row major: a part batch is no prefix");
+    // Five affine layers: hidden buffers alternate between two places.
+    let layers: Vec<String> = (0..5).map(|_| affine("q_w", "q_b")).collect();
+    f.matrix("q_w", 3, 3, |_, _| 1.0).matrix("q_b", 3, 1, |_, _| 0.0).network(&layers.join(","), 5, "");
+    let deep = f.bake_plan("mali-midgard").unwrap().plan;
+    let hidden: Vec<_> =
+        deep.buffers.iter().filter(|b| b.role == crate::spec::plan::BufferRole::Hidden).collect();
+    assert_eq!(hidden.len(), 4);
+    assert_eq!(deep.arena_bytes, 2 * (hidden[0].len(256) * 4).next_multiple_of(PAGE));
+    assert!(deep.layers_chain());
+}
+
+impl Plan {
+    /// No two neighbours of the chain overlap in the arena.
+    fn layers_chain(&self) -> bool {
+        let hidden: Vec<_> =
+            self.buffers.iter().filter(|b| b.role == crate::spec::plan::BufferRole::Hidden).collect();
+        hidden.windows(2).all(|w| w[0].arena != w[1].arena)
+    }
+}
+
+#[test]
+fn standalone_activations_work_under_every_plan() {
+    let f = Folder::new();
+    f.tiny("");
+    let act = |name: &str| format!("{{\"layer\":\"{name}\"}}");
+    f.network(
+        &[
+            act("TanhLayer"),
+            affine("1_w", "1_b"),
+            act("SigmoidLayer"),
+            act("ReLULayer"),
+            affine("2_w", "2_b"),
+        ]
+        .join(","),
+        5,
+        "",
+    );
+    let b = f.bake().unwrap();
+    assert_eq!(b.network.layers[0], Layer::Activation(crate::spec::network::Activation::Tanh));
+    assert_eq!(f.bake_plan("mali-midgard").unwrap().plan.steps.len(), 5);
+}

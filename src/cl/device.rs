@@ -1,0 +1,374 @@
+//! Devices and what they can do, asked once.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use opencl_sys::*;
+
+use super::error::{ClError, check};
+use super::loader::{Handle, Library, info_bytes, info_fixed, info_text, starting};
+
+/// All devices of all platforms, and what could not be asked.
+#[derive(Debug)]
+pub struct Devices {
+    /// The devices, in the order of the INDEX that users see.
+    pub devices: Vec<Device>,
+    /// Platforms without a device and devices that could not be asked.
+    pub errors: Vec<ClError>,
+}
+
+/// The kind of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// A graphics processor.
+    Gpu,
+    /// The host's processor.
+    Cpu,
+    /// A dedicated accelerator.
+    Accelerator,
+    /// Anything else; it may not accept kernels in OpenCL C.
+    Custom,
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            DeviceKind::Gpu => "GPU",
+            DeviceKind::Cpu => "CPU",
+            DeviceKind::Accelerator => "accelerator",
+            DeviceKind::Custom => "custom",
+        })
+    }
+}
+
+/// Where local memory lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LocalMemory {
+    /// In storage of its own, faster than global memory.
+    Dedicated,
+    /// In global memory: copying into it gains nothing (Mali).
+    Global,
+    /// There is none (custom devices).
+    None,
+}
+
+/// A device and its limits.
+#[derive(Clone)]
+pub struct Device {
+    pub(super) library: &'static Library,
+    pub(super) raw: Handle,
+    pub(super) platform: Handle,
+    sub: Option<Arc<SubDevice>>,
+    /// Its place in the list of all devices.
+    pub index: usize,
+    /// CL_DEVICE_NAME.
+    pub name: String,
+    /// CL_DEVICE_VENDOR.
+    pub vendor: String,
+    /// CL_DEVICE_VERSION, as the driver writes it.
+    pub version: String,
+    /// The same as (major, minor); (0, 0) where it does not parse.
+    pub opencl: (u32, u32),
+    /// CL_DEVICE_OPENCL_C_VERSION, as the driver writes it.
+    pub c_version: String,
+    /// The same as (major, minor).
+    pub opencl_c: (u32, u32),
+    /// CL_DRIVER_VERSION.
+    pub driver: String,
+    /// Its platform's name.
+    pub platform_name: String,
+    /// Its platform's version.
+    pub platform_version: String,
+    /// GPU, CPU, …
+    pub kind: DeviceKind,
+    /// Number of compute units.
+    pub compute_units: u32,
+    /// Most work-items in a work-group; a kernel's own limit may be lower.
+    pub max_work_group: usize,
+    /// Most work-items of a work-group in each dimension.
+    pub max_work_items: Vec<usize>,
+    /// Local memory in bytes.
+    pub local_mem: u64,
+    /// Where it lives.
+    pub local_mem_kind: LocalMemory,
+    /// Global memory in bytes.
+    pub global_mem: u64,
+    /// The largest buffer in bytes.
+    pub max_alloc: u64,
+    /// What the origin of a sub-buffer must be a multiple of, in bytes.
+    pub mem_align: usize,
+    /// Highest clock in MHz.
+    pub max_clock: u32,
+    /// Whether it has images.
+    pub images: bool,
+    /// Largest width and height of a 2D image; (0, 0) without images.
+    pub image2d_max: (usize, usize),
+    /// Whether kernels may compute in half precision (cl_khr_fp16).
+    pub fp16: bool,
+    /// Whether host and device share their memory.
+    pub unified_memory: bool,
+    /// The vector width that the driver prefers for float.
+    pub preferred_float_width: u32,
+    /// The vector width that the hardware has for float.
+    pub native_float_width: u32,
+    /// Resolution of event times in ns.
+    pub timer_resolution: usize,
+    /// Whether it stores numbers with the low byte first, as the baked constants are.
+    pub little_endian: bool,
+    /// CL_DEVICE_EXTENSIONS, separated by blanks.
+    pub extensions: String,
+    /// CL_DEVICE_AVAILABLE.
+    pub available: bool,
+    /// Whether the driver can compile kernels.
+    pub compiler_available: bool,
+}
+
+/// A part of a device, released with its last user.
+struct SubDevice {
+    library: &'static Library,
+    raw: Handle,
+}
+
+impl Drop for SubDevice {
+    fn drop(&mut self) {
+        if let Some(release) = self.library.api.clReleaseDevice {
+            // SAFETY: created by clCreateSubDevices, released once.
+            unsafe { release(self.raw.0) };
+        }
+    }
+}
+
+/// Lists the devices of all platforms. A platform that fails does not hide the others.
+pub fn devices(library: &'static Library) -> Result<Devices, ClError> {
+    let _one_at_a_time = starting();
+    let mut all = Devices { devices: Vec::new(), errors: Vec::new() };
+    for platform in platforms(library)? {
+        let (ids, name) = match platform_devices(library, platform) {
+            Ok(found) => found,
+            Err(error) => {
+                all.errors.push(error);
+                continue;
+            }
+        };
+        for id in ids {
+            match Device::ask(library, platform, id, all.devices.len(), None) {
+                Ok(device) => all.devices.push(device),
+                Err(error) => all.errors.push(error.detail(format!("a device of {name} cannot be asked"))),
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn platforms(library: &Library) -> Result<Vec<Handle>, ClError> {
+    let mut count = 0;
+    // SAFETY: with no entries only the count is written.
+    let code = unsafe { (library.api.clGetPlatformIDs)(0, ptr::null_mut(), &mut count) };
+    check(code, "clGetPlatformIDs", "")?;
+    let mut ids = vec![ptr::null_mut(); count as usize];
+    // SAFETY: `ids` has room for `count` entries.
+    let code = unsafe { (library.api.clGetPlatformIDs)(count, ids.as_mut_ptr(), ptr::null_mut()) };
+    check(code, "clGetPlatformIDs", "")?;
+    Ok(ids.into_iter().map(Handle).collect())
+}
+
+/// The devices of one platform, and its name.
+fn platform_devices(library: &Library, platform: Handle) -> Result<(Vec<Handle>, String), ClError> {
+    let name = platform_text(library, platform, CL_PLATFORM_NAME)?;
+    let object = format!("platform {name}");
+    let ids = |count: u32, ids: *mut cl_device_id, found: *mut u32| {
+        // SAFETY: `platform` comes from clGetPlatformIDs; the callers below pass room for `count` entries.
+        let code = unsafe { (library.api.clGetDeviceIDs)(platform.0, CL_DEVICE_TYPE_ALL, count, ids, found) };
+        check(code, "clGetDeviceIDs", &object)
+    };
+    let mut count = 0;
+    ids(0, ptr::null_mut(), &mut count)?;
+    let mut list = vec![ptr::null_mut(); count as usize];
+    ids(count, list.as_mut_ptr(), ptr::null_mut())?;
+    Ok((list.into_iter().map(Handle).collect(), name))
+}
+
+fn platform_text(library: &Library, platform: Handle, what: cl_platform_info) -> Result<String, ClError> {
+    info_text("clGetPlatformInfo", "a platform", |size, value, needed| {
+        // SAFETY: `platform` comes from clGetPlatformIDs; `value` has room for `size` bytes.
+        unsafe { (library.api.clGetPlatformInfo)(platform.0, what, size, value, needed) }
+    })
+}
+
+/// Asks one device; every answer is checked.
+struct Questions {
+    library: &'static Library,
+    raw: Handle,
+    name: String,
+}
+
+impl Questions {
+    fn ask(&self, what: cl_device_info, size: usize, value: *mut c_void, needed: *mut usize) -> i32 {
+        // SAFETY: `raw` comes from clGetDeviceIDs; the info functions pass room for `size` bytes.
+        unsafe { (self.library.api.clGetDeviceInfo)(self.raw.0, what, size, value, needed) }
+    }
+
+    fn text(&self, what: cl_device_info) -> Result<String, ClError> {
+        info_text("clGetDeviceInfo", &self.name, |s, v, n| self.ask(what, s, v, n))
+    }
+
+    fn uint(&self, what: cl_device_info) -> Result<u32, ClError> {
+        info_fixed("clGetDeviceInfo", &self.name, |s, v, n| self.ask(what, s, v, n)).map(u32::from_ne_bytes)
+    }
+
+    fn ulong(&self, what: cl_device_info) -> Result<u64, ClError> {
+        info_fixed("clGetDeviceInfo", &self.name, |s, v, n| self.ask(what, s, v, n)).map(u64::from_ne_bytes)
+    }
+
+    fn size(&self, what: cl_device_info) -> Result<usize, ClError> {
+        info_fixed("clGetDeviceInfo", &self.name, |s, v, n| self.ask(what, s, v, n)).map(usize::from_ne_bytes)
+    }
+
+    fn sizes(&self, what: cl_device_info) -> Result<Vec<usize>, ClError> {
+        let bytes = info_bytes("clGetDeviceInfo", &self.name, |s, v, n| self.ask(what, s, v, n))?;
+        let words = bytes.chunks_exact(size_of::<usize>());
+        Ok(words.map(|w| usize::from_ne_bytes(w.try_into().expect("a chunk of this size"))).collect())
+    }
+
+    fn flag(&self, what: cl_device_info) -> Result<bool, ClError> {
+        Ok(self.uint(what)? != CL_FALSE)
+    }
+}
+
+impl Device {
+    fn ask(
+        library: &'static Library,
+        platform: Handle,
+        raw: Handle,
+        index: usize,
+        sub: Option<Arc<SubDevice>>,
+    ) -> Result<Device, ClError> {
+        let mut q = Questions { library, raw, name: format!("device {index}") };
+        let name = q.text(CL_DEVICE_NAME)?;
+        q.name = format!("device {index} ({name})");
+        let version = q.text(CL_DEVICE_VERSION)?;
+        // Some OpenCL 1.0 platforms and emulators do not know the question.
+        let c_version = q.text(CL_DEVICE_OPENCL_C_VERSION).unwrap_or_default();
+        let extensions = q.text(CL_DEVICE_EXTENSIONS)?;
+        let images = q.flag(CL_DEVICE_IMAGE_SUPPORT)?;
+        Ok(Device {
+            library,
+            raw,
+            platform,
+            sub,
+            index,
+            name,
+            vendor: q.text(CL_DEVICE_VENDOR)?,
+            opencl: parse_version(&version),
+            version,
+            opencl_c: parse_version(&c_version),
+            c_version,
+            driver: q.text(CL_DRIVER_VERSION)?,
+            platform_name: platform_text(library, platform, CL_PLATFORM_NAME)?,
+            platform_version: platform_text(library, platform, CL_PLATFORM_VERSION)?,
+            kind: device_kind(q.ulong(CL_DEVICE_TYPE)?),
+            compute_units: q.uint(CL_DEVICE_MAX_COMPUTE_UNITS)?,
+            max_work_group: q.size(CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
+            max_work_items: q.sizes(CL_DEVICE_MAX_WORK_ITEM_SIZES)?,
+            local_mem: q.ulong(CL_DEVICE_LOCAL_MEM_SIZE)?,
+            local_mem_kind: match q.uint(CL_DEVICE_LOCAL_MEM_TYPE)? {
+                CL_LOCAL => LocalMemory::Dedicated,
+                CL_GLOBAL => LocalMemory::Global,
+                _ => LocalMemory::None,
+            },
+            global_mem: q.ulong(CL_DEVICE_GLOBAL_MEM_SIZE)?,
+            max_alloc: q.ulong(CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
+            // The driver counts in bits.
+            mem_align: (q.uint(CL_DEVICE_MEM_BASE_ADDR_ALIGN)? as usize / 8).max(1),
+            max_clock: q.uint(CL_DEVICE_MAX_CLOCK_FREQUENCY).unwrap_or(0),
+            images,
+            image2d_max: match images {
+                true => (q.size(CL_DEVICE_IMAGE2D_MAX_WIDTH)?, q.size(CL_DEVICE_IMAGE2D_MAX_HEIGHT)?),
+                false => (0, 0),
+            },
+            fp16: extensions.split_whitespace().any(|e| e == "cl_khr_fp16"),
+            unified_memory: q.flag(CL_DEVICE_HOST_UNIFIED_MEMORY).unwrap_or(false),
+            preferred_float_width: q.uint(CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT).unwrap_or(1),
+            native_float_width: q.uint(CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT).unwrap_or(1),
+            timer_resolution: q.size(CL_DEVICE_PROFILING_TIMER_RESOLUTION)?,
+            little_endian: q.flag(CL_DEVICE_ENDIAN_LITTLE)?,
+            extensions,
+            available: q.flag(CL_DEVICE_AVAILABLE)?,
+            compiler_available: q.flag(CL_DEVICE_COMPILER_AVAILABLE)?,
+        })
+    }
+
+    /// The library it belongs to.
+    pub fn library(&self) -> &'static Library {
+        self.library
+    }
+
+    /// Whether the device and the library both know OpenCL 1.2.
+    pub fn has_1_2(&self) -> bool {
+        self.opencl >= (1, 2) && self.library.api.clEnqueueFillBuffer.is_some()
+    }
+
+    /// Whether this is a part of a device.
+    pub fn is_sub_device(&self) -> bool {
+        self.sub.is_some()
+    }
+
+    /// A part of this device with `compute_units` compute units (OpenCL 1.2; few GPUs can be divided).
+    pub fn sub_device(&self, compute_units: u32) -> Result<Device, ClError> {
+        const CALL: &str = "clCreateSubDevices";
+        let (Some(create), true) = (self.library.api.clCreateSubDevices, self.has_1_2()) else {
+            return Err(ClError::new(CALL, CL_INVALID_OPERATION, &self.name).detail("needs OpenCL 1.2"));
+        };
+        let wanted = [
+            CL_DEVICE_PARTITION_BY_COUNTS,
+            compute_units as isize,
+            CL_DEVICE_PARTITION_BY_COUNTS_LIST_END,
+            0,
+        ];
+        let mut raw = ptr::null_mut();
+        // SAFETY: `wanted` is a property list as the specification has it, with room for the one device it asks for.
+        let code = unsafe { create(self.raw.0, wanted.as_ptr(), 1, &mut raw, ptr::null_mut()) };
+        check(code, CALL, &self.name)?;
+        let sub = SubDevice { library: self.library, raw: Handle(raw) };
+        Device::ask(self.library, self.platform, Handle(raw), self.index, Some(Arc::new(sub)))
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({} {:?}, {} compute units)", self.index, self.name, self.compute_units)
+    }
+}
+
+fn device_kind(bits: cl_device_type) -> DeviceKind {
+    match bits {
+        b if b & CL_DEVICE_TYPE_GPU != 0 => DeviceKind::Gpu,
+        b if b & CL_DEVICE_TYPE_CPU != 0 => DeviceKind::Cpu,
+        b if b & CL_DEVICE_TYPE_ACCELERATOR != 0 => DeviceKind::Accelerator,
+        _ => DeviceKind::Custom,
+    }
+}
+
+/// `OpenCL 1.2 v1.r12p0` and `OpenCL C 1.2 v1.r12p0` to (1, 2).
+fn parse_version(text: &str) -> (u32, u32) {
+    let number = |t: &str| {
+        let (major, minor) = t.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    text.split_whitespace().take(3).find_map(number).unwrap_or((0, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        assert_eq!(parse_version("OpenCL 1.2 v1.r12p0-04rel0"), (1, 2));
+        assert_eq!(parse_version("OpenCL C 1.1 "), (1, 1));
+        assert_eq!(parse_version("OpenCL 3.0 PoCL HSTR: x"), (3, 0));
+        assert_eq!(parse_version("nonsense"), (0, 0));
+    }
+}

@@ -1,0 +1,129 @@
+//! OpenCL errors that name the call, the code and the object.
+
+use std::fmt;
+
+use opencl_sys::*;
+
+/// A failed OpenCL call.
+///
+/// Calls that this module refuses itself (a kernel argument that is mapped for the host, a range outside a buffer)
+/// use the code that the specification has for the case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClError {
+    /// The entry point, for example `clBuildProgram`.
+    pub call: &'static str,
+    /// The code it gave.
+    pub code: i32,
+    /// What it was called on, for example a buffer's or a kernel's name; may be empty.
+    pub object: String,
+    /// What else is known: one line, or the driver's build log; may be empty.
+    pub detail: String,
+}
+
+impl ClError {
+    /// An error of `call` on `object`.
+    pub fn new(call: &'static str, code: i32, object: impl Into<String>) -> Self {
+        ClError { call, code, object: object.into(), detail: String::new() }
+    }
+
+    /// The same with more to say.
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = detail.into();
+        self
+    }
+
+    /// The code's name in the OpenCL headers, where it has one.
+    pub fn name(&self) -> Option<&'static str> {
+        code_name(self.code)
+    }
+}
+
+/// `Ok` for `CL_SUCCESS`; text is only built for an error.
+pub(super) fn check(code: i32, call: &'static str, object: &str) -> Result<(), ClError> {
+    if code == CL_SUCCESS { Ok(()) } else { Err(ClError::new(call, code, object)) }
+}
+
+impl fmt::Display for ClError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.call)?;
+        if !self.object.is_empty() {
+            write!(f, " of {}", self.object)?;
+        }
+        write!(f, ": {} ({})", self.name().unwrap_or("unknown code"), self.code)?;
+        let detail = self.detail.trim_end();
+        if detail.contains('\n') || (self.code == CL_BUILD_PROGRAM_FAILURE && !detail.is_empty()) {
+            return write!(f, "\n{detail}");
+        }
+        match (detail, advice(self.code)) {
+            ("", None) => Ok(()),
+            ("", Some(advice)) => write!(f, ": {advice}"),
+            (detail, None) => write!(f, ": {detail}"),
+            (detail, Some(advice)) => write!(f, ": {detail}; {advice}"),
+        }
+    }
+}
+
+impl std::error::Error for ClError {}
+
+impl From<ClError> for crate::error::Error {
+    fn from(error: ClError) -> Self {
+        crate::error::Error::Device(error.to_string())
+    }
+}
+
+/// What to do about the codes that users meet.
+fn advice(code: i32) -> Option<&'static str> {
+    Some(match code {
+        CL_PLATFORM_NOT_FOUND_KHR => {
+            "the OpenCL loader found no driver; install the device's driver, with its .icd file in \
+             /etc/OpenCL/vendors, or name the driver's own library in MORTONNET_OPENCL"
+        }
+        CL_DEVICE_NOT_FOUND => {
+            "this driver sees no device; is the GPU's device file (/dev/mali0, /dev/dri/renderD128, ...) there, \
+             and may this user open it?"
+        }
+        CL_DEVICE_NOT_AVAILABLE => "the device is in use or switched off",
+        CL_COMPILER_NOT_AVAILABLE => "this driver cannot compile kernels",
+        CL_OUT_OF_RESOURCES => {
+            "the device ran out of registers, local memory or time; a smaller batch or work-group may fit"
+        }
+        CL_OUT_OF_HOST_MEMORY => "too little memory on the host; a smaller batch may fit",
+        CL_MEM_OBJECT_ALLOCATION_FAILURE => "too little memory for the device; a smaller batch may fit",
+        CL_INVALID_WORK_GROUP_SIZE => {
+            "the work-group is larger than this kernel may have on this device, or does not divide the global size"
+        }
+        _ => return None,
+    })
+}
+
+macro_rules! names {
+    ($code:expr, $($name:ident)*) => {
+        match $code {
+            $($name => Some(stringify!($name)),)*
+            _ => None,
+        }
+    };
+}
+
+/// The name of an OpenCL 1.2 error code.
+pub fn code_name(code: i32) -> Option<&'static str> {
+    names!(code,
+        CL_SUCCESS CL_DEVICE_NOT_FOUND CL_DEVICE_NOT_AVAILABLE CL_COMPILER_NOT_AVAILABLE
+        CL_MEM_OBJECT_ALLOCATION_FAILURE CL_OUT_OF_RESOURCES CL_OUT_OF_HOST_MEMORY
+        CL_PROFILING_INFO_NOT_AVAILABLE CL_MEM_COPY_OVERLAP CL_IMAGE_FORMAT_MISMATCH
+        CL_IMAGE_FORMAT_NOT_SUPPORTED CL_BUILD_PROGRAM_FAILURE CL_MAP_FAILURE CL_MISALIGNED_SUB_BUFFER_OFFSET
+        CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST CL_COMPILE_PROGRAM_FAILURE CL_LINKER_NOT_AVAILABLE
+        CL_LINK_PROGRAM_FAILURE CL_DEVICE_PARTITION_FAILED CL_KERNEL_ARG_INFO_NOT_AVAILABLE CL_INVALID_VALUE
+        CL_INVALID_DEVICE_TYPE CL_INVALID_PLATFORM CL_INVALID_DEVICE CL_INVALID_CONTEXT
+        CL_INVALID_QUEUE_PROPERTIES CL_INVALID_COMMAND_QUEUE CL_INVALID_HOST_PTR CL_INVALID_MEM_OBJECT
+        CL_INVALID_IMAGE_FORMAT_DESCRIPTOR CL_INVALID_IMAGE_SIZE CL_INVALID_SAMPLER CL_INVALID_BINARY
+        CL_INVALID_BUILD_OPTIONS CL_INVALID_PROGRAM CL_INVALID_PROGRAM_EXECUTABLE CL_INVALID_KERNEL_NAME
+        CL_INVALID_KERNEL_DEFINITION CL_INVALID_KERNEL CL_INVALID_ARG_INDEX CL_INVALID_ARG_VALUE
+        CL_INVALID_ARG_SIZE CL_INVALID_KERNEL_ARGS CL_INVALID_WORK_DIMENSION CL_INVALID_WORK_GROUP_SIZE
+        CL_INVALID_WORK_ITEM_SIZE CL_INVALID_GLOBAL_OFFSET CL_INVALID_EVENT_WAIT_LIST CL_INVALID_EVENT
+        CL_INVALID_OPERATION CL_INVALID_GL_OBJECT CL_INVALID_BUFFER_SIZE CL_INVALID_MIP_LEVEL
+        CL_INVALID_GLOBAL_WORK_SIZE CL_INVALID_PROPERTY CL_INVALID_IMAGE_DESCRIPTOR
+        CL_INVALID_COMPILER_OPTIONS CL_INVALID_LINKER_OPTIONS CL_INVALID_DEVICE_PARTITION_COUNT
+        CL_PLATFORM_NOT_FOUND_KHR
+    )
+}

@@ -1,0 +1,203 @@
+//! Two-dimensional images of four floats per pixel.
+
+use std::fmt;
+use std::ptr;
+use std::sync::Arc;
+
+use opencl_sys::*;
+
+use super::error::{ClError, check};
+use super::memory::{ALIGN, Access, MapMode, Memory, unmap};
+use super::queue::Queue;
+
+/// Floats in a pixel.
+const CHANNELS: usize = 4;
+
+/// A 2D image, CL_RGBA of CL_FLOAT. Clones are the same image.
+#[derive(Clone)]
+pub struct Image2d {
+    memory: Arc<Memory>,
+    width: usize,
+    height: usize,
+}
+
+impl Image2d {
+    /// An image of `width` × `height` pixels on `queue`, its contents undefined. Kernels read it or write it, not
+    /// both (OpenCL 1.x). The name appears in errors.
+    pub fn new(
+        queue: &Queue,
+        name: &str,
+        width: usize,
+        height: usize,
+        access: Access,
+    ) -> Result<Image2d, ClError> {
+        const CALL: &str = "clCreateImage";
+        let (most_wide, most_high) = queue.device().image2d_max;
+        if !queue.device().images {
+            return Err(ClError::new(CALL, CL_INVALID_OPERATION, name).detail("the device has no images"));
+        }
+        if !(1..=most_wide).contains(&width) || !(1..=most_high).contains(&height) {
+            return Err(ClError::new(CALL, CL_INVALID_IMAGE_SIZE, name)
+                .detail(format!("{width} x {height} pixels; the device allows {most_wide} x {most_high}")));
+        }
+        let format = cl_image_format { image_channel_order: CL_RGBA, image_channel_data_type: CL_FLOAT };
+        let flags = access.flags() | CL_MEM_ALLOC_HOST_PTR;
+        let context = queue.context().raw();
+        let mut code = CL_SUCCESS;
+        let raw = match queue.api().clCreateImage.filter(|_| queue.device().has_1_2()) {
+            Some(create) => {
+                let shape = cl_image_desc {
+                    image_type: CL_MEM_OBJECT_IMAGE2D,
+                    image_width: width,
+                    image_height: height,
+                    image_depth: 0,
+                    image_array_size: 0,
+                    image_row_pitch: 0,
+                    image_slice_pitch: 0,
+                    num_mip_levels: 0,
+                    num_samples: 0,
+                    buffer: ptr::null_mut(),
+                };
+                // SAFETY: format and shape are valid for the call; there is no host pointer.
+                unsafe { create(context, flags, &format, &shape, ptr::null_mut(), &mut code) }
+            }
+            // SAFETY: as above.
+            None => unsafe {
+                let create = queue.api().clCreateImage2D;
+                create(context, flags, &format, width, height, 0, ptr::null_mut(), &mut code)
+            },
+        };
+        check(code, CALL, name).map_err(|e| e.detail(format!("{width} x {height} pixels")))?;
+        Ok(Image2d { memory: Memory::new(queue, raw, name, None), width, height })
+    }
+
+    /// Width in pixels.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Height in pixels.
+    pub fn height(&self) -> usize {
+        self.height
+    }
+
+    pub(super) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// Maps the image for the host, waiting for the commands before it.
+    pub fn map(&self, mode: MapMode) -> Result<MappedImage, ClError> {
+        const CALL: &str = "clEnqueueMapImage";
+        let name = self.memory.name();
+        let queue = self.memory.queue();
+        let order = queue.order();
+        self.memory.free_for(CALL, &order)?;
+        let (origin, region) = ([0; 3], [self.width, self.height, 1]);
+        let (mut row_pitch, mut slice_pitch, mut code) = (0, 0, CL_SUCCESS);
+        // SAFETY: the region is the whole image and nothing else of it is mapped; the call waits.
+        let pointer = unsafe {
+            (queue.api().clEnqueueMapImage)(
+                queue.raw(),
+                *self.memory.raw(),
+                CL_TRUE,
+                mode.flags(queue),
+                origin.as_ptr(),
+                region.as_ptr(),
+                &mut row_pitch,
+                &mut slice_pitch,
+                0,
+                ptr::null(),
+                ptr::null_mut(),
+                &mut code,
+            )
+        };
+        check(code, CALL, name)?;
+        let sound = !pointer.is_null()
+            && pointer.addr() % ALIGN == 0
+            && row_pitch % ALIGN == 0
+            && row_pitch >= self.width * CHANNELS * size_of::<f32>();
+        if !sound {
+            return Err(ClError::new(CALL, CL_MAP_FAILURE, name)
+                .detail(format!("the driver gave the address {pointer:?} and {row_pitch} bytes per row")));
+        }
+        self.memory.set_mapped(true, &order);
+        Ok(MappedImage { image: self.clone(), pointer: pointer.cast(), row_pitch, mode })
+    }
+}
+
+impl fmt::Debug for Image2d {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Image2d({}, {} x {})", self.memory.name(), self.width, self.height)
+    }
+}
+
+/// A mapped image; unmapped by [`MappedImage::unmap`] or by drop. While it is mapped no kernel can be launched on it.
+pub struct MappedImage {
+    image: Image2d,
+    /// Null once it is unmapped.
+    pointer: *mut u8,
+    row_pitch: usize,
+    mode: MapMode,
+}
+
+impl MappedImage {
+    /// Bytes from one row to the next; at least 16 · width.
+    pub fn row_pitch(&self) -> usize {
+        self.row_pitch
+    }
+
+    /// The 4 · width floats of row `y`.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn row(&self, y: usize) -> &[f32] {
+        let first = self.first(y);
+        // SAFETY: the row lies in the mapped region and is aligned (checked when mapped); the map lasts as long as
+        // `self`, is the only one, and kernels are refused meanwhile.
+        unsafe { std::slice::from_raw_parts(first, self.image.width * CHANNELS) }
+    }
+
+    /// The same, to be written.
+    ///
+    /// # Panics
+    /// If there is no such row, or the image is mapped to be read.
+    pub fn row_mut(&mut self, y: usize) -> &mut [f32] {
+        assert!(self.mode != MapMode::Read, "{} is mapped to be read only", self.image.memory.name());
+        let first = self.first(y);
+        // SAFETY: as above; `&mut self` makes it the only view, and the mode allows writing.
+        unsafe { std::slice::from_raw_parts_mut(first, self.image.width * CHANNELS) }
+    }
+
+    fn first(&self, y: usize) -> *mut f32 {
+        assert!(y < self.image.height, "row {y} of {}", self.image.height);
+        // SAFETY: rows 0 to height - 1 lie within the mapped region.
+        unsafe { self.pointer.add(y * self.row_pitch).cast() }
+    }
+
+    /// Enqueues the unmapping.
+    pub fn unmap(mut self) -> Result<(), ClError> {
+        self.give_back()
+    }
+
+    fn give_back(&mut self) -> Result<(), ClError> {
+        let pointer = std::mem::replace(&mut self.pointer, ptr::null_mut());
+        if pointer.is_null() {
+            return Ok(());
+        }
+        let memory = &self.image.memory;
+        let order = memory.queue().order();
+        unmap(memory, pointer, None, &order)
+    }
+}
+
+impl Drop for MappedImage {
+    fn drop(&mut self) {
+        let _ = self.give_back();
+    }
+}
+
+impl fmt::Debug for MappedImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MappedImage({:?}, {} bytes per row)", self.image, self.row_pitch)
+    }
+}

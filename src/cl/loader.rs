@@ -1,0 +1,385 @@
+//! Finds the OpenCL library at run time and loads its entry points.
+//!
+//! Nothing links against OpenCL: the same binary starts on a machine without it. Every name that was tried is kept
+//! with the reason why it failed, because "no OpenCL" on a board nearly always is one wrong file name, one missing
+//! `.icd` file or a library for the wrong word size.
+
+use std::ffi::{CStr, c_void};
+use std::fmt;
+use std::path::Path;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use libloading::os::unix::{Library as Dl, RTLD_LOCAL, RTLD_NOW};
+use opencl_sys::CL_SUCCESS;
+use opencl_sys::cl_function_types as types;
+
+use super::error::ClError;
+
+/// The environment variable that names the OpenCL library; if it is set, only that one is tried.
+pub const VARIABLE: &str = "MORTONNET_OPENCL";
+
+/// Names that the dynamic loader is asked for, in this order: an ICD loader first, then a driver's own library.
+const NAMES: [&str; 5] = ["libOpenCL.so.1", "libOpenCL.so", "libmali.so", "libmali.so.1", "libGLES_mali.so"];
+
+/// Where boards keep these libraries outside the dynamic loader's own search path.
+const FOLDERS: [&str; 16] = [
+    "/usr/lib/arm-linux-gnueabihf",
+    "/usr/lib/arm-linux-gnueabihf/mali-egl",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu/mali-egl",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/lib/mali-egl",
+    "/usr/local/lib",
+    "/opt/vc/lib",
+    "/system/vendor/lib64",
+    "/system/vendor/lib64/egl",
+    "/system/vendor/lib",
+    "/system/vendor/lib/egl",
+    "/vendor/lib64",
+    "/vendor/lib",
+];
+
+/// `Option<F>` to `F`: opencl-sys gives every entry point as an optional function pointer.
+pub(super) trait Pointer {
+    type Fn;
+}
+
+impl<F> Pointer for Option<F> {
+    type Fn = F;
+}
+
+macro_rules! api {
+    (required { $($need:ident $need_type:ident)* } optional { $($may:ident $may_type:ident)* }) => {
+        /// The entry points, under their OpenCL names; those of OpenCL 1.2 are optional.
+        #[allow(non_snake_case)]
+        pub(super) struct Api {
+            $(pub(super) $need: <types::$need_type as Pointer>::Fn,)*
+            $(pub(super) $may: types::$may_type,)*
+        }
+
+        impl Api {
+            /// Loads all of them; the error is the name of the first that is needed and not there.
+            fn load(library: &Dl) -> Result<Api, &'static str> {
+                Ok(Api {
+                    $($need: symbol!(library, $need, types::$need_type).ok_or(stringify!($need))?,)*
+                    $($may: symbol!(library, $may, types::$may_type),)*
+                })
+            }
+        }
+
+        #[cfg(test)]
+        pub(super) const PAIRS: &[(&str, &str)] = &[
+            $((stringify!($need), stringify!($need_type)),)*
+            $((stringify!($may), stringify!($may_type)),)*
+        ];
+    };
+}
+
+macro_rules! symbol {
+    ($library:expr, $name:ident, $type:ty) => {{
+        // SAFETY: the type is the one that opencl-sys has for the entry point of this name (a test compares the
+        // two columns of the table), and it is an `Option`, so an absent symbol is `None`. The library is never
+        // unloaded.
+        let found = unsafe { $library.get::<$type>(concat!(stringify!($name), "\0").as_bytes()) };
+        found.ok().and_then(|s| *s)
+    }};
+}
+
+api! {
+    required {
+        clGetPlatformIDs clGetPlatformIDs_fn
+        clGetPlatformInfo clGetPlatformInfo_fn
+        clGetDeviceIDs clGetDeviceIDs_fn
+        clGetDeviceInfo clGetDeviceInfo_fn
+        clCreateContext clCreateContext_fn
+        clReleaseContext clReleaseContext_fn
+        clCreateCommandQueue clCreateCommandQueue_fn
+        clReleaseCommandQueue clReleaseCommandQueue_fn
+        clCreateBuffer clCreateBuffer_fn
+        clCreateSubBuffer clCreateSubBuffer_fn
+        clCreateImage2D clCreateImage2D_fn
+        clReleaseMemObject clReleaseMemObject_fn
+        clCreateProgramWithSource clCreateProgramWithSource_fn
+        clCreateProgramWithBinary clCreateProgramWithBinary_fn
+        clBuildProgram clBuildProgram_fn
+        clGetProgramBuildInfo clGetProgramBuildInfo_fn
+        clGetProgramInfo clGetProgramInfo_fn
+        clReleaseProgram clReleaseProgram_fn
+        clCreateKernel clCreateKernel_fn
+        clSetKernelArg clSetKernelArg_fn
+        clGetKernelWorkGroupInfo clGetKernelWorkGroupInfo_fn
+        clReleaseKernel clReleaseKernel_fn
+        clEnqueueNDRangeKernel clEnqueueNDRangeKernel_fn
+        clEnqueueMapBuffer clEnqueueMapBuffer_fn
+        clEnqueueMapImage clEnqueueMapImage_fn
+        clEnqueueUnmapMemObject clEnqueueUnmapMemObject_fn
+        clEnqueueReadBuffer clEnqueueReadBuffer_fn
+        clEnqueueWriteBuffer clEnqueueWriteBuffer_fn
+        clWaitForEvents clWaitForEvents_fn
+        clGetEventInfo clGetEventInfo_fn
+        clGetEventProfilingInfo clGetEventProfilingInfo_fn
+        clReleaseEvent clReleaseEvent_fn
+        clFlush clFlush_fn
+        clFinish clFinish_fn
+    }
+    optional {
+        clCreateImage clCreateImage_fn
+        clEnqueueFillBuffer clEnqueueFillBuffer_fn
+        clCreateSubDevices clCreateSubDevices_fn
+        clReleaseDevice clReleaseDevice_fn
+    }
+}
+
+/// The loaded OpenCL library. It stays loaded until the process ends.
+pub struct Library {
+    pub(super) api: Api,
+    path: String,
+}
+
+impl Library {
+    /// Loads the library named by `MORTONNET_OPENCL`, or else the first of the search list that works and has at
+    /// least one platform. Later calls give the same library.
+    pub fn open() -> Result<&'static Library, LoadError> {
+        static OPENED: OnceLock<&'static Library> = OnceLock::new();
+        if let Some(library) = OPENED.get() {
+            return Ok(library);
+        }
+        let library = match std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
+            Some(path) => open_from(&[path.to_string_lossy().into_owned()])
+                .map_err(|e| LoadError { variable: true, ..e })?,
+            None => open_from(&search_list())?,
+        };
+        Ok(OPENED.get_or_init(|| library))
+    }
+
+    /// The name or path under which it was found.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Library({})", self.path)
+    }
+}
+
+/// The names, then each name in each folder.
+fn search_list() -> Vec<String> {
+    let bare = NAMES.iter().map(|n| n.to_string());
+    let full = FOLDERS.iter().flat_map(|folder| NAMES.iter().map(move |n| format!("{folder}/{n}")));
+    bare.chain(full).collect()
+}
+
+/// The first library of the list that loads, has every entry point and at least one platform.
+pub(super) fn open_from(list: &[String]) -> Result<&'static Library, LoadError> {
+    let mut attempts = Vec::new();
+    for path in list {
+        match try_open(path) {
+            // Leaked on purpose: drivers keep threads and exit handlers that live in the library's code.
+            Ok(api) => return Ok(Box::leak(Box::new(Library { api, path: path.clone() }))),
+            Err(reason) => attempts.push(Attempt { path: path.clone(), reason }),
+        }
+    }
+    Err(LoadError { attempts, variable: false })
+}
+
+/// Held while a driver may be starting: PoCL 3.1 sets up its devices on the first question without a lock, and a
+/// second thread finds them half done.
+pub(super) fn starting() -> MutexGuard<'static, ()> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    STARTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_open(path: &str) -> Result<Api, Reason> {
+    if path.starts_with('/') && !Path::new(path).exists() {
+        return Err(Reason::Missing);
+    }
+    // SAFETY: loading runs the library's initialisers. It is the system's OpenCL library or one that the user named,
+    // and is trusted like any other library of the process.
+    let library = unsafe { Dl::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
+        .map_err(|e| Reason::Failed(loader_message(path, &e)))?;
+    // Kept loaded even when it is refused: unloading a driver is not safe in general.
+    let library = std::mem::ManuallyDrop::new(library);
+    let api = Api::load(&library).map_err(|name| Reason::Failed(format!("exports no {name}")))?;
+    let _one_at_a_time = starting();
+    // An ICD loader without a driver must not hide a driver's own library further down the list.
+    let mut count = 0;
+    // SAFETY: with no entries only the count is written.
+    let code = unsafe { (api.clGetPlatformIDs)(0, ptr::null_mut(), &mut count) };
+    if code != CL_SUCCESS {
+        return Err(Reason::Failed(ClError::new("clGetPlatformIDs", code, "").to_string()));
+    }
+    if count == 0 {
+        return Err(Reason::Failed("offers no OpenCL platform".into()));
+    }
+    Ok(api)
+}
+
+/// What the dynamic loader said, without the file name in front of it.
+fn loader_message(path: &str, error: &libloading::Error) -> String {
+    let text = error.to_string();
+    text.strip_prefix(path).and_then(|t| t.strip_prefix(": ")).unwrap_or(&text).to_string()
+}
+
+/// One library that was tried.
+#[derive(Clone)]
+struct Attempt {
+    path: String,
+    reason: Reason,
+}
+
+#[derive(Clone)]
+enum Reason {
+    /// An absolute path with nothing there: reported by folder, all in one line.
+    Missing,
+    Failed(String),
+}
+
+/// No OpenCL library could be used: what was tried, and why each failed.
+#[derive(Clone)]
+pub struct LoadError {
+    attempts: Vec<Attempt>,
+    variable: bool,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (true, [only]) = (self.variable, &self.attempts[..]) {
+            let reason = match &only.reason {
+                Reason::Missing => "no such file",
+                Reason::Failed(reason) => reason,
+            };
+            return write!(f, "{VARIABLE}={}: {reason}", only.path);
+        }
+        f.write_str("no usable OpenCL library (name one in MORTONNET_OPENCL); tried")?;
+        // The same reason once, with all it holds for; files that are not there by folder.
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        let mut folders: Vec<&str> = Vec::new();
+        for Attempt { path, reason } in &self.attempts {
+            match reason {
+                Reason::Failed(reason) => match reasons.iter_mut().find(|(r, _)| r == reason) {
+                    Some((_, paths)) => paths.push(path),
+                    None => reasons.push((reason, vec![path])),
+                },
+                Reason::Missing => {
+                    let folder = path.rsplit_once('/').map_or("/", |(folder, _)| folder);
+                    if !folders.contains(&folder) {
+                        folders.push(folder);
+                    }
+                }
+            }
+        }
+        for (reason, paths) in reasons {
+            write!(f, "\n  {}: {reason}", paths.join(", "))?;
+        }
+        if !folders.is_empty() {
+            write!(f, "\n  not found in: {}", folders.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<LoadError> for crate::error::Error {
+    fn from(error: LoadError) -> Self {
+        crate::error::Error::Device(error.to_string())
+    }
+}
+
+/// An OpenCL object's handle.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Handle(pub(super) *mut c_void);
+
+// SAFETY: OpenCL handles may be used from every thread. The one exception, clSetKernelArg on a shared kernel, is
+// called through `&mut Kernel` only.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+/// A variable-length answer of a clGet…Info call: asks for the size, then for the bytes.
+pub(super) fn info_bytes(
+    call: &'static str,
+    object: &str,
+    get: impl Fn(usize, *mut c_void, *mut usize) -> i32,
+) -> Result<Vec<u8>, ClError> {
+    let mut size = 0;
+    super::error::check(get(0, ptr::null_mut(), &mut size), call, object)?;
+    let mut bytes = vec![0u8; size];
+    super::error::check(get(size, bytes.as_mut_ptr().cast(), &mut size), call, object)?;
+    bytes.truncate(size);
+    Ok(bytes)
+}
+
+/// The same as text, without the closing zero.
+pub(super) fn info_text(
+    call: &'static str,
+    object: &str,
+    get: impl Fn(usize, *mut c_void, *mut usize) -> i32,
+) -> Result<String, ClError> {
+    let mut bytes = info_bytes(call, object, get)?;
+    bytes.push(0);
+    let text = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
+    Ok(text.to_string_lossy().trim().to_string())
+}
+
+/// A fixed-size answer of a clGet…Info call, as its bytes.
+pub(super) fn info_fixed<const N: usize>(
+    call: &'static str,
+    object: &str,
+    get: impl Fn(usize, *mut c_void, *mut usize) -> i32,
+) -> Result<[u8; N], ClError> {
+    let mut bytes = [0u8; N];
+    super::error::check(get(N, bytes.as_mut_ptr().cast(), ptr::null_mut()), call, object)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_point_has_its_own_type() {
+        for (name, kind) in PAIRS {
+            assert_eq!(format!("{name}_fn"), *kind);
+        }
+    }
+
+    #[test]
+    fn a_failed_search_says_what_was_tried() {
+        let list = [
+            "libnowhere-a.so.1",
+            "libnowhere-b.so",
+            "/nowhere/libOpenCL.so",
+            "/nowhere/libmali.so",
+            "/void/libmali.so",
+        ];
+        let error = open_from(&list.map(str::to_string)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no usable OpenCL library (name one in MORTONNET_OPENCL); tried\n  \
+             libnowhere-a.so.1, libnowhere-b.so: cannot open shared object file: No such file or directory\n  \
+             not found in: /nowhere, /void"
+        );
+        let named = LoadError { variable: true, ..open_from(&["/nowhere/libmali.so".into()]).unwrap_err() };
+        assert_eq!(named.to_string(), "MORTONNET_OPENCL=/nowhere/libmali.so: no such file");
+    }
+
+    #[test]
+    fn the_search_list_starts_with_plain_names() {
+        let list = search_list();
+        assert_eq!(list.len(), NAMES.len() * (FOLDERS.len() + 1));
+        assert_eq!(list[0], "libOpenCL.so.1");
+        assert!(list[NAMES.len()..].iter().all(|p| p.starts_with('/')));
+    }
+}

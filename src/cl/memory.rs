@@ -1,0 +1,638 @@
+//! Buffers, and the host's access to them.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use opencl_sys::*;
+
+use super::error::{ClError, check};
+use super::loader::Handle;
+use super::queue::{Event, Order, Queue, Times, event_status, event_times, release_event, wait_event};
+
+/// What kernels do with a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Read and write.
+    ReadWrite,
+    /// Only read.
+    ReadOnly,
+    /// Only write.
+    WriteOnly,
+}
+
+impl Access {
+    pub(super) fn flags(self) -> cl_mem_flags {
+        match self {
+            Access::ReadWrite => CL_MEM_READ_WRITE,
+            Access::ReadOnly => CL_MEM_READ_ONLY,
+            Access::WriteOnly => CL_MEM_WRITE_ONLY,
+        }
+    }
+}
+
+/// Where a buffer should live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// Where the host can reach it too (CL_MEM_ALLOC_HOST_PTR): mapping costs no copy on unified memory.
+    Shared,
+    /// Wherever the device likes it best.
+    Device,
+}
+
+/// How the host maps a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MapMode {
+    /// To read it.
+    Read,
+    /// To change it: what is not written keeps its value.
+    Write,
+    /// To write all of it: the old contents may be lost (CL_MAP_WRITE_INVALIDATE_REGION where there is OpenCL 1.2),
+    /// so padding must be written again too.
+    Overwrite,
+}
+
+impl MapMode {
+    pub(super) fn flags(self, queue: &Queue) -> cl_map_flags {
+        match self {
+            MapMode::Read => CL_MAP_READ,
+            MapMode::Overwrite if queue.device().has_1_2() => CL_MAP_WRITE_INVALIDATE_REGION,
+            MapMode::Write | MapMode::Overwrite => CL_MAP_WRITE,
+        }
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for u32 {}
+    impl Sealed for i32 {}
+    impl Sealed for u16 {}
+    impl Sealed for u8 {}
+}
+
+/// Element types of host views: every bit pattern is a value, alignment at most 4.
+pub trait Element: Copy + sealed::Sealed + 'static {}
+
+impl Element for f32 {}
+impl Element for u32 {}
+impl Element for i32 {}
+impl Element for u16 {}
+impl Element for u8 {}
+
+/// The alignment that every mapped pointer is checked for.
+pub(super) const ALIGN: usize = 4;
+
+/// A cl_mem that is released with its last user.
+pub(super) struct Memory {
+    queue: Queue,
+    raw: Handle,
+    name: String,
+    /// For a sub-buffer: the buffer it is a part of, which is kept alive.
+    parent: Option<Arc<Memory>>,
+    /// Whether any of it, or of its sub-buffers, is mapped. Only read and written under the queue's order.
+    mapped: AtomicBool,
+}
+
+impl Memory {
+    pub(super) fn new(queue: &Queue, raw: cl_mem, name: &str, parent: Option<Arc<Memory>>) -> Arc<Memory> {
+        let (queue, name) = (queue.clone(), name.to_string());
+        Arc::new(Memory { queue, raw: Handle(raw), name, parent, mapped: AtomicBool::new(false) })
+    }
+
+    pub(super) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    pub(super) fn raw(&self) -> &cl_mem {
+        &self.raw.0
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn flag(&self) -> &AtomicBool {
+        self.parent.as_ref().map_or(&self.mapped, |p| &p.mapped)
+    }
+
+    pub(super) fn is_mapped(&self, _: &Order<'_>) -> bool {
+        self.flag().load(Relaxed)
+    }
+
+    pub(super) fn set_mapped(&self, mapped: bool, _: &Order<'_>) {
+        self.flag().store(mapped, Relaxed);
+    }
+
+    /// An error unless the memory is free for a command of the host.
+    pub(super) fn free_for(&self, call: &'static str, order: &Order<'_>) -> Result<(), ClError> {
+        if self.is_mapped(order) {
+            return Err(ClError::new(call, CL_INVALID_OPERATION, &self.name)
+                .detail("it is mapped for the host already"));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: created by a clCreate… call, released once. The driver keeps it while enqueued commands use it.
+        unsafe { (self.queue.api().clReleaseMemObject)(self.raw.0) };
+    }
+}
+
+/// Device memory of a fixed size. Clones are the same memory.
+#[derive(Clone)]
+pub struct Buffer {
+    memory: Arc<Memory>,
+    bytes: usize,
+    access: Access,
+}
+
+impl Buffer {
+    /// A buffer of `bytes` bytes on `queue`, its contents undefined. The name appears in errors.
+    pub fn new(
+        queue: &Queue,
+        name: &str,
+        bytes: usize,
+        access: Access,
+        home: Home,
+    ) -> Result<Buffer, ClError> {
+        const CALL: &str = "clCreateBuffer";
+        let most = queue.device().max_alloc;
+        if bytes as u64 > most || bytes > isize::MAX as usize {
+            return Err(ClError::new(CALL, CL_INVALID_BUFFER_SIZE, name)
+                .detail(format!("{bytes} bytes; the device allows {most} in one buffer")));
+        }
+        let host = if home == Home::Shared { CL_MEM_ALLOC_HOST_PTR } else { 0 };
+        let mut code = CL_SUCCESS;
+        // SAFETY: the context is alive; without USE_HOST_PTR or COPY_HOST_PTR the host pointer is null.
+        let raw = unsafe {
+            (queue.api().clCreateBuffer)(
+                queue.context().raw(),
+                access.flags() | host,
+                bytes,
+                ptr::null_mut(),
+                &mut code,
+            )
+        };
+        check(code, CALL, name).map_err(|e| e.detail(format!("{bytes} bytes")))?;
+        Ok(Buffer { memory: Memory::new(queue, raw, name, None), bytes, access })
+    }
+
+    /// The part of this buffer at `origin`, which must be a multiple of the device's `mem_align`. It keeps the whole
+    /// buffer alive and counts as mapped while any part of that is.
+    pub fn sub_buffer(&self, name: &str, origin: usize, bytes: usize) -> Result<Buffer, ClError> {
+        const CALL: &str = "clCreateSubBuffer";
+        let queue = self.queue();
+        let align = queue.device().mem_align;
+        self.check_range(CALL, origin, bytes)?;
+        if origin % align != 0 {
+            return Err(ClError::new(CALL, CL_MISALIGNED_SUB_BUFFER_OFFSET, name)
+                .detail(format!("origin {origin} is no multiple of {align}")));
+        }
+        let region = cl_buffer_region { origin, size: bytes };
+        let mut code = CL_SUCCESS;
+        // SAFETY: `region` is what this create type reads, and lies within the buffer.
+        let raw = unsafe {
+            (queue.api().clCreateSubBuffer)(
+                *self.memory.raw(),
+                self.access.flags(),
+                CL_BUFFER_CREATE_TYPE_REGION,
+                (&raw const region).cast(),
+                &mut code,
+            )
+        };
+        check(code, CALL, name)?;
+        let memory = Memory::new(queue, raw, name, Some(self.memory.clone()));
+        Ok(Buffer { memory, bytes, access: self.access })
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.memory.name()
+    }
+
+    /// The queue that it belongs to.
+    pub fn queue(&self) -> &Queue {
+        self.memory.queue()
+    }
+
+    pub(super) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// Writes the whole buffer in place: maps it, lets `fill` write, unmaps. The slice has `bytes()` divided by the
+    /// element's size, rounded down, elements, whose old values may be lost. Waits for the commands before it.
+    pub fn fill_with<T: Element>(&self, fill: impl FnOnce(&mut [T])) -> Result<(), ClError> {
+        let region = self.map(MapMode::Overwrite, self.bytes, true)?.0;
+        let mapped = Unmap { buffer: self, region: Some(region) };
+        // SAFETY: mapped for writing and complete, and the mapping is exclusive until `mapped` is gone.
+        fill(unsafe { region.slice_mut() });
+        mapped.now()
+    }
+
+    /// Writes `data` to the start of the buffer by map and unmap. What lies behind it keeps no defined value.
+    pub fn upload<T: Element>(&self, data: &[T]) -> Result<(), ClError> {
+        self.check_range("clEnqueueMapBuffer", 0, size_of_val(data))?;
+        self.fill_with(|all: &mut [T]| all[..data.len()].copy_from_slice(data))
+    }
+
+    /// Sets every byte to zero.
+    pub fn zero(&self) -> Result<(), ClError> {
+        const CALL: &str = "clEnqueueFillBuffer";
+        static ZERO: u8 = 0;
+        let queue = self.queue();
+        let Some(fill) = queue.api().clEnqueueFillBuffer.filter(|_| queue.device().has_1_2()) else {
+            return self.fill_with(|all: &mut [u8]| all.fill(0));
+        };
+        let order = queue.order();
+        self.memory.free_for(CALL, &order)?;
+        // SAFETY: the range is the whole buffer; the one-byte pattern is copied before the call returns.
+        let code = unsafe {
+            fill(
+                queue.raw(),
+                *self.memory.raw(),
+                (&raw const ZERO).cast(),
+                1,
+                0,
+                self.bytes,
+                0,
+                ptr::null(),
+                ptr::null_mut(),
+            )
+        };
+        check(code, CALL, self.name())
+    }
+
+    /// Writes `data` from byte `offset` on, and waits for it. The rest keeps its value.
+    pub fn write<T: Element>(&self, offset: usize, data: &[T]) -> Result<(), ClError> {
+        const CALL: &str = "clEnqueueWriteBuffer";
+        self.check_range(CALL, offset, size_of_val(data))?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let order = self.queue().order();
+        self.memory.free_for(CALL, &order)?;
+        // SAFETY: the range lies within the buffer; the call blocks until `data` is no longer read.
+        let code = unsafe {
+            (self.queue().api().clEnqueueWriteBuffer)(
+                self.queue().raw(),
+                *self.memory.raw(),
+                CL_TRUE,
+                offset,
+                size_of_val(data),
+                data.as_ptr().cast(),
+                0,
+                ptr::null(),
+                ptr::null_mut(),
+            )
+        };
+        check(code, CALL, self.name())
+    }
+
+    /// Reads from byte `offset` on, and waits for it.
+    pub fn read<T: Element>(&self, offset: usize, data: &mut [T]) -> Result<(), ClError> {
+        const CALL: &str = "clEnqueueReadBuffer";
+        self.check_range(CALL, offset, size_of_val(data))?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let order = self.queue().order();
+        self.memory.free_for(CALL, &order)?;
+        // SAFETY: the range lies within the buffer; the call blocks until `data` is written; any bit pattern is an
+        // element.
+        let code = unsafe {
+            (self.queue().api().clEnqueueReadBuffer)(
+                self.queue().raw(),
+                *self.memory.raw(),
+                CL_TRUE,
+                offset,
+                size_of_val(data),
+                data.as_mut_ptr().cast(),
+                0,
+                ptr::null(),
+                ptr::null_mut(),
+            )
+        };
+        check(code, CALL, self.name())
+    }
+
+    fn check_range(&self, call: &'static str, offset: usize, bytes: usize) -> Result<(), ClError> {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            return Err(ClError::new(call, CL_INVALID_VALUE, self.name())
+                .detail(format!("{bytes} bytes at {offset} are outside its {} bytes", self.bytes)));
+        }
+        Ok(())
+    }
+
+    /// Maps the first `bytes` bytes and marks the memory as mapped. The region may be used once the event, which is
+    /// null for a blocking map, is complete.
+    fn map(&self, mode: MapMode, bytes: usize, blocking: bool) -> Result<(Region, cl_event), ClError> {
+        const CALL: &str = "clEnqueueMapBuffer";
+        self.check_range(CALL, 0, bytes)?;
+        let queue = self.queue();
+        let order = queue.order();
+        self.memory.free_for(CALL, &order)?;
+        let mut code = CL_SUCCESS;
+        let mut event = ptr::null_mut();
+        let wanted = if blocking { ptr::null_mut() } else { &mut event as *mut cl_event };
+        // SAFETY: the range lies within the buffer, and nothing else of it is mapped.
+        let pointer = unsafe {
+            (queue.api().clEnqueueMapBuffer)(
+                queue.raw(),
+                *self.memory.raw(),
+                if blocking { CL_TRUE } else { CL_FALSE },
+                mode.flags(queue),
+                0,
+                bytes,
+                0,
+                ptr::null(),
+                wanted,
+                &mut code,
+            )
+        };
+        check(code, CALL, self.name())?;
+        let region = NonNull::new(pointer.cast::<u8>()).map(|pointer| Region { pointer, bytes });
+        match region {
+            Some(region) if region.pointer.as_ptr().addr() % ALIGN == 0 => {
+                self.memory.set_mapped(true, &order);
+                Ok((region, event))
+            }
+            _ => {
+                if !event.is_null() {
+                    release_event(queue, event);
+                }
+                Err(ClError::new(CALL, CL_MAP_FAILURE, self.name())
+                    .detail(format!("the driver gave the address {pointer:?}")))
+            }
+        }
+    }
+
+    /// Enqueues the unmapping; no reference into the region may be left.
+    fn unmap(&self, region: Region, event: Option<&mut Event>) -> Result<(), ClError> {
+        let order = self.queue().order();
+        unmap(&self.memory, region.pointer.as_ptr(), event, &order)
+    }
+}
+
+/// Enqueues the unmapping of `pointer`, which a map of `memory` on its queue gave; on success it is free again.
+pub(super) fn unmap(
+    memory: &Memory,
+    pointer: *mut u8,
+    event: Option<&mut Event>,
+    order: &Order<'_>,
+) -> Result<(), ClError> {
+    const CALL: &str = "clEnqueueUnmapMemObject";
+    let queue = memory.queue();
+    let mut raw = ptr::null_mut();
+    let wanted = if event.is_some() { &mut raw as *mut cl_event } else { ptr::null_mut() };
+    // SAFETY: the pointer was mapped on this queue and is unmapped once: the callers give it up.
+    let code = unsafe {
+        (queue.api().clEnqueueUnmapMemObject)(
+            queue.raw(),
+            *memory.raw(),
+            pointer.cast(),
+            0,
+            ptr::null(),
+            wanted,
+        )
+    };
+    check(code, CALL, memory.name())?;
+    memory.set_mapped(false, order);
+    if let Some(event) = event {
+        event.hold(queue, raw, CALL);
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({}, {} bytes)", self.name(), self.bytes)
+    }
+}
+
+/// Mapped memory of a buffer.
+#[derive(Clone, Copy)]
+struct Region {
+    pointer: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapped pointer is ordinary memory of the process; who may use it when is the owner's business.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// # Safety
+    /// The map is complete and not undone for `'a`, and nobody writes to it in `'a`.
+    unsafe fn slice<'a, T: Element>(self) -> &'a [T] {
+        // SAFETY: the pointer is non-null and aligned for every `Element` (checked when it was mapped), `bytes` bytes
+        // are readable and any bit pattern is a value; the rest is the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().cast(), self.bytes / size_of::<T>()) }
+    }
+
+    /// # Safety
+    /// The map is complete, for writing, and not undone for `'a`, and nobody else uses it in `'a`.
+    unsafe fn slice_mut<'a, T: Element>(self) -> &'a mut [T] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr().cast(), self.bytes / size_of::<T>()) }
+    }
+}
+
+/// Unmaps also when the filling panics.
+struct Unmap<'a> {
+    buffer: &'a Buffer,
+    region: Option<Region>,
+}
+
+impl Unmap<'_> {
+    fn now(mut self) -> Result<(), ClError> {
+        self.region.take().map_or(Ok(()), |region| self.buffer.unmap(region, None))
+    }
+}
+
+impl Drop for Unmap<'_> {
+    fn drop(&mut self) {
+        if let Some(region) = self.region.take() {
+            let _ = self.buffer.unmap(region, None);
+        }
+    }
+}
+
+/// A buffer that the host and the device use in turn; see the module text for its states.
+pub struct MappedBuffer {
+    buffer: Buffer,
+    mode: MapMode,
+    state: State,
+}
+
+enum State {
+    Unmapped,
+    Pending { region: Region, event: Handle },
+    Mapped { region: Region },
+}
+
+impl MappedBuffer {
+    /// Takes `buffer` for mapping with `mode`; it starts unmapped.
+    pub fn new(buffer: Buffer, mode: MapMode) -> MappedBuffer {
+        MappedBuffer { buffer, mode, state: State::Unmapped }
+    }
+
+    /// The buffer, to be bound to kernels.
+    pub fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// Unmapped → Pending: enqueues a map of the whole buffer without waiting. Does not allocate.
+    pub fn enqueue_map(&mut self) -> Result<(), ClError> {
+        self.enqueue_map_prefix(self.buffer.bytes)
+    }
+
+    /// The same for the first `bytes` bytes only.
+    pub fn enqueue_map_prefix(&mut self, bytes: usize) -> Result<(), ClError> {
+        let (region, event) = self.buffer.map(self.mode, bytes, false)?;
+        self.state = State::Pending { region, event: Handle(event) };
+        Ok(())
+    }
+
+    /// Pending → Mapped: waits for the map and releases its event. If the map failed, the buffer is unmapped again.
+    pub fn wait(&mut self) -> Result<(), ClError> {
+        self.settle(false).map(|_| ())
+    }
+
+    /// [`wait`](Self::wait), and the times of the map command; needs a profiling queue.
+    pub fn wait_timed(&mut self) -> Result<Times, ClError> {
+        self.settle(true)
+    }
+
+    /// Whether `wait` would return at once.
+    pub fn is_ready(&self) -> Result<bool, ClError> {
+        match &self.state {
+            State::Unmapped => Err(self.not_mapped("clGetEventInfo")),
+            State::Mapped { .. } => Ok(true),
+            // A failed map is ready too: `wait` reports it.
+            State::Pending { event, .. } => Ok(event_status(self.buffer.queue(), event.0)? <= CL_COMPLETE),
+        }
+    }
+
+    fn settle(&mut self, timed: bool) -> Result<Times, ClError> {
+        let (region, event) = match &self.state {
+            State::Pending { region, event } => (*region, event.0),
+            State::Mapped { .. } if !timed => return Ok(Times::default()),
+            State::Mapped { .. } => {
+                return Err(ClError::new("clGetEventProfilingInfo", CL_INVALID_EVENT, self.buffer.name())
+                    .detail("its map was waited for already"));
+            }
+            State::Unmapped => return Err(self.not_mapped("clWaitForEvents")),
+        };
+        let queue = self.buffer.queue();
+        let waited = wait_event(queue, event, "clEnqueueMapBuffer", self.buffer.name());
+        let times = match (&waited, timed) {
+            (Ok(()), true) => event_times(queue, event),
+            _ => Ok(Times::default()),
+        };
+        release_event(queue, event);
+        self.state = State::Mapped { region };
+        if let Err(error) = waited {
+            self.give_up();
+            return Err(error);
+        }
+        times
+    }
+
+    /// Mapped (or Pending) → Unmapped: enqueues the unmap. The device may use the buffer in later commands.
+    pub fn enqueue_unmap(&mut self, event: Option<&mut Event>) -> Result<(), ClError> {
+        if let State::Pending { .. } = self.state {
+            self.wait()?;
+        }
+        let State::Mapped { region } = self.state else {
+            return Err(self.not_mapped("clEnqueueUnmapMemObject"));
+        };
+        self.buffer.unmap(region, event)?;
+        self.state = State::Unmapped;
+        Ok(())
+    }
+
+    /// Whether the host may use it: `slice` works.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.state, State::Mapped { .. })
+    }
+
+    /// The mapped elements: `bytes` divided by the element's size, rounded down.
+    ///
+    /// # Panics
+    /// If the buffer is not mapped.
+    #[inline]
+    pub fn slice<T: Element>(&self) -> &[T] {
+        let region = self.region();
+        // SAFETY: in this state the map is complete. It is undone through `&mut self` only, which ends the borrow;
+        // no other mapping of this memory exists, and the queue launches no kernel on it (`Memory::mapped`).
+        unsafe { region.slice() }
+    }
+
+    /// The mapped elements, to be written.
+    ///
+    /// # Panics
+    /// If the buffer is not mapped, or mapped to be read.
+    #[inline]
+    pub fn slice_mut<T: Element>(&mut self) -> &mut [T] {
+        let region = self.region();
+        assert!(self.mode != MapMode::Read, "{} is mapped to be read only", self.buffer.name());
+        // SAFETY: as for `slice`; `&mut self` makes it the only view, and the mode allows writing.
+        unsafe { region.slice_mut() }
+    }
+
+    #[inline]
+    fn region(&self) -> Region {
+        match self.state {
+            State::Mapped { region } => region,
+            _ => panic!("{} is not mapped for the host: enqueue_map and wait first", self.buffer.name()),
+        }
+    }
+
+    fn not_mapped(&self, call: &'static str) -> ClError {
+        ClError::new(call, CL_INVALID_OPERATION, self.buffer.name()).detail("it is not mapped for the host")
+    }
+
+    /// Back to Unmapped whatever the driver says.
+    fn give_up(&mut self) {
+        let state = std::mem::replace(&mut self.state, State::Unmapped);
+        let region = match state {
+            State::Unmapped => return,
+            State::Mapped { region } => region,
+            State::Pending { region, event } => {
+                release_event(self.buffer.queue(), event.0);
+                region
+            }
+        };
+        if self.buffer.unmap(region, None).is_err() {
+            let order = self.buffer.queue().order();
+            self.buffer.memory.set_mapped(false, &order);
+        }
+    }
+}
+
+impl Drop for MappedBuffer {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+impl fmt::Debug for MappedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            State::Unmapped => "unmapped",
+            State::Pending { .. } => "pending",
+            State::Mapped { .. } => "mapped",
+        };
+        write!(f, "MappedBuffer({}, {state})", self.buffer.name())
+    }
+}

@@ -1,0 +1,64 @@
+//! OpenCL, behind a safe face: the library is found at run time, objects are released by drop, errors name the call,
+//! the code and the object. Only OpenCL 1.1 is required; what is newer is used where it is there.
+//!
+//! ```text
+//! Library::open → devices() → Context → Queue ─┬─ Buffer ── MappedBuffer
+//!                                └── Program ── Kernel ──┘ Queue::launch
+//! ```
+//!
+//! # Who may touch a buffer
+//!
+//! Memory belongs to one in-order queue, so everything that devices and host do to it has one order. The host sees it
+//! through a map:
+//!
+//! ```text
+//!               enqueue_map                wait
+//!   Unmapped ───────────────▶ Pending ──────────────▶ Mapped ──▶ slice(), slice_mut()
+//!       ▲                        │ the map failed        │
+//!       ├────────────────────────┘                       │
+//!       └────────────────────────────────────────────────┘
+//!                          enqueue_unmap
+//! ```
+//!
+//! - Unmapped: commands may use the buffer, the host has no view of it.
+//! - Pending: the map is enqueued behind all earlier commands. Nobody may use the buffer.
+//! - Mapped: the host may use it. The pointer is given up with the unmap and never used again.
+//!
+//! In the last two states a buffer is *mapped*: `Queue::launch` refuses a kernel that has it as an argument, and a
+//! second map, a read or a write of it is refused. A sub-buffer is mapped while any part of its parent is; what the
+//! host and the device use at the same time (two slots) must be separate buffers. A batch is therefore
+//!
+//! ```text
+//!   results.enqueue_unmap, input.enqueue_unmap, launch…, results.enqueue_map, input.enqueue_map, flush
+//!   …later…  results.wait, results.slice, input.wait, input.slice_mut
+//! ```
+//!
+//! None of these allocates or creates anything but events, each of which is released once.
+//!
+//! # What is trusted
+//!
+//! With that, safe code cannot reach freed, foreign or concurrently written memory through this module, on two
+//! conditions that no wrapper can check. The OpenCL library keeps to the specification. And kernels stay within their
+//! arguments, which on a CPU device are memory of this process: the kernels of this crate are tested for that under a
+//! simulator that checks bounds, their arguments are compared with the registry by the build; a kernel or a library
+//! that the user names is the user's own code, as with any program that they start.
+// The one place, with `sys` and `engine::simd`, where `unsafe` is allowed.
+#![allow(unsafe_code)]
+
+mod device;
+mod error;
+mod image;
+mod loader;
+mod memory;
+mod program;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+pub use device::{Device, DeviceKind, Devices, LocalMemory, devices};
+pub use error::{ClError, code_name};
+pub use image::{Image2d, MappedImage};
+pub use loader::{Library, LoadError, VARIABLE};
+pub use memory::{Access, Buffer, Element, Home, MapMode, MappedBuffer};
+pub use program::{Kernel, Program};
+pub use queue::{Context, Event, Queue, Times};

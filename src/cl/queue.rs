@@ -1,0 +1,355 @@
+//! Contexts, queues and events.
+
+use std::fmt;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use opencl_sys::*;
+
+use super::device::Device;
+use super::error::{ClError, check};
+use super::loader::{Api, Handle, info_fixed};
+use super::program::Kernel;
+
+/// A context with one device. Clones are the same context.
+#[derive(Clone)]
+pub struct Context(Arc<ContextInner>);
+
+struct ContextInner {
+    device: Device,
+    raw: Handle,
+}
+
+impl Context {
+    /// A context for `device`.
+    pub fn new(device: &Device) -> Result<Context, ClError> {
+        let properties = [CL_CONTEXT_PLATFORM, device.platform.0 as isize, 0];
+        let mut code = CL_SUCCESS;
+        // SAFETY: the properties end with 0, one device is passed and there is no callback.
+        let raw = unsafe {
+            (device.library.api.clCreateContext)(
+                properties.as_ptr(),
+                1,
+                &device.raw.0,
+                None,
+                ptr::null_mut(),
+                &mut code,
+            )
+        };
+        check(code, "clCreateContext", &device.name)?;
+        Ok(Context(Arc::new(ContextInner { device: device.clone(), raw: Handle(raw) })))
+    }
+
+    /// Its device.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    pub(super) fn api(&self) -> &'static Api {
+        &self.0.device.library.api
+    }
+
+    pub(super) fn raw(&self) -> cl_context {
+        self.0.raw.0
+    }
+
+    pub(super) fn same(&self, other: &Context) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Drop for ContextInner {
+    fn drop(&mut self) {
+        // SAFETY: created by clCreateContext, released once.
+        unsafe { (self.device.library.api.clReleaseContext)(self.raw.0) };
+    }
+}
+
+/// An in-order queue. Clones are the same queue; memory belongs to the queue it was created on.
+#[derive(Clone)]
+pub struct Queue(Arc<QueueInner>);
+
+struct QueueInner {
+    context: Context,
+    raw: Handle,
+    profiling: bool,
+    /// Makes "is it mapped?" and the enqueueing that depends on the answer one step.
+    order: Mutex<()>,
+}
+
+impl Queue {
+    /// An in-order queue; with `profiling` its events carry times.
+    pub fn new(context: &Context, profiling: bool) -> Result<Queue, ClError> {
+        let properties = if profiling { CL_QUEUE_PROFILING_ENABLE } else { 0 };
+        let mut code = CL_SUCCESS;
+        // SAFETY: the context and its device are alive.
+        let raw = unsafe {
+            (context.api().clCreateCommandQueue)(context.raw(), context.device().raw.0, properties, &mut code)
+        };
+        check(code, "clCreateCommandQueue", &context.device().name)?;
+        let inner =
+            QueueInner { context: context.clone(), raw: Handle(raw), profiling, order: Mutex::new(()) };
+        Ok(Queue(Arc::new(inner)))
+    }
+
+    /// Its context.
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// Its device.
+    pub fn device(&self) -> &Device {
+        self.0.context.device()
+    }
+
+    /// Whether its events carry times.
+    pub fn profiling(&self) -> bool {
+        self.0.profiling
+    }
+
+    /// Enqueues `kernel` over `global` work-items in work-groups of `local` (`None`: the driver chooses). With
+    /// `event` its completion can be waited for and timed. Does not allocate.
+    ///
+    /// Refused while a buffer or image among the arguments is mapped for the host, or belongs to another queue.
+    pub fn launch(
+        &self,
+        kernel: &Kernel,
+        global: &[usize],
+        local: Option<&[usize]>,
+        event: Option<&mut Event>,
+    ) -> Result<(), ClError> {
+        const CALL: &str = "clEnqueueNDRangeKernel";
+        let refuse = |code, why: String| Err(ClError::new(CALL, code, kernel.name()).detail(why));
+        if global.is_empty() || global.len() > 3 {
+            return refuse(CL_INVALID_WORK_DIMENSION, format!("{} dimensions", global.len()));
+        }
+        if let Some(local) = local {
+            let fits =
+                local.len() == global.len() && local.iter().zip(global).all(|(&l, &g)| l != 0 && g % l == 0);
+            if !fits {
+                let why = format!("work-groups of {local:?} do not divide {global:?}");
+                return refuse(CL_INVALID_WORK_GROUP_SIZE, why);
+            }
+        }
+        if !kernel.context().same(self.context()) {
+            return refuse(CL_INVALID_CONTEXT, "the kernel belongs to another context".into());
+        }
+        let mut raw = ptr::null_mut();
+        let wanted = if event.is_some() { &mut raw as *mut cl_event } else { ptr::null_mut() };
+        let order = self.order();
+        for (index, memory) in kernel.memory() {
+            if !memory.queue().same(self) {
+                return refuse(
+                    CL_INVALID_COMMAND_QUEUE,
+                    format!("argument {index} ({}) belongs to another queue", memory.name()),
+                );
+            }
+            if memory.is_mapped(&order) {
+                return refuse(
+                    CL_INVALID_OPERATION,
+                    format!("argument {index} ({}) is mapped for the host", memory.name()),
+                );
+            }
+        }
+        // SAFETY: queue and kernel are alive and of one context; both size arrays have `global.len()` entries. All
+        // memory arguments are kept alive by the kernel, and the driver keeps what an enqueued command uses. None of
+        // it is mapped, and mappings are ordered after this command by the queue, so no reference into it exists
+        // while the kernel runs. That the kernel stays within its arguments is the kernel's contract (module text).
+        let code = unsafe {
+            (self.api().clEnqueueNDRangeKernel)(
+                self.raw(),
+                kernel.raw(),
+                global.len() as u32,
+                ptr::null(),
+                global.as_ptr(),
+                local.map_or(ptr::null(), <[usize]>::as_ptr),
+                0,
+                ptr::null(),
+                wanted,
+            )
+        };
+        drop(order);
+        check(code, CALL, kernel.name()).map_err(|e| match e.code {
+            CL_INVALID_WORK_GROUP_SIZE | CL_INVALID_WORK_ITEM_SIZE | CL_OUT_OF_RESOURCES => {
+                e.detail(format!("global {global:?}, work-groups of {local:?}"))
+            }
+            _ => e,
+        })?;
+        if let Some(event) = event {
+            event.hold(self, raw, CALL);
+        }
+        Ok(())
+    }
+
+    /// Hands everything enqueued to the device.
+    pub fn flush(&self) -> Result<(), ClError> {
+        // SAFETY: the queue is alive.
+        check(unsafe { (self.api().clFlush)(self.raw()) }, "clFlush", "")
+    }
+
+    /// Waits until everything enqueued is done.
+    pub fn finish(&self) -> Result<(), ClError> {
+        // SAFETY: the queue is alive.
+        check(unsafe { (self.api().clFinish)(self.raw()) }, "clFinish", "")
+    }
+
+    pub(super) fn api(&self) -> &'static Api {
+        self.0.context.api()
+    }
+
+    pub(super) fn raw(&self) -> cl_command_queue {
+        self.0.raw.0
+    }
+
+    pub(super) fn same(&self, other: &Queue) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Held while mapping states are read or changed together with the command that depends on them.
+    pub(super) fn order(&self) -> Order<'_> {
+        Order { _guard: self.0.order.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+}
+
+/// The right to read and change the mapping states of a queue's memory.
+pub(super) struct Order<'a> {
+    _guard: MutexGuard<'a, ()>,
+}
+
+impl Drop for QueueInner {
+    fn drop(&mut self) {
+        let api = self.context.api();
+        // SAFETY: created by clCreateCommandQueue, released once. Finishing first lets the driver's threads come to
+        // rest before the process ends.
+        unsafe {
+            (api.clFinish)(self.raw.0);
+            (api.clReleaseCommandQueue)(self.raw.0);
+        }
+    }
+}
+
+/// The times of a command in ns, on the device's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// Enqueued by the host.
+    pub queued: u64,
+    /// Handed to the device.
+    pub submit: u64,
+    /// Started.
+    pub start: u64,
+    /// Ended.
+    pub end: u64,
+}
+
+/// A place for the event of one command: empty, or holding an event that is released exactly once, when the next one
+/// takes its place, by [`Event::release`] or by drop.
+#[derive(Default)]
+pub struct Event(Option<Held>);
+
+struct Held {
+    queue: Queue,
+    raw: Handle,
+    /// The call that enqueued the command.
+    command: &'static str,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        release_event(&self.queue, self.raw.0);
+    }
+}
+
+impl Event {
+    /// An empty place.
+    pub fn new() -> Event {
+        Event(None)
+    }
+
+    /// Waits until the command is done; the error is the command's own.
+    pub fn wait(&self) -> Result<(), ClError> {
+        let held = self.held("clWaitForEvents")?;
+        wait_event(&held.queue, held.raw.0, held.command, "")
+    }
+
+    /// Whether the command is done.
+    pub fn is_complete(&self) -> Result<bool, ClError> {
+        let held = self.held("clGetEventInfo")?;
+        let status = event_status(&held.queue, held.raw.0)?;
+        if status < 0 { Err(ClError::new(held.command, status, "")) } else { Ok(status == CL_COMPLETE) }
+    }
+
+    /// The times of the completed command; needs a profiling queue.
+    pub fn times(&self) -> Result<Times, ClError> {
+        let held = self.held("clGetEventProfilingInfo")?;
+        event_times(&held.queue, held.raw.0)
+    }
+
+    /// Gives the event back; an empty place stays empty.
+    pub fn release(&mut self) {
+        self.0 = None;
+    }
+
+    pub(super) fn hold(&mut self, queue: &Queue, raw: cl_event, command: &'static str) {
+        self.0 = Some(Held { queue: queue.clone(), raw: Handle(raw), command });
+    }
+
+    fn held(&self, call: &'static str) -> Result<&Held, ClError> {
+        self.0
+            .as_ref()
+            .ok_or_else(|| ClError::new(call, CL_INVALID_EVENT, "").detail("no command has this event"))
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Event(held)" } else { "Event(empty)" })
+    }
+}
+
+/// Waits for an event. Where its command failed, the error is the command's own code under `command`.
+pub(super) fn wait_event(
+    queue: &Queue,
+    event: cl_event,
+    command: &'static str,
+    object: &str,
+) -> Result<(), ClError> {
+    // SAFETY: one event, alive.
+    let code = unsafe { (queue.api().clWaitForEvents)(1, &event) };
+    if code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST {
+        if let Ok(status @ ..0) = event_status(queue, event) {
+            return Err(ClError::new(command, status, object));
+        }
+    }
+    check(code, "clWaitForEvents", object)
+}
+
+/// CL_QUEUED to CL_COMPLETE, or the negative code of the command's failure.
+pub(super) fn event_status(queue: &Queue, event: cl_event) -> Result<i32, ClError> {
+    let what = CL_EVENT_COMMAND_EXECUTION_STATUS;
+    info_fixed("clGetEventInfo", "", |size, value, needed| {
+        // SAFETY: the event is alive; `value` has room for `size` bytes.
+        unsafe { (queue.api().clGetEventInfo)(event, what, size, value, needed) }
+    })
+    .map(i32::from_ne_bytes)
+}
+
+pub(super) fn event_times(queue: &Queue, event: cl_event) -> Result<Times, ClError> {
+    let time = |what| {
+        info_fixed("clGetEventProfilingInfo", "", |size, value, needed| {
+            // SAFETY: the event is alive; `value` has room for `size` bytes.
+            unsafe { (queue.api().clGetEventProfilingInfo)(event, what, size, value, needed) }
+        })
+        .map(u64::from_ne_bytes)
+    };
+    Ok(Times {
+        queued: time(CL_PROFILING_COMMAND_QUEUED)?,
+        submit: time(CL_PROFILING_COMMAND_SUBMIT)?,
+        start: time(CL_PROFILING_COMMAND_START)?,
+        end: time(CL_PROFILING_COMMAND_END)?,
+    })
+}
+
+pub(super) fn release_event(queue: &Queue, event: cl_event) {
+    // SAFETY: the callers own the event and forget it after this.
+    unsafe { (queue.api().clReleaseEvent)(event) };
+}

@@ -1,0 +1,254 @@
+//! The command line: a contract that scripts rely on.
+
+use crate::engine::select::DeviceWish;
+use crate::error::Error;
+use crate::stream::{Format, Output};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// `--help`.
+pub const HELP: &str = "\
+mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of stdin
+
+  -f, --format FMT        csv | f32 | u8 | idx | npy   (magic bytes tell npy and idx; else csv)
+  -o, --output KIND       class | label | scores | probs | top=K | json   a line per record
+  -b, --batch N           most records per launch                         [the plan's]
+  -d, --device DEV        auto | host | opencl | INDEX | part of a name   [auto]
+      --compute-units N   the OpenCL device with N compute units
+      --plan NAME         baked | a plan of the library (see --info)
+      --expect FILE       compare with the classes in FILE, print \"586 of 597\" to stderr
+      --min-accuracy A    with --expect: exit 1 below A (0.97 or 97%)
+      --profile[=FMT]     table | json, optionally :FILE: timing, to stderr or FILE
+      --selftest          run the baked golden vectors on the device, exit 1 if one is wrong
+  -v, --verbose           say on stderr what runs the network, and why
+      --list-devices      the OpenCL devices, or why there are none
+      --info              what is baked, and what would run it
+  -h, --help              this page
+  -V, --version           the program's version, and what is baked
+
+Examples:
+  mortonnet vectors.csv                       a class per line
+  sensor | mortonnet -o json | jq .label      answers each record as soon as it is read
+  gunzip -c t10k-images-idx3-ubyte.gz | mortonnet --expect t10k-labels-idx1-ubyte
+  mortonnet -d opencl --selftest && mortonnet -d opencl --profile < vectors.csv > classes.txt
+
+stdout carries results only. Exit codes: 0 fine, 1 input, device or I/O error, 2 usage.
+MORTONNET_OPENCL names the OpenCL library to load.
+";
+
+/// How `--profile` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileFormat {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Classify records.
+    Classify,
+    /// Run the golden vectors.
+    SelfTest,
+    /// List the OpenCL devices.
+    ListDevices,
+    /// Print what is baked.
+    Info,
+    /// Print the help.
+    Help,
+    /// Print the version.
+    Version,
+}
+
+/// The command line.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What to do.
+    pub action: Action,
+    /// Input files; none is stdin, as is `-`.
+    pub files: Vec<PathBuf>,
+    /// Input format, where it is not to be detected.
+    pub format: Option<Format>,
+    /// Output, where it is not the network's default.
+    pub output: Option<Output>,
+    /// Most records per launch.
+    pub batch: Option<usize>,
+    /// Device.
+    pub device: DeviceWish,
+    /// Compute units of the device.
+    pub compute_units: Option<u32>,
+    /// Plan.
+    pub plan: Option<String>,
+    /// File of expected classes.
+    pub expect: Option<PathBuf>,
+    /// Share of right classes below which the exit code is 1.
+    pub min_accuracy: Option<f64>,
+    /// Timing: format, and file unless stderr.
+    pub profile: Option<(ProfileFormat, Option<PathBuf>)>,
+    /// Say what runs.
+    pub verbose: bool,
+}
+
+/// Most records of a batch: sizes and offsets of every plan stay far inside 32 bits.
+pub const MOST_RECORDS: usize = 1 << 16;
+
+impl Options {
+    /// Reads the arguments (without the program's name).
+    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Options, Error> {
+        use lexopt::prelude::*;
+        let mut o = Options {
+            action: Action::Classify,
+            files: Vec::new(),
+            format: None,
+            output: None,
+            batch: None,
+            device: DeviceWish::Auto,
+            compute_units: None,
+            plan: None,
+            expect: None,
+            min_accuracy: None,
+            profile: None,
+            verbose: false,
+        };
+        let mut parser = lexopt::Parser::from_args(args);
+        while let Some(arg) = parser.next().map_err(usage)? {
+            match arg {
+                Short('f') | Long("format") => {
+                    o.format = Some(Format::parse(&text(&mut parser)?).map_err(|e| named("--format", &e))?);
+                }
+                Short('o') | Long("output") => {
+                    o.output = Some(Output::parse(&text(&mut parser)?).map_err(|e| named("--output", &e))?);
+                }
+                Short('b') | Long("batch") => {
+                    o.batch = Some(number(&text(&mut parser)?, "--batch", 1..=MOST_RECORDS as u64)? as usize);
+                }
+                Short('d') | Long("device") => o.device = DeviceWish::parse(&text(&mut parser)?),
+                Long("compute-units") => {
+                    let n = number(&text(&mut parser)?, "--compute-units", 1..=u64::from(u32::MAX))?;
+                    o.compute_units = Some(n as u32);
+                }
+                Long("plan") => o.plan = Some(text(&mut parser)?),
+                Long("expect") => o.expect = Some(parser.value().map_err(usage)?.into()),
+                Long("min-accuracy") => o.min_accuracy = Some(share(&text(&mut parser)?)?),
+                Long("profile") => {
+                    let value = parser.optional_value().map(|v| v.string()).transpose().map_err(usage)?;
+                    o.profile = Some(profile(value.as_deref().unwrap_or("table"))?);
+                }
+                Long("selftest") => o.action = Action::SelfTest,
+                Short('v') | Long("verbose") => o.verbose = true,
+                Long("list-devices") => o.action = Action::ListDevices,
+                Long("info") => o.action = Action::Info,
+                Short('h') | Long("help") => o.action = Action::Help,
+                Short('V') | Long("version") => o.action = Action::Version,
+                Value(file) => o.files.push(file.into()),
+                other => return Err(usage(other.unexpected())),
+            }
+            // Help and version win over whatever else the line has, mistakes behind them included.
+            if matches!(o.action, Action::Help | Action::Version) {
+                return Ok(o);
+            }
+        }
+        if o.min_accuracy.is_some() && o.expect.is_none() {
+            return Err(Error::Usage("--min-accuracy needs --expect FILE".into()));
+        }
+        Ok(o)
+    }
+}
+
+fn usage(e: lexopt::Error) -> Error {
+    Error::Usage(format!("{e}; see --help"))
+}
+
+fn named(flag: &str, e: &str) -> Error {
+    Error::Usage(format!("{flag}: {e}"))
+}
+
+fn text(parser: &mut lexopt::Parser) -> Result<String, Error> {
+    use lexopt::ValueExt;
+    parser.value().and_then(|v| v.string()).map_err(usage)
+}
+
+fn number(text: &str, flag: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Error> {
+    text.parse().ok().filter(|n| range.contains(n)).ok_or_else(|| {
+        Error::Usage(format!(
+            "{flag}: expected a number from {} to {}, found \"{text}\"",
+            range.start(),
+            range.end()
+        ))
+    })
+}
+
+/// `0.97` or `97%`.
+fn share(text: &str) -> Result<f64, Error> {
+    let (digits, unit) = text.strip_suffix('%').map_or((text, 1.0), |t| (t, 100.0));
+    digits.parse::<f64>().ok().map(|v| v / unit).filter(|v| (0.0..=1.0).contains(v)).ok_or_else(|| {
+        Error::Usage(format!("--min-accuracy: expected 0 to 1 or 0% to 100%, found \"{text}\""))
+    })
+}
+
+/// `table`, `json`, `table:FILE`, `json:FILE`.
+fn profile(text: &str) -> Result<(ProfileFormat, Option<PathBuf>), Error> {
+    let (format, file) = text.split_once(':').map_or((text, None), |(format, file)| (format, Some(file)));
+    let format = match format {
+        "table" => ProfileFormat::Table,
+        "json" => ProfileFormat::Json,
+        other => return Err(named("--profile", &format!("expected table or json, found \"{other}\""))),
+    };
+    match file {
+        Some("") => Err(named("--profile", "a file name is missing after the colon")),
+        file => Ok((format, file.map(PathBuf::from))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, String> {
+        Options::parse(line.split_whitespace().map(OsString::from)).map_err(|e| {
+            assert_eq!(e.exit_code(), 2);
+            e.to_string()
+        })
+    }
+
+    #[test]
+    fn the_contract_is_read() {
+        let o = parse("-f u8 -o top=3 -b 50 -d 1 --compute-units=4 --plan baked a.bin - --expect e").unwrap();
+        assert_eq!(o.files, [PathBuf::from("a.bin"), PathBuf::from("-")]);
+        assert_eq!((o.batch, o.device, o.compute_units), (Some(50), DeviceWish::Index(1), Some(4)));
+        assert_eq!((o.plan.as_deref(), o.expect), (Some("baked"), Some("e".into())));
+        assert_eq!(parse("-d Mali").unwrap().device, DeviceWish::Name("Mali".into()));
+        assert_eq!(parse("--profile").unwrap().profile, Some((ProfileFormat::Table, None)));
+        assert_eq!(parse("--profile=json:x").unwrap().profile, Some((ProfileFormat::Json, Some("x".into()))));
+        assert_eq!(parse("--expect e --min-accuracy 97%").unwrap().min_accuracy, Some(0.97));
+        assert_eq!(parse("--help --nonsense").unwrap().action, Action::Help);
+    }
+
+    #[test]
+    fn mistakes_are_usage_errors_that_name_the_flag() {
+        for (line, part) in [
+            ("--nonsense", "--nonsense"),
+            ("-b 0", "--batch: expected a number from 1 to 65536, found \"0\""),
+            ("-b", "-b"),
+            ("-f png", "--format"),
+            ("-o klass", "--output"),
+            ("-o top=0", "--output"),
+            ("--profile=svg", "--profile: expected table or json, found \"svg\""),
+            ("--profile=json:", "a file name is missing"),
+            ("--min-accuracy 0.5", "needs --expect"),
+            ("--expect e --min-accuracy 2", "expected 0 to 1"),
+            ("--selftest=1", "--selftest"),
+        ] {
+            let e = parse(line).expect_err(line);
+            assert!(e.contains(part), "{line}: {e}");
+        }
+    }
+
+    #[test]
+    fn help_fits_a_screen() {
+        assert!(HELP.lines().count() <= 40);
+        assert!(HELP.lines().all(|l| l.chars().count() <= 100));
+    }
+}

@@ -1,0 +1,113 @@
+//! The engines: what turns a batch of records into scores and classes.
+//!
+//! A batch lives in one of [`SLOTS`] slots. The stream fills one slot with [`Engine::record`] while the other is
+//! computed: `record`×n → `submit` → `collect` → `answer`×n, then the slot is free again. After construction no
+//! engine allocates.
+
+pub mod host;
+pub mod opencl;
+pub mod select;
+pub mod simd;
+
+use crate::error::Error;
+use crate::profile::StepClock;
+
+/// Batches in flight: one is filled while the other is computed.
+pub const SLOTS: usize = 2;
+
+/// A record of a batch buffer, to be written: feature `i` lives at `data[offset + rows[i]]`.
+///
+/// This holds for every layout of the grammar, because an index is the sum of a part that depends on the row only
+/// and a part that depends on the column only (`spec::layout::Layout::offsets`).
+pub struct RecordMut<'a> {
+    data: &'a mut [f32],
+    rows: &'a [u32],
+    offset: usize,
+}
+
+impl<'a> RecordMut<'a> {
+    /// The record whose column part is `offset` and whose row parts are `rows`.
+    pub fn new(data: &'a mut [f32], rows: &'a [u32], offset: usize) -> Self {
+        RecordMut { data, rows, offset }
+    }
+
+    /// Number of features.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Sets feature `i`, `i < len()`.
+    #[inline]
+    pub fn set(&mut self, i: usize, value: f32) {
+        self.data[self.offset + self.rows[i] as usize] = value;
+    }
+}
+
+/// A record of a result buffer: score `i` lives at `data[offset + rows[i]]`.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    data: &'a [f32],
+    rows: &'a [u32],
+    offset: usize,
+}
+
+impl<'a> Record<'a> {
+    /// The record whose column part is `offset` and whose row parts are `rows`.
+    pub fn new(data: &'a [f32], rows: &'a [u32], offset: usize) -> Self {
+        Record { data, rows, offset }
+    }
+
+    /// Number of scores (0 where the engine was not asked for scores).
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Score `i`, `i < len()`.
+    #[inline]
+    pub fn get(&self, i: usize) -> f32 {
+        self.data[self.offset + self.rows[i] as usize]
+    }
+
+    /// All scores in order.
+    pub fn iter(&self) -> impl Iterator<Item = f32> + 'a {
+        let Record { data, rows, offset } = *self;
+        rows.iter().map(move |&r| data[offset + r as usize])
+    }
+}
+
+/// What an engine says about one record.
+#[derive(Clone, Copy)]
+pub struct Answer<'a> {
+    /// The arg-max of the scores ([`NAN_CLASS`] where a score is NaN); `None` where the plan has no arg-max step.
+    pub class: Option<u32>,
+    /// The network's last values; empty unless the engine was built with `scores`.
+    pub scores: Record<'a>,
+}
+
+/// The class of a record with a NaN among its scores: an error, never a class.
+pub const NAN_CLASS: u32 = u32::MAX;
+
+/// A network on a device, ready to run batches.
+pub trait Engine {
+    /// Most records in a slot.
+    fn batch(&self) -> usize;
+
+    /// The input of record `index` (`< batch()`) of a free slot. Every feature must be set before `submit`.
+    fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error>;
+
+    /// Starts the first `records` (1 to `batch()`) records of `slot`; does not wait.
+    fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error>;
+
+    /// Waits for a submitted slot. Its answers stay readable until its next `record`.
+    fn collect(&mut self, slot: usize) -> Result<(), Error>;
+
+    /// The answer for record `index` of a collected slot.
+    fn answer(&self, slot: usize, index: usize) -> Answer<'_>;
+
+    /// The measured times of the plan's steps, where the engine was built to measure them.
+    fn step_times(&mut self) -> Option<StepClock> {
+        None
+    }
+}

@@ -1,0 +1,357 @@
+//! The OpenCL engine: everything is created at start, every batch is the same sequence of enqueues.
+//!
+//! Two slots take turns on one in-order queue:
+//!
+//! ```text
+//! submit:   unmap results · unmap input · launch… · map results · map input · flush     (nothing waits)
+//! collect:  wait for the two maps, then answers are read where the device wrote them
+//! ```
+//!
+//! Input is written in the plan's layout straight into mapped memory; with unified memory nothing is copied. Each slot
+//! has its own kernel objects, with all arguments set once. The hidden buffers are shared: the queue runs one batch
+//! after the other.
+
+use super::{Answer, Engine, Record, RecordMut, SLOTS};
+use crate::baked;
+use crate::cl::{
+    Access, Buffer, Context, Device, Event, Home, Kernel, MapMode, MappedBuffer, Program, Queue,
+};
+use crate::error::Error;
+use crate::model::Model;
+use crate::profile::{Phases, StepClock};
+use crate::spec::layout::Offsets;
+use crate::spec::library::DeviceLimits;
+use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Step};
+use std::time::Duration;
+
+/// What of a batch the host reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The network's last values.
+    pub scores: bool,
+    /// The arg-max.
+    pub classes: bool,
+}
+
+struct Slot {
+    input: MappedBuffer,
+    scores: Option<MappedBuffer>,
+    classes: Option<MappedBuffer>,
+    kernels: Vec<Kernel>,
+    /// One for each step; used where times are measured.
+    events: Vec<Event>,
+}
+
+/// A launch with its sizes as the queue wants them.
+struct Launch {
+    step: Step,
+    local: Option<[usize; 2]>,
+}
+
+/// The OpenCL engine.
+pub struct OpenClEngine {
+    queue: Queue,
+    plan: Plan,
+    slots: Vec<Slot>,
+    launches: Vec<Launch>,
+    /// Rows and columns of the input's layout; rows behind the network's width are padding.
+    input: Offsets,
+    width: usize,
+    scores: Offsets,
+    outputs: usize,
+    /// Kept alive for the kernels.
+    _constants: Vec<Buffer>,
+    clock: Option<StepClock>,
+}
+
+impl OpenClEngine {
+    /// Creates everything on `device`. `timed` measures every launch. The phases say what start-up took.
+    pub fn new(
+        device: &Device,
+        model: &Model,
+        wanted: Wanted,
+        timed: bool,
+        phases: &mut Phases,
+    ) -> Result<OpenClEngine, Error> {
+        let plan = model.plan.clone();
+        admits(device, &plan)?;
+        let (queue, context) = phases.time("context", || {
+            let context = Context::new(device)?;
+            Ok::<_, Error>((Queue::new(&context, timed)?, context))
+        })?;
+        let programs = phases.time("build", || Programs::build(&context, &plan))?;
+        let constants = phases.time("upload", || upload(&queue, model))?;
+        let arena = (plan.arena_bytes > 0)
+            .then(|| Buffer::new(&queue, "arena", plan.arena_bytes, Access::ReadWrite, Home::Device))
+            .transpose()?;
+        let mut slots = Vec::with_capacity(SLOTS);
+        for _ in 0..SLOTS {
+            slots.push(phases.time("buffers", || {
+                Slot::new(&queue, &plan, &programs, &constants, arena.as_ref(), wanted)
+            })?);
+        }
+        let launches: Vec<Launch> = plan
+            .steps
+            .iter()
+            .map(|step| Launch { step: step.clone(), local: step.local.map(|(y, x)| [y, x]) })
+            .collect();
+        let limits = launches.iter().zip(&slots[0].kernels);
+        for (launch, kernel) in limits {
+            let items = launch.local.map_or(1, |l| l[0] * l[1]);
+            let most = kernel.work_group_limit()?;
+            if items > most {
+                return Err(Error::Device(format!(
+                    "plan {} cannot run on {}: {} wants work-groups of {items} work-items, this device allows this \
+                     kernel {most}",
+                    plan.name, device.name, launch.step.kernel
+                )));
+            }
+        }
+        let offsets = |role| {
+            plan.buffer(role).map_or(Offsets { rows: Vec::new(), cols: Vec::new() }, |i| {
+                let b = &plan.buffers[i];
+                b.layout.offsets(b.padded_rows, plan.padded_batch)
+            })
+        };
+        let (input, scores) = (offsets(BufferRole::Input), offsets(BufferRole::Scores));
+        Ok(OpenClEngine {
+            clock: timed.then(|| StepClock::new(plan.steps.len())),
+            queue,
+            slots,
+            launches,
+            input,
+            width: model.network.width,
+            scores,
+            outputs: model.network.outputs(),
+            _constants: constants,
+            plan,
+        })
+    }
+}
+
+/// What kernels need to know of a device.
+pub fn limits(device: &Device) -> DeviceLimits {
+    let items = |i: usize| device.max_work_items.get(i).copied().unwrap_or(1);
+    DeviceLimits {
+        work_group: device.max_work_group,
+        work_items: (items(0), items(1)),
+        local_bytes: device.local_mem as usize,
+        images: device.images,
+        max_alloc: device.max_alloc,
+    }
+}
+
+/// Whether the device can run the plan; every restriction that fails is named.
+pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
+    let limits = limits(device);
+    let mut failed: Vec<String> = Vec::new();
+    for step in plan.steps.iter() {
+        if let Some((_, kernel)) = baked::LIBRARY.kernel(&step.kernel) {
+            failed.extend(kernel.admits(step.problem, Some(&limits)).err().unwrap_or_default());
+        }
+    }
+    let constants = plan.constants.iter().map(|c| ("a constant", c.bytes()));
+    let buffers = plan.buffers.iter().map(|b| ("a buffer", b.len(plan.padded_batch) * 4));
+    for (what, bytes) in constants.chain(buffers).chain([("the arena", plan.arena_bytes)]) {
+        if bytes as u64 > limits.max_alloc {
+            failed.push(format!(
+                "{what} of {bytes} bytes, the device allows {} in one buffer",
+                limits.max_alloc
+            ));
+        }
+    }
+    if device.mem_align > 0 && ARENA_ALIGN % device.mem_align != 0 {
+        failed.push(format!("buffers aligned to {} bytes, the plan has {ARENA_ALIGN}", device.mem_align));
+    }
+    if !device.compiler_available {
+        failed.push("its driver has no OpenCL C compiler".into());
+    }
+    failed.dedup();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Device(format!("plan {} cannot run on {}: {}", plan.name, device.name, failed.join("; "))))
+}
+
+/// One program for each pair of source and options.
+struct Programs {
+    built: Vec<(String, String, Program)>,
+}
+
+impl Programs {
+    fn build(context: &Context, plan: &Plan) -> Result<Programs, Error> {
+        let mut programs = Programs { built: Vec::new() };
+        for step in plan.steps.iter() {
+            let (source, options) = program_of(step);
+            if programs.find(&source, &options).is_none() {
+                let text = baked::source(&source).unwrap_or_default();
+                let name = format!("kernels/{source}");
+                let text = format!("#line 1 \"{name}\"\n{text}");
+                let program = Program::from_source(context, &name, &text, &options)?;
+                programs.built.push((source, options, program));
+            }
+        }
+        Ok(programs)
+    }
+
+    fn find(&self, source: &str, options: &str) -> Option<&Program> {
+        self.built.iter().find(|p| p.0 == source && p.1 == options).map(|p| &p.2)
+    }
+
+    fn kernel(&self, step: &Step) -> Result<Kernel, Error> {
+        let (source, options) = program_of(step);
+        let function = baked::LIBRARY.kernel(&step.kernel).map_or("", |k| &k.1.function);
+        match self.find(&source, &options) {
+            Some(program) => Ok(program.kernel(function)?),
+            None => Err(Error::Device(format!("{}: its program was not built", step.kernel))),
+        }
+    }
+}
+
+/// Source path and compiler options of a step.
+fn program_of(step: &Step) -> (String, String) {
+    let Some((_, kernel)) = baked::LIBRARY.kernel(&step.kernel) else { return Default::default() };
+    let source = kernel.source.as_deref().unwrap_or_default().to_string();
+    let options = format!("-cl-std=CL1.1 {}", kernel.options(step.activation));
+    (source, options.trim_end().to_string())
+}
+
+/// The constants in buffers of their own, written once through a map.
+fn upload(queue: &Queue, model: &Model) -> Result<Vec<Buffer>, Error> {
+    model
+        .plan
+        .constants
+        .iter()
+        .zip(&model.constants)
+        .map(|(c, values)| {
+            let name = format!("layers[{}] {:?}", c.tensor.layer, c.tensor.role).to_lowercase();
+            let buffer = Buffer::new(queue, &name, c.bytes(), Access::ReadOnly, Home::Shared)?;
+            buffer.upload::<f32>(values)?;
+            Ok(buffer)
+        })
+        .collect()
+}
+
+impl Slot {
+    fn new(
+        queue: &Queue,
+        plan: &Plan,
+        programs: &Programs,
+        constants: &[Buffer],
+        arena: Option<&Buffer>,
+        wanted: Wanted,
+    ) -> Result<Slot, Error> {
+        let buffers: Vec<Buffer> = plan
+            .buffers
+            .iter()
+            .map(|b| {
+                let bytes = b.len(plan.padded_batch) * 4;
+                match (b.role, arena) {
+                    (BufferRole::Hidden, Some(arena)) => arena.sub_buffer(&b.name, b.arena, bytes),
+                    _ => Buffer::new(queue, &b.name, bytes, Access::ReadWrite, Home::Shared),
+                }
+            })
+            .collect::<Result<_, _>>()?;
+        let mut kernels = Vec::with_capacity(plan.steps.len());
+        for step in plan.steps.iter() {
+            let mut kernel = programs.kernel(step)?;
+            for (index, arg) in (0u32..).zip(step.args.iter()) {
+                match *arg {
+                    Arg::Size(n) => kernel.set_arg_u32(index, n)?,
+                    Arg::Constant(i) => kernel.set_arg_buffer(index, &constants[i])?,
+                    Arg::Buffer(i) => kernel.set_arg_buffer(index, &buffers[i])?,
+                }
+            }
+            kernels.push(kernel);
+        }
+        let result = |role, wanted: bool| {
+            let i = plan.buffer(role).filter(|_| wanted)?;
+            Some(MappedBuffer::new(buffers[i].clone(), MapMode::Read))
+        };
+        let Some(input) = plan.buffer(BufferRole::Input) else {
+            return Err(Error::Device(format!("plan {} has no input", plan.name)));
+        };
+        let mut slot = Slot {
+            input: MappedBuffer::new(buffers[input].clone(), MapMode::Overwrite),
+            scores: result(BufferRole::Scores, wanted.scores),
+            classes: result(BufferRole::Classes, wanted.classes),
+            kernels,
+            events: plan.steps.iter().map(|_| Event::new()).collect(),
+        };
+        slot.input.enqueue_map()?;
+        slot.input.wait()?;
+        Ok(slot)
+    }
+}
+
+impl Engine for OpenClEngine {
+    fn batch(&self) -> usize {
+        self.plan.batch
+    }
+
+    fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
+        let data = self.slots[slot].input.slice_mut::<f32>();
+        let offset = self.input.cols[index] as usize;
+        // The map may have lost the old contents: padding is written with each record.
+        let (rows, padding) = self.input.rows.split_at(self.width);
+        padding.iter().for_each(|&r| data[offset + r as usize] = 0.0);
+        Ok(RecordMut::new(data, rows, offset))
+    }
+
+    fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
+        let Slot { input, scores, classes, kernels, events } = &mut self.slots[slot];
+        let data = input.slice_mut::<f32>();
+        for &col in &self.input.cols[records..self.plan.columns(records)] {
+            self.input.rows.iter().for_each(|&r| data[(col + r) as usize] = 0.0);
+        }
+        for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten().filter(|r| r.is_mapped()) {
+            results.enqueue_unmap(None)?;
+        }
+        input.enqueue_unmap(None)?;
+        for ((launch, kernel), event) in self.launches.iter().zip(kernels.iter()).zip(events) {
+            let global = [launch.step.global.0.items(records), launch.step.global.1.items(records)];
+            let event = self.clock.is_some().then_some(event);
+            self.queue.launch(kernel, &global, launch.local.as_ref().map(<[usize; 2]>::as_slice), event)?;
+        }
+        for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten() {
+            results.enqueue_map()?;
+        }
+        input.enqueue_map()?;
+        self.queue.flush()?;
+        Ok(())
+    }
+
+    fn collect(&mut self, slot: usize) -> Result<(), Error> {
+        let Slot { input, scores, classes, events, .. } = &mut self.slots[slot];
+        for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten() {
+            results.wait()?;
+        }
+        input.wait()?;
+        if let Some(clock) = &mut self.clock {
+            for (times, event) in clock.steps.iter_mut().zip(events) {
+                let t = event.times()?;
+                times.queued.record(Duration::from_nanos(t.submit.saturating_sub(t.queued)));
+                times.wait.record(Duration::from_nanos(t.start.saturating_sub(t.submit)));
+                times.run.record(Duration::from_nanos(t.end.saturating_sub(t.start)));
+                event.release();
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&self, slot: usize, index: usize) -> Answer<'_> {
+        let slot = &self.slots[slot];
+        let scores = match &slot.scores {
+            Some(scores) => {
+                let offset = self.scores.cols[index] as usize;
+                Record::new(scores.slice::<f32>(), &self.scores.rows[..self.outputs], offset)
+            }
+            None => Record::new(&[], &[], 0),
+        };
+        Answer { class: slot.classes.as_ref().map(|c| c.slice::<u32>()[index]), scores }
+    }
+
+    fn step_times(&mut self) -> Option<StepClock> {
+        self.clock.clone()
+    }
+}

@@ -1,0 +1,75 @@
+//! What can go wrong at run time, and the exit code that goes with it.
+//!
+//! A message is written for the person who must act: what failed, where (file, line, field, device), what was
+//! expected, what was found, what to do. `main` prints it as `mortonnet: MESSAGE`.
+
+use std::fmt;
+use std::io;
+
+/// An error that ends the program.
+#[derive(Debug)]
+pub enum Error {
+    /// The command line is wrong: exit code 2.
+    Usage(String),
+    /// A record of the input cannot be used. `place` is `FILE:LINE:FIELD` or `FILE: record N`.
+    Input {
+        /// Where the record stands.
+        place: String,
+        /// Expected, found, and what to do.
+        message: String,
+    },
+    /// A device, its driver or its library failed.
+    Device(String),
+    /// Reading or writing failed.
+    Io {
+        /// The file, or `stdin` / `stdout`.
+        place: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A check that was asked for did not hold (`--selftest`, `--expect`).
+    Check(String),
+    /// stdout was closed by its reader: the program ends silently with exit code 0.
+    ClosedOutput,
+}
+
+impl Error {
+    /// An input error at `place`.
+    pub fn input(place: impl Into<String>, message: impl Into<String>) -> Self {
+        Error::Input { place: place.into(), message: message.into() }
+    }
+
+    /// An I/O error on `place`.
+    pub fn io(place: impl Into<String>, source: io::Error) -> Self {
+        Error::Io { place: place.into(), source }
+    }
+
+    /// The exit code of the contract: 0 silent end, 1 input, device or I/O, 2 usage.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::ClosedOutput => 0,
+            Error::Usage(_) => 2,
+            _ => 1,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Usage(m) | Error::Device(m) | Error::Check(m) => f.write_str(m),
+            Error::Input { place, message } => write!(f, "{place}: {message}"),
+            Error::Io { place, source } => write!(f, "{place}: {source}"),
+            Error::ClosedOutput => f.write_str("stdout was closed"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! `--info` and `--version`: what is baked, and what would run it.
+
+use crate::baked::{BLOB_HASH, GOLDEN_GIVEN, LIBRARY, NETWORK, PLAN};
+use crate::engine::select::{self, Request};
+use crate::profile::Phases;
+use crate::spec::network::{Kind, Layer, Network, Transform};
+use crate::spec::plan::{BufferRole, Extent, Plan};
+use std::fmt::Write;
+
+/// `mortonnet 0.1.0, digits 0123456789abcdef`
+pub fn version() -> String {
+    format!("mortonnet {}, {} {}", env!("CARGO_PKG_VERSION"), NETWORK.name, NETWORK.hash)
+}
+
+/// The page of `--info`.
+pub fn page(request: &Request) -> String {
+    let mut s = String::new();
+    let mut row = |name: &str, text: String| {
+        let _ = writeln!(s, "{name:<10}{text}");
+    };
+    row("program", format!("mortonnet {}", env!("CARGO_PKG_VERSION")));
+    row("model", format!("{}, hash {}", NETWORK.name, NETWORK.hash));
+    row("constants", format!("{} bytes, SHA-256 {}", PLAN.constant_bytes(), &BLOB_HASH[..16]));
+    row("input", input(&NETWORK));
+    row("output", output(&NETWORK));
+    row("layers", layers(&NETWORK));
+    row("work", format!("{} flop a record", NETWORK.flop()));
+    let given = if GOLDEN_GIVEN { "given with the network" } else { "computed by the build in float64" };
+    row("golden", format!("{} vectors, {given}", crate::baked::golden().count));
+    let plans: Vec<&str> = LIBRARY.plans.iter().map(|p| &*p.name).collect();
+    row("plans", format!("{} (baked: {}); library {}", plans.join(", "), PLAN.name, LIBRARY.hash));
+    let mut phases = Phases::default();
+    match select::decide(request, &mut phases) {
+        Ok(decision) => {
+            for line in &decision.why {
+                row("runs on", line.clone());
+            }
+            if let Some(warning) = decision.warning {
+                row("", warning.replace('\n', "\n          "));
+            }
+            match crate::model::Model::baked(decision.recipe, request.batch) {
+                Ok(model) => s.push_str(&plan(&model.plan, model.laid_out_again)),
+                Err(e) => row("plan", e),
+            }
+        }
+        Err(e) => row("runs on", format!("nothing: {e}")),
+    }
+    s
+}
+
+fn input(n: &Network) -> String {
+    let mut text = format!("{} numbers a record", n.width);
+    if !n.features.is_empty() {
+        let names: Vec<&str> = n.features.iter().map(|f| &**f).collect();
+        let _ = write!(text, " ({})", names.join(", "));
+    }
+    text.push_str(match (&n.transform, n.folded) {
+        (_, true) => "; scaling folded into the first layer",
+        (Transform::Identity, _) => "",
+        (Transform::ScaleOffset { .. }, _) => "; scale and offset applied by the reader",
+        (Transform::MeanStd { .. }, _) => "; mean and std applied by the reader",
+    });
+    text
+}
+
+fn output(n: &Network) -> String {
+    let o = n.output;
+    let mut text = match o.kind {
+        Kind::Classes => format!("{} classes, probabilities by {}", n.outputs(), o.activation.name()),
+        Kind::Binary => format!("binary: class 1 where {} is above {}", o.activation.name(), o.threshold),
+        Kind::Multilabel => {
+            format!("{} labels, each where {} is above {}", n.outputs(), o.activation.name(), o.threshold)
+        }
+        Kind::Values => format!("{} values, activation {}", n.outputs(), o.activation.name()),
+    };
+    if !n.labels.is_empty() {
+        let names: Vec<&str> = n.labels.iter().map(|l| &**l).collect();
+        let _ = write!(text, " ({})", names.join(", "));
+    }
+    text
+}
+
+fn layers(n: &Network) -> String {
+    let mut text = n.width.to_string();
+    for layer in n.layers.iter() {
+        let _ = match layer {
+            Layer::Affine { outputs, .. } => write!(text, " → {outputs}"),
+            Layer::Activation(a) => write!(text, " {}", a.name()),
+        };
+    }
+    text
+}
+
+/// The plan: sizes, layouts, bytes, steps.
+fn plan(p: &Plan, again: usize) -> String {
+    let mut s = String::new();
+    let _ = writeln!(
+        s,
+        "plan      {} on the {} engine, batches of {} records (padded to {}, part batches to a multiple of {})",
+        p.name, p.engine, p.batch, p.padded_batch, p.granule
+    );
+    if again > 0 {
+        let _ = writeln!(
+            s,
+            "          {again} constants are laid out again at start: the baked plan is {}",
+            PLAN.name
+        );
+    }
+    let hidden: usize = p.buffers.iter().filter(|b| b.role == BufferRole::Hidden).count();
+    let _ = writeln!(s, "          {hidden} hidden buffers in an arena of {} bytes", p.arena_bytes);
+    for c in p.constants.iter() {
+        let _ = writeln!(
+            s,
+            "  constant  layers[{}] {:<8} {:>5}×{:<5} padded {:>5}×{:<5} {:<10} {} bytes",
+            c.tensor.layer,
+            format!("{:?}", c.tensor.role).to_lowercase(),
+            c.size.0,
+            c.size.1,
+            c.padded.0,
+            c.padded.1,
+            c.layout.to_string(),
+            c.bytes()
+        );
+    }
+    for step in p.steps.iter() {
+        let items = |e: Extent| match e {
+            Extent::Fixed(n) => n.to_string(),
+            Extent::Records { records: 1, items } => format!("{items} a record"),
+            Extent::Records { records, items } => format!("{items} every {records} records"),
+        };
+        let _ = write!(s, "  step      {:<24}", step.kernel);
+        if step.activation != crate::spec::network::Activation::None {
+            let _ = write!(s, " + {}", step.activation.name());
+        }
+        if p.engine == crate::spec::library::EngineKind::OpenCl {
+            let _ = write!(s, "  work-items {} × {}", items(step.global.0), items(step.global.1));
+            if let Some((y, x)) = step.local {
+                let _ = write!(s, ", groups {y}×{x}");
+            }
+        }
+        let _ = writeln!(s, "  {} flop a record", step.flop);
+    }
+    s
+}

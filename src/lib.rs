@@ -1,0 +1,20 @@
+//! mortonnet: a trained network as one executable.
+//!
+//! The data flows one way: `bake` (at build time, `build.rs`) → [`spec::plan`] → [`engine`] → [`stream`].
+
+#[cfg(test)]
+#[allow(unreachable_pub, dead_code)]
+mod bake;
+pub mod baked;
+pub mod cl;
+pub mod cli;
+pub mod engine;
+pub mod error;
+pub mod info;
+pub mod model;
+pub mod profile;
+pub mod report;
+pub mod selftest;
+pub mod spec;
+pub mod stream;
+pub mod sys;

@@ -1,0 +1,139 @@
+//! `--selftest`: the baked golden vectors on the device at hand, against their float64 answers.
+
+use crate::baked::{self, Golden};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::spec::network::{Kind, Network};
+use crate::spec::reference::{excess, score_bound, too_close};
+use std::fmt;
+
+/// What the self-test found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Answers that were compared.
+    pub records: usize,
+    /// Largest error in units of the bound (1e-4 of the score); above 1 is too large.
+    pub excess: f64,
+    /// Largest absolute error of a score.
+    pub error: f64,
+    /// Classes that differ although their scores are far enough apart.
+    pub wrong_classes: usize,
+    /// Records whose two best scores are closer than rounding, whose class was not compared.
+    pub close: usize,
+    /// Answers that depended on the batch they came in.
+    pub unstable: usize,
+}
+
+impl Report {
+    /// Whether the device gives the network's answers.
+    pub fn passed(&self) -> bool {
+        self.excess <= 1.0 && self.wrong_classes == 0 && self.unstable == 0
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} answers, largest error {:.2e} ({:.3} of what is allowed), {} wrong classes, {} too close to compare",
+            self.records, self.error, self.excess, self.wrong_classes, self.close
+        )?;
+        if self.unstable > 0 {
+            write!(f, ", {} differ from one batch size to the next", self.unstable)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs the golden vectors one by one, as a part batch, and repeated to a full batch: errors may depend on the place
+/// in the batch. The engine must have been started for scores (and classes).
+pub fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden) -> Result<Report, Error> {
+    let mut report = Report::default();
+    let mut first: Vec<f32> = Vec::new();
+    for records in [1, golden.count.min(engine.batch()), engine.batch()] {
+        for start in (0..golden.count).step_by(records) {
+            for index in 0..records {
+                let x = vector(golden, network, start + index);
+                let mut record = engine.record(0, index)?;
+                x.iter()
+                    .enumerate()
+                    .for_each(|(i, &v)| record.set(i, network.transform.apply(i, f64::from(v)) as f32));
+            }
+            engine.submit(0, records)?;
+            engine.collect(0)?;
+            for index in 0..records {
+                let answer = engine.answer(0, index);
+                let n = (start + index) % golden.count;
+                let outputs = network.outputs();
+                let expected: Vec<f64> =
+                    golden.scores[n * outputs..(n + 1) * outputs].iter().map(|&s| f64::from(s)).collect();
+                report.compare(network, &expected, &answer);
+                let found = answer.scores.iter();
+                if first.len() < golden.count * outputs {
+                    first.extend(found);
+                } else if !found.zip(&first[n * outputs..]).all(|(a, b)| a.to_bits() == b.to_bits()) {
+                    report.unstable += 1;
+                }
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn vector<'g>(golden: &'g Golden, network: &Network, index: usize) -> &'g [f32] {
+    &golden.inputs[index % golden.count * network.width..][..network.width]
+}
+
+impl Report {
+    fn compare(&mut self, network: &Network, expected: &[f64], answer: &crate::engine::Answer<'_>) {
+        self.records += 1;
+        self.excess = self.excess.max(excess(expected, answer.scores.iter()));
+        let errors = expected.iter().zip(answer.scores.iter()).map(|(e, f)| (f64::from(f) - e).abs());
+        self.error = errors.fold(self.error, |a, b| if b.is_nan() { f64::INFINITY } else { a.max(b) });
+        match network.output.kind {
+            Kind::Classes if too_close(expected) => self.close += 1,
+            Kind::Classes if answer.class != network.class(expected) => self.wrong_classes += 1,
+            Kind::Binary => {
+                let found: Vec<f64> = answer.scores.iter().map(f64::from).collect();
+                let near = |d: f64| network.class(&[expected[0] + d * score_bound(expected[0])]);
+                if near(-1.0) != near(1.0) {
+                    self.close += 1;
+                } else if network.class(&found) != near(0.0) {
+                    self.wrong_classes += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The baked network's golden vectors.
+pub fn golden() -> Golden {
+    baked::golden()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::host::HostEngine;
+    use crate::model::{Model, recipe};
+    use crate::spec::library::EngineKind;
+
+    #[test]
+    fn the_host_passes_and_a_changed_weight_is_found() {
+        let recipe = recipe("host", EngineKind::Host).unwrap();
+        for threads in [1, 3] {
+            let model = Model::baked(recipe, None).unwrap();
+            let network = model.network.clone();
+            let mut engine = HostEngine::new(model, threads, false).unwrap();
+            let report = run(&mut engine, &network, &golden()).unwrap();
+            assert!(report.passed() && report.records > 256, "{report}");
+        }
+        let mut model = Model::baked(recipe, None).unwrap();
+        let network = model.network.clone();
+        // A bias of the last layer: it is part of every score of its class.
+        model.constants.last_mut().unwrap().to_mut()[2] += 0.5;
+        let mut engine = HostEngine::new(model, 1, false).unwrap();
+        assert!(!run(&mut engine, &network, &golden()).unwrap().passed());
+    }
+}

@@ -1,0 +1,328 @@
+//! The kernel library as data (`kernels/library.json`): kernels with their restrictions, plans, device classes.
+//!
+//! Keys follow the thesis, §4.4.1 and §8.3. `admits` is the one check of a kernel against a problem and a device; the
+//! build calls it with the sizes it knows, the program calls it again with the limits of the device it found.
+
+use super::layout::Layout;
+use super::network::Activation;
+use std::borrow::Cow;
+use std::fmt;
+
+/// What a kernel computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// R = A·B
+    Matmul,
+    /// R += b, the same summand for every column
+    Bias,
+    /// R = activation(A·B + b) in one kernel
+    Affine,
+    /// R = sigmoid(R)
+    Sigmoid,
+    /// R = max(R, 0)
+    Relu,
+    /// R = tanh(R)
+    Tanh,
+    /// class of every column: the row of its largest value, the lowest of equal ones, `NAN_CLASS` if one is NaN
+    ArgMax,
+}
+
+impl Operation {
+    /// Every operation, in the order of a layer.
+    pub const ALL: [Operation; 7] = [
+        Operation::Matmul,
+        Operation::Bias,
+        Operation::Affine,
+        Operation::Sigmoid,
+        Operation::Relu,
+        Operation::Tanh,
+        Operation::ArgMax,
+    ];
+
+    /// Its name in `library.json`, and the folder of its kernels.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Matmul => "matmul",
+            Operation::Bias => "bias",
+            Operation::Affine => "affine",
+            Operation::Sigmoid => "sigmoid",
+            Operation::Relu => "relu",
+            Operation::Tanh => "tanh",
+            Operation::ArgMax => "argmax",
+        }
+    }
+
+    /// The operands a kernel of this operation takes after its sizes, in order.
+    pub fn operands(self) -> &'static [&'static str] {
+        match self {
+            Operation::Matmul => &["a", "b", "r"],
+            Operation::Bias => &["r", "bias"],
+            Operation::Affine => &["a", "b", "bias", "r"],
+            Operation::Sigmoid | Operation::Relu | Operation::Tanh => &["r"],
+            Operation::ArgMax => &["b", "classes"],
+        }
+    }
+
+    /// The operation that computes `activation` on its own.
+    pub fn of_activation(activation: Activation) -> Option<Operation> {
+        match activation {
+            Activation::None => None,
+            Activation::Sigmoid => Some(Operation::Sigmoid),
+            Activation::Relu => Some(Operation::Relu),
+            Activation::Tanh => Some(Operation::Tanh),
+        }
+    }
+
+    /// The activation that the operation computes on its own.
+    pub fn activation(self) -> Option<Activation> {
+        match self {
+            Operation::Sigmoid => Some(Activation::Sigmoid),
+            Operation::Relu => Some(Activation::Relu),
+            Operation::Tanh => Some(Activation::Tanh),
+            _ => None,
+        }
+    }
+}
+
+/// A matrix operand: its layout, and what its size must be a multiple of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operand {
+    /// Layout; `None` where the kernel takes any (it works element by element).
+    pub representation: Option<Layout>,
+    /// The number of rows is a multiple of this.
+    pub row_align: usize,
+    /// The number of columns is a multiple of this.
+    pub col_align: usize,
+}
+
+/// What a device must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// The kernel is part of the host engine.
+    pub host: bool,
+    /// Images.
+    pub images: bool,
+    /// Bytes of local memory in a work-group.
+    pub local_bytes: usize,
+}
+
+/// What a kernel demands of its problem and its device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Restrictions {
+    /// Sizes passed before the operands, a letter each: `l` common dimension, `w` width and `h` height of the result
+    /// (all padded), `n` height without padding.
+    pub arglist: Cow<'static, str>,
+    /// Rows and columns of the result that one work-item computes; (0, 1) is one work-item per column.
+    pub scale: (usize, usize),
+    /// Left operand: weights, h × l.
+    pub a: Option<Operand>,
+    /// Right operand: activations, l × w, a column per record.
+    pub b: Option<Operand>,
+    /// Result, h × w; also the operand of kernels that work in place.
+    pub r: Option<Operand>,
+    /// Floating-point operations per multiply-add (matmul) or per element.
+    pub flop: u32,
+    /// Work-group size (rows, columns of work-items); the driver chooses where it is `None`.
+    pub work_group: Option<(usize, usize)>,
+    /// What the device must have.
+    pub needs: Needs,
+}
+
+/// A kernel of the library.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// The name that plans use: `operation_variant`.
+    pub codename: Cow<'static, str>,
+    /// What it computes.
+    pub operation: Operation,
+    /// Function in the source; equals `folder_stem` of the source file. Empty for kernels of the host engine.
+    pub function: Cow<'static, str>,
+    /// Path of the source below `kernels/`; `None` for kernels of the host engine.
+    pub source: Option<Cow<'static, str>>,
+    /// Demands.
+    pub restrictions: Restrictions,
+}
+
+/// Which engine runs a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    /// The host engine.
+    Host,
+    /// The OpenCL engine.
+    OpenCl,
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EngineKind::Host => "host",
+            EngineKind::OpenCl => "opencl",
+        })
+    }
+}
+
+/// A plan of the library: which kernel serves which operation. `lower` turns it into the steps for one network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanRecipe {
+    /// Name for `--plan` and `MORTONNET_PLAN`.
+    pub name: Cow<'static, str>,
+    /// One sentence.
+    pub about: Cow<'static, str>,
+    /// Which engine runs it.
+    pub engine: EngineKind,
+    /// Records of a full batch, before padding.
+    pub batch: usize,
+    /// Codenames of its kernels, at most one for an operation. With an `affine` kernel, layers are fused.
+    pub kernels: Cow<'static, [Cow<'static, str>]>,
+}
+
+/// A class of devices: how it is recognised, how fast to expect it to be, and its plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceClass {
+    /// Name.
+    pub name: Cow<'static, str>,
+    /// The device's vendor or name contains one of these, ignoring case; empty fits every device.
+    pub matches: Cow<'static, [Cow<'static, str>]>,
+    /// The plan for such devices.
+    pub plan: Cow<'static, str>,
+    /// Expected time of a launch in microseconds.
+    pub launch_us: f64,
+    /// Expected rate on networks, in GFLOPS: of the whole device, or of one thread for the host classes.
+    pub gflops: f64,
+}
+
+/// Everything in `kernels/library.json`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Library {
+    /// Hash of library.json and all sources (hexadecimal).
+    pub hash: Cow<'static, str>,
+    /// Kernels in teaching order.
+    pub kernels: Cow<'static, [Kernel]>,
+    /// Plans.
+    pub plans: Cow<'static, [PlanRecipe]>,
+    /// Classes of OpenCL devices; the first that matches counts.
+    pub devices: Cow<'static, [DeviceClass]>,
+    /// Classes of hosts by CPU architecture (as `std::env::consts::ARCH` has it).
+    pub hosts: Cow<'static, [DeviceClass]>,
+}
+
+impl Library {
+    /// The kernel called `codename`, with its index.
+    pub fn kernel(&self, codename: &str) -> Option<(usize, &Kernel)> {
+        self.kernels.iter().enumerate().find(|(_, k)| k.codename == codename)
+    }
+
+    /// The plan called `name`; the error lists the plans.
+    pub fn plan(&self, name: &str) -> Result<&PlanRecipe, String> {
+        self.plans.iter().find(|p| p.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.plans.iter().map(|p| &*p.name).collect();
+            format!("no plan is called \"{name}\"; the library has {}", names.join(", "))
+        })
+    }
+
+    /// The class of a device by its vendor and name.
+    pub fn device_class(&self, vendor: &str, name: &str) -> Option<&DeviceClass> {
+        let text = format!("{vendor} {name}").to_ascii_lowercase();
+        self.devices.iter().find(|c| {
+            c.matches.is_empty() || c.matches.iter().any(|m| text.contains(&m.to_ascii_lowercase()))
+        })
+    }
+
+    /// The class of a host by its architecture; the last class fits every architecture.
+    pub fn host_class(&self, arch: &str) -> Option<&DeviceClass> {
+        self.hosts.iter().find(|c| c.matches.is_empty() || c.matches.iter().any(|m| m == arch))
+    }
+}
+
+/// Limits of a device, as far as kernels depend on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// Most work-items of a work-group.
+    pub work_group: usize,
+    /// Most work-items of a work-group in dimensions 0 and 1.
+    pub work_items: (usize, usize),
+    /// Local memory in bytes.
+    pub local_bytes: usize,
+    /// Images.
+    pub images: bool,
+    /// Largest buffer in bytes.
+    pub max_alloc: u64,
+}
+
+/// Padded sizes of one launch: result `h` × `w`, common dimension `l`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Problem {
+    /// Rows of the result.
+    pub h: usize,
+    /// Columns of the result.
+    pub w: usize,
+    /// Common dimension; 0 where there is none.
+    pub l: usize,
+}
+
+impl Kernel {
+    /// Whether the kernel may run this problem, on this device if one is known. Every restriction that fails is one
+    /// line of the error.
+    pub fn admits(&self, problem: Problem, device: Option<&DeviceLimits>) -> Result<(), Vec<String>> {
+        let mut failed = Vec::new();
+        let r = &self.restrictions;
+        let Problem { h, w, l } = problem;
+        for (operand, name, rows, cols) in [(&r.a, "a", h, l), (&r.b, "b", l, w), (&r.r, "r", h, w)] {
+            let Some(o) = operand else { continue };
+            if rows % o.row_align != 0 {
+                failed.push(format!(
+                    "{}: {name} has {rows} rows, not a multiple of {}",
+                    self.codename, o.row_align
+                ));
+            }
+            if cols % o.col_align != 0 {
+                failed.push(format!(
+                    "{}: {name} has {cols} columns, not a multiple of {}",
+                    self.codename, o.col_align
+                ));
+            }
+            if let Some(Err(e)) = o.representation.as_ref().map(|layout| layout.fits(rows, cols)) {
+                failed.push(format!("{}: {name}: {e}", self.codename));
+            }
+        }
+        if let Some(d) = device {
+            if let Some((y, x)) = r.work_group {
+                if y * x > d.work_group {
+                    failed.push(format!(
+                        "{}: work-groups of {y}×{x} work-items, the device allows {}",
+                        self.codename, d.work_group
+                    ));
+                }
+                if y > d.work_items.0 || x > d.work_items.1 {
+                    failed.push(format!(
+                        "{}: work-groups of {y}×{x} work-items, the device allows {}×{}",
+                        self.codename, d.work_items.0, d.work_items.1
+                    ));
+                }
+            }
+            if r.needs.local_bytes > d.local_bytes {
+                failed.push(format!(
+                    "{}: needs {} bytes of local memory, the device has {}",
+                    self.codename, r.needs.local_bytes, d.local_bytes
+                ));
+            }
+            if r.needs.images && !d.images {
+                failed.push(format!("{}: needs images, the device has none", self.codename));
+            }
+        }
+        if failed.is_empty() { Ok(()) } else { Err(failed) }
+    }
+
+    /// Options its source is compiled with.
+    pub fn options(&self, activation: Activation) -> String {
+        let mut options = String::new();
+        if self.operation == Operation::Affine {
+            options.push_str(&format!("-DACTIVATION={}", activation.code()));
+        }
+        if let Some((y, x)) = self.restrictions.work_group {
+            let space = if options.is_empty() { "" } else { " " };
+            options.push_str(&format!("{space}-DGROUP_0={y} -DGROUP_1={x}"));
+        }
+        options
+    }
+}

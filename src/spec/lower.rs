@@ -1,0 +1,425 @@
+//! From a recipe and a network to a plan: chooses the kernel of each step, finds the padded sizes that all kernels
+//! around a buffer accept, checks that layouts chain, and places the hidden buffers in the arena.
+
+use super::layout::Layout;
+use super::library::{Kernel, Library, Operation, PlanRecipe, Problem};
+use super::network::{Activation, Kind, Layer, Network};
+use super::plan::{ARENA_ALIGN, Arg, Buffer, BufferRole, Constant, Extent, Plan, Step, Tensor, TensorRole};
+
+/// A step before sizes are known.
+struct Draft<'l> {
+    kernel: &'l Kernel,
+    activation: Activation,
+    layer: usize,
+    /// The affine layer whose constants it reads.
+    tensor_layer: Option<usize>,
+    /// Buffer it reads (`b`); in-place steps have the same as `output`.
+    input: usize,
+    /// Buffer it writes (`r`).
+    output: usize,
+    flop: u64,
+}
+
+/// A buffer before sizes are known.
+struct Room {
+    name: String,
+    rows: usize,
+    row_multiple: usize,
+    layout: Option<Layout>,
+}
+
+/// Who last touched a buffer and in which layout, to be compared with the next one.
+struct Link {
+    room: usize,
+    gives: Layout,
+    takes: Layout,
+    text: String,
+}
+
+struct Lowering<'l> {
+    library: &'l Library,
+    recipe: &'l PlanRecipe,
+    drafts: Vec<Draft<'l>>,
+    rooms: Vec<Room>,
+    links: Vec<Link>,
+    /// Columns of every buffer are a multiple of this.
+    col_multiple: usize,
+    errors: Vec<String>,
+}
+
+/// Lowers `recipe` for `network`; `batch` overrides the recipe's. All mistakes at once.
+pub fn lower(
+    network: &Network,
+    recipe: &PlanRecipe,
+    library: &Library,
+    batch: Option<usize>,
+) -> Result<Plan, Vec<String>> {
+    let mut l = Lowering {
+        library,
+        recipe,
+        drafts: Vec::new(),
+        rooms: vec![Room { name: "input".into(), rows: network.width, row_multiple: 1, layout: None }],
+        links: Vec::new(),
+        col_multiple: 1,
+        errors: Vec::new(),
+    };
+    l.choose(network);
+    if !l.errors.is_empty() {
+        return Err(l.errors);
+    }
+    l.place(network, batch.unwrap_or(recipe.batch))
+}
+
+impl<'l> Lowering<'l> {
+    fn kernel(&self, operation: Operation) -> Option<&'l Kernel> {
+        self.recipe
+            .kernels
+            .iter()
+            .filter_map(|name| self.library.kernel(name))
+            .map(|(_, k)| k)
+            .find(|k| k.operation == operation)
+    }
+
+    /// First pass: kernels and their demands.
+    fn choose(&mut self, network: &Network) {
+        let mut layers = network.layers.iter().copied().enumerate().peekable();
+        while let Some((i, layer)) = layers.next() {
+            match layer {
+                Layer::Affine { outputs, inputs } => {
+                    let flop = 2 * outputs as u64 * inputs as u64;
+                    if let Some(affine) = self.kernel(Operation::Affine) {
+                        let (mut activation, mut last) = (Activation::None, i);
+                        if let Some(&(next, Layer::Activation(a))) = layers.peek() {
+                            (activation, last) = (a, next);
+                            layers.next();
+                        }
+                        self.product(affine, activation, last, i, outputs, flop);
+                    } else if let Some(matmul) = self.kernel(Operation::Matmul) {
+                        self.product(matmul, Activation::None, i, i, outputs, flop);
+                        self.in_place(Operation::Bias, i, Some(i));
+                    } else {
+                        self.missing(i, "affine or matmul");
+                    }
+                }
+                Layer::Activation(a) => {
+                    if let Some(operation) = Operation::of_activation(a) {
+                        self.in_place(operation, i, None);
+                    }
+                }
+            }
+        }
+        if network.output.kind == Kind::Classes {
+            let input = self.rooms.len() - 1;
+            match self.kernel(Operation::ArgMax) {
+                Some(kernel) => {
+                    self.reads(kernel, input, network.layers.len());
+                    self.drafts.push(Draft {
+                        kernel,
+                        activation: Activation::None,
+                        layer: network.layers.len(),
+                        tensor_layer: None,
+                        input,
+                        output: input,
+                        flop: 0,
+                    });
+                }
+                None => self.missing(network.layers.len(), "argmax"),
+            }
+        }
+    }
+
+    fn missing(&mut self, layer: usize, what: &str) {
+        self.errors.push(format!(
+            "plan {}: layers[{layer}] needs a {what} kernel, the plan has none",
+            self.recipe.name
+        ));
+    }
+
+    /// A step with a result of its own: matmul or fused affine.
+    fn product(
+        &mut self,
+        kernel: &'l Kernel,
+        activation: Activation,
+        layer: usize,
+        tensor_layer: usize,
+        outputs: usize,
+        flop: u64,
+    ) {
+        let r = &kernel.restrictions;
+        let input = self.rooms.len() - 1;
+        self.reads(kernel, input, layer);
+        let mut rows = 1;
+        if let Some(a) = &r.a {
+            let (y, x) = a.representation.as_ref().map_or((1, 1), Layout::granularity);
+            self.rooms[input].row_multiple = lcm(self.rooms[input].row_multiple, lcm(a.col_align, x));
+            rows = lcm(a.row_align, y);
+        }
+        self.rooms.push(Room {
+            name: format!("layer {layer}"),
+            rows: outputs,
+            row_multiple: rows,
+            layout: r.r.as_ref().and_then(|o| o.representation.clone()),
+        });
+        let output = self.rooms.len() - 1;
+        self.covers(kernel, output);
+        self.drafts.push(Draft {
+            kernel,
+            activation,
+            layer,
+            tensor_layer: Some(tensor_layer),
+            input,
+            output,
+            flop,
+        });
+    }
+
+    /// A step that changes a buffer where it is: bias or activation.
+    fn in_place(&mut self, operation: Operation, layer: usize, tensor_layer: Option<usize>) {
+        let Some(kernel) = self.kernel(operation) else {
+            return self.missing(layer, operation.name());
+        };
+        let room = self.rooms.len() - 1;
+        if let Some(takes) = kernel.restrictions.r.as_ref().and_then(|o| o.representation.clone()) {
+            self.link(kernel, room, takes, layer);
+        }
+        self.covers(kernel, room);
+        let flop = self.rooms[room].rows as u64 * u64::from(kernel.restrictions.flop);
+        self.drafts.push(Draft {
+            kernel,
+            activation: Activation::None,
+            layer,
+            tensor_layer,
+            input: room,
+            output: room,
+            flop,
+        });
+    }
+
+    /// The demands of `kernel` on the buffer it reads.
+    fn reads(&mut self, kernel: &'l Kernel, room: usize, layer: usize) {
+        let Some(b) = &kernel.restrictions.b else { return };
+        self.demands(room, b.row_align, b.col_align, b.representation.as_ref());
+        if let Some(takes) = b.representation.clone() {
+            self.link(kernel, room, takes, layer);
+        }
+    }
+
+    /// The demands of `kernel` on the buffer it writes: alignment, and whole work-groups of whole tiles.
+    fn covers(&mut self, kernel: &'l Kernel, room: usize) {
+        let r = &kernel.restrictions;
+        if let Some(o) = &r.r {
+            self.demands(room, o.row_align, o.col_align, o.representation.as_ref());
+        }
+        let (gy, gx) = r.work_group.unwrap_or((1, 1));
+        if r.r.as_ref().is_some_and(|o| o.representation.is_some()) {
+            self.demands(room, r.scale.0 * gy, r.scale.1 * gx, None);
+        }
+    }
+
+    fn demands(&mut self, room: usize, rows: usize, cols: usize, layout: Option<&Layout>) {
+        let (y, x) = layout.map_or((1, 1), Layout::granularity);
+        self.rooms[room].row_multiple = lcm(self.rooms[room].row_multiple, lcm(rows, y));
+        self.col_multiple = lcm(self.col_multiple, lcm(cols, x));
+    }
+
+    /// Remembers that `kernel` takes buffer `room` in layout `takes`.
+    fn link(&mut self, kernel: &Kernel, room: usize, takes: Layout, layer: usize) {
+        match &self.rooms[room].layout {
+            None => self.rooms[room].layout = Some(takes),
+            Some(gives) => {
+                let before = self.drafts.last().map_or("the input".into(), |d| d.kernel.codename.clone());
+                let text = format!(
+                    "plan {}: layers[{layer}]: {} takes its operand in layout {takes}, {before} before it gives {gives}; \
+                     use kernels whose layouts meet",
+                    self.recipe.name, kernel.codename
+                );
+                self.links.push(Link { room, gives: gives.clone(), takes, text });
+            }
+        }
+    }
+
+    /// Second pass: sizes, checks, arena, arguments.
+    fn place(mut self, network: &Network, batch: usize) -> Result<Plan, Vec<String>> {
+        let padded_batch = batch.max(1).next_multiple_of(self.col_multiple);
+        let rows = |room: &Room| room.rows.next_multiple_of(room.row_multiple);
+        for link in &self.links {
+            let padded = rows(&self.rooms[link.room]);
+            let fits = link.gives.fits(padded, padded_batch).and(link.takes.fits(padded, padded_batch));
+            if fits.is_err() || !link.gives.same_placement(&link.takes, padded, padded_batch) {
+                self.errors.push(link.text.clone());
+            }
+        }
+        // A part batch is a prefix where every buffer keeps its records outermost; else every batch is a full one.
+        let layouts: Vec<Layout> = self.rooms.iter().map(|r| r.layout.clone().unwrap_or(Layout::C)).collect();
+        let granule = layouts
+            .iter()
+            .try_fold(self.col_multiple, |g, l| l.column_prefix().map(|p| lcm(g, p)))
+            .unwrap_or(padded_batch);
+
+        let last = self.rooms.len() - 1;
+        let mut buffers: Vec<Buffer> = self
+            .rooms
+            .iter()
+            .zip(&layouts)
+            .enumerate()
+            .map(|(i, (room, layout))| Buffer {
+                name: room.name.clone().into(),
+                role: match i {
+                    0 => BufferRole::Input,
+                    _ if i == last => BufferRole::Scores,
+                    _ => BufferRole::Hidden,
+                },
+                rows: room.rows,
+                padded_rows: rows(room),
+                layout: layout.clone(),
+                arena: 0,
+            })
+            .collect();
+        let arena_bytes = self.arena(&mut buffers, padded_batch);
+        let classes = buffers.len();
+        if network.output.kind == Kind::Classes {
+            buffers.push(Buffer {
+                name: "classes".into(),
+                role: BufferRole::Classes,
+                rows: 1,
+                padded_rows: 1,
+                layout: Layout::C,
+                arena: 0,
+            });
+        }
+
+        let mut constants: Vec<Constant> = Vec::new();
+        let mut steps = Vec::new();
+        for d in &self.drafts {
+            let (b, r) = (&buffers[d.input], &buffers[d.output]);
+            let problem = match d.kernel.operation {
+                Operation::ArgMax => Problem { h: 1, w: padded_batch, l: b.padded_rows },
+                Operation::Matmul | Operation::Affine => {
+                    Problem { h: r.padded_rows, w: padded_batch, l: b.padded_rows }
+                }
+                _ => Problem { h: r.padded_rows, w: padded_batch, l: 0 },
+            };
+            if let Err(failed) = d.kernel.admits(problem, None) {
+                self.errors.extend(
+                    failed.iter().map(|f| format!("plan {}: layers[{}]: {f}", self.recipe.name, d.layer)),
+                );
+            }
+            let mut args: Vec<Arg> = Vec::new();
+            for letter in d.kernel.restrictions.arglist.chars() {
+                args.push(Arg::Size(match letter {
+                    'l' => problem.l,
+                    'w' => problem.w,
+                    'h' => problem.h,
+                    _ => b.rows,
+                } as u32));
+            }
+            for operand in d.kernel.operation.operands() {
+                args.push(match *operand {
+                    "b" => Arg::Buffer(d.input),
+                    "r" => Arg::Buffer(d.output),
+                    "classes" => Arg::Buffer(classes),
+                    name => {
+                        let role = if name == "a" { TensorRole::Weights } else { TensorRole::Biases };
+                        let layer = d.tensor_layer.unwrap_or(d.layer);
+                        constants.push(constant(network, d.kernel, layer, role, problem, b.rows));
+                        Arg::Constant(constants.len() - 1)
+                    }
+                });
+            }
+            steps.push(Step {
+                layer: d.layer,
+                operation: d.kernel.operation,
+                kernel: d.kernel.codename.clone(),
+                activation: d.activation,
+                args: args.into(),
+                global: global(d.kernel, problem, granule),
+                local: d.kernel.restrictions.work_group,
+                problem,
+                flop: d.flop,
+            });
+        }
+        if !self.errors.is_empty() {
+            return Err(self.errors);
+        }
+        Ok(Plan {
+            name: self.recipe.name.clone(),
+            engine: self.recipe.engine,
+            batch: padded_batch.min(batch.max(1)),
+            padded_batch,
+            granule,
+            constants: constants.into(),
+            buffers: buffers.into(),
+            arena_bytes,
+            steps: steps.into(),
+        })
+    }
+
+    /// Gives each hidden buffer the lowest place in the arena that is free from its first step to its last.
+    fn arena(&self, buffers: &mut [Buffer], columns: usize) -> usize {
+        let mut taken: Vec<(usize, usize, usize, usize)> = Vec::new(); // first step, last step, start, end
+        let mut bytes = 0;
+        for (i, buffer) in buffers.iter_mut().enumerate().filter(|(_, b)| b.role == BufferRole::Hidden) {
+            let uses = |d: &Draft| d.input == i || d.output == i;
+            let first = self.drafts.iter().position(uses).unwrap_or(0);
+            let last = self.drafts.iter().rposition(uses).unwrap_or(0);
+            let size = (buffer.len(columns) * 4).next_multiple_of(ARENA_ALIGN);
+            let mut start = 0;
+            let mut clashes: Vec<_> = taken.iter().filter(|t| t.0 <= last && first <= t.1).collect();
+            clashes.sort_by_key(|t| t.2);
+            for t in clashes {
+                if start + size <= t.2 {
+                    break;
+                }
+                start = start.max(t.3);
+            }
+            buffer.arena = start;
+            taken.push((first, last, start, start + size));
+            bytes = bytes.max(start + size);
+        }
+        bytes
+    }
+}
+
+fn constant(
+    network: &Network,
+    kernel: &Kernel,
+    layer: usize,
+    role: TensorRole,
+    problem: Problem,
+    inputs: usize,
+) -> Constant {
+    let outputs = match network.layers[layer] {
+        Layer::Affine { outputs, .. } => outputs,
+        Layer::Activation(_) => 0,
+    };
+    let (size, padded, layout) = match role {
+        TensorRole::Weights => {
+            let a = kernel.restrictions.a.as_ref().and_then(|o| o.representation.clone());
+            ((outputs, inputs), (problem.h, problem.l), a.unwrap_or(Layout::R))
+        }
+        TensorRole::Biases => ((outputs, 1), (problem.h, 1), Layout::C),
+    };
+    Constant { tensor: Tensor { layer, role }, size, padded, layout }
+}
+
+/// Work-items of a full-granule launch: one per tile (rows in dimension 0, columns in dimension 1), one per element
+/// for kernels that take any layout, one per column for the arg-max.
+fn global(kernel: &Kernel, p: Problem, granule: usize) -> (Extent, Extent) {
+    let per_granule = |items| Extent::Records { records: granule, items };
+    let r = &kernel.restrictions;
+    match kernel.operation {
+        Operation::ArgMax => (per_granule(granule), Extent::Fixed(1)),
+        _ if r.r.as_ref().is_some_and(|o| o.representation.is_none()) => {
+            (per_granule(granule * p.h), Extent::Fixed(1))
+        }
+        _ => (Extent::Fixed(p.h / r.scale.0), per_granule(granule / r.scale.1)),
+    }
+}
+
+fn lcm(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
+}

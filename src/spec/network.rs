@@ -1,0 +1,290 @@
+//! A network as the program knows it: sizes and meanings; the weights are constants beside it.
+
+use std::borrow::Cow;
+
+/// An element-wise function between layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// x
+    None,
+    /// 1 / (1 + e^−x)
+    Sigmoid,
+    /// max(x, 0), NaN stays NaN
+    Relu,
+    /// tanh x
+    Tanh,
+}
+
+impl Activation {
+    /// The value the kernels know it by (`-DACTIVATION=…`, `kernels/common/activation.h` in spirit).
+    pub fn code(self) -> u32 {
+        match self {
+            Activation::None => 0,
+            Activation::Sigmoid => 1,
+            Activation::Relu => 2,
+            Activation::Tanh => 3,
+        }
+    }
+
+    /// Its lower-case name; `none` for the identity.
+    pub fn name(self) -> &'static str {
+        match self {
+            Activation::None => "none",
+            Activation::Sigmoid => "sigmoid",
+            Activation::Relu => "relu",
+            Activation::Tanh => "tanh",
+        }
+    }
+
+    /// The function in float64. NaN stays NaN.
+    pub fn apply(self, x: f64) -> f64 {
+        match self {
+            Activation::None => x,
+            Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            Activation::Relu => {
+                if x < 0.0 {
+                    0.0
+                } else {
+                    x
+                }
+            }
+            Activation::Tanh => x.tanh(),
+        }
+    }
+}
+
+/// A layer that the plan computes. A final softmax, sigmoid or tanh is not among them: it belongs to [`Output`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// R = W·I + b, W of `outputs` × `inputs`.
+    Affine {
+        /// Values of a record after the layer.
+        outputs: usize,
+        /// Values of a record before the layer.
+        inputs: usize,
+    },
+    /// An element-wise function.
+    Activation(Activation),
+}
+
+/// What the last values of the network mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One class: the arg-max.
+    Classes,
+    /// One value: class 1 above the threshold.
+    Binary,
+    /// Several independent yes/no values.
+    Multilabel,
+    /// Numbers, no class.
+    Values,
+}
+
+impl Kind {
+    /// The name in network files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Classes => "classes",
+            Kind::Binary => "binary",
+            Kind::Multilabel => "multilabel",
+            Kind::Values => "values",
+        }
+    }
+}
+
+/// How probabilities (or, for `values`, outputs) follow from the last values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinalActivation {
+    /// e^x / Σ e^x
+    Softmax,
+    /// Element-wise sigmoid.
+    Sigmoid,
+    /// Element-wise tanh.
+    Tanh,
+    /// The values themselves.
+    None,
+}
+
+impl FinalActivation {
+    /// The name in network files.
+    pub fn name(self) -> &'static str {
+        match self {
+            FinalActivation::Softmax => "softmax",
+            FinalActivation::Sigmoid => "sigmoid",
+            FinalActivation::Tanh => "tanh",
+            FinalActivation::None => "none",
+        }
+    }
+
+    /// Applies the function to the last values of one record, in float64. A softmax with an infinite maximum gives
+    /// the probability to the maxima, as it does in the limit, not NaN.
+    pub fn apply(self, values: &mut [f64]) {
+        match self {
+            FinalActivation::Softmax => {
+                let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                if max.is_infinite() {
+                    let maxima = values.iter().filter(|v| **v == max).count() as f64;
+                    return values.iter_mut().for_each(|v| *v = if *v == max { 1.0 / maxima } else { 0.0 });
+                }
+                values.iter_mut().for_each(|v| *v = (*v - max).exp());
+                let sum: f64 = values.iter().sum();
+                values.iter_mut().for_each(|v| *v /= sum);
+            }
+            FinalActivation::Sigmoid => values.iter_mut().for_each(|v| *v = Activation::Sigmoid.apply(*v)),
+            FinalActivation::Tanh => values.iter_mut().for_each(|v| *v = v.tanh()),
+            FinalActivation::None => {}
+        }
+    }
+}
+
+/// The meaning of the last values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Output {
+    /// What they are.
+    pub kind: Kind,
+    /// From values to probabilities (or outputs).
+    pub activation: FinalActivation,
+    /// Probability above which a class of `Binary` and `Multilabel` is given.
+    pub threshold: f64,
+}
+
+/// How a raw input becomes the network's input, in float64, before rounding to f32. One entry for all features or one
+/// per feature.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Transform {
+    /// The network takes the input as it is (or the scaling is folded into the first layer).
+    Identity,
+    /// x·scale + offset
+    ScaleOffset {
+        /// Factors.
+        scale: Cow<'static, [f64]>,
+        /// Summands.
+        offset: Cow<'static, [f64]>,
+    },
+    /// (x − mean) / std
+    MeanStd {
+        /// Means.
+        mean: Cow<'static, [f64]>,
+        /// Standard deviations, none 0.
+        std: Cow<'static, [f64]>,
+    },
+}
+
+impl Transform {
+    /// The network's input for raw value `x` of feature `i`.
+    pub fn apply(&self, i: usize, x: f64) -> f64 {
+        let at = |v: &[f64]| v[if v.len() == 1 { 0 } else { i }];
+        match self {
+            Transform::Identity => x,
+            Transform::ScaleOffset { scale, offset } => x * at(scale) + at(offset),
+            Transform::MeanStd { mean, std } => (x - at(mean)) / at(std),
+        }
+    }
+
+    /// The same as factor and summand of feature `i`: `apply(i, x) = x·factor + summand`.
+    pub fn linear(&self, i: usize) -> (f64, f64) {
+        let at = |v: &[f64]| v[if v.len() == 1 { 0 } else { i }];
+        match self {
+            Transform::Identity => (1.0, 0.0),
+            Transform::ScaleOffset { scale, offset } => (at(scale), at(offset)),
+            Transform::MeanStd { mean, std } => (1.0 / at(std), -at(mean) / at(std)),
+        }
+    }
+
+    /// The raw value whose network input is `z`.
+    pub fn invert(&self, i: usize, z: f64) -> f64 {
+        let (factor, summand) = self.linear(i);
+        (z - summand) / factor
+    }
+}
+
+/// A network: what comes in, the layers, what goes out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Network {
+    /// Its name, for people.
+    pub name: Cow<'static, str>,
+    /// Hash of everything the build read of it (hexadecimal).
+    pub hash: Cow<'static, str>,
+    /// Values of one input record.
+    pub width: usize,
+    /// Layers in order.
+    pub layers: Cow<'static, [Layer]>,
+    /// What the last values mean.
+    pub output: Output,
+    /// Names of the classes (or outputs); empty where none were given.
+    pub labels: Cow<'static, [Cow<'static, str>]>,
+    /// Names of the inputs; empty where none were given.
+    pub features: Cow<'static, [Cow<'static, str>]>,
+    /// What the reader does to every value (identity where the build folded it into the first layer).
+    pub transform: Transform,
+    /// The scaling that was folded into the first layer's weights, for `--info`.
+    pub folded: bool,
+}
+
+impl Network {
+    /// Values of a record after the last layer.
+    pub fn outputs(&self) -> usize {
+        self.layers
+            .iter()
+            .rev()
+            .find_map(|l| match l {
+                Layer::Affine { outputs, .. } => Some(*outputs),
+                Layer::Activation(_) => None,
+            })
+            .unwrap_or(self.width)
+    }
+
+    /// The class of one record in float64: arg-max (ties to the lowest), or 0/1 by the threshold for `Binary`. `None`
+    /// for the kinds without a single class.
+    pub fn class(&self, scores: &[f64]) -> Option<u32> {
+        match self.output.kind {
+            Kind::Classes => Some(argmax(scores)),
+            Kind::Binary => {
+                let mut p = [scores[0]];
+                self.output.activation.apply(&mut p);
+                Some(u32::from(p[0] > self.output.threshold))
+            }
+            Kind::Multilabel | Kind::Values => None,
+        }
+    }
+
+    /// Multiply-adds of one record, two flop each (biases and activations are not counted, as in the thesis).
+    pub fn flop(&self) -> u64 {
+        self.layers
+            .iter()
+            .map(|l| match l {
+                Layer::Affine { outputs, inputs } => 2 * (*outputs as u64) * (*inputs as u64),
+                Layer::Activation(_) => 0,
+            })
+            .sum()
+    }
+
+    /// `64-32-10 relu`: the sizes, and the activations where they are all the same or listed otherwise.
+    pub fn shape(&self) -> String {
+        let mut sizes = vec![self.width.to_string()];
+        let mut activations: Vec<&str> = Vec::new();
+        for l in self.layers.iter() {
+            match l {
+                Layer::Affine { outputs, .. } => sizes.push(outputs.to_string()),
+                Layer::Activation(a) => activations.push(a.name()),
+            }
+        }
+        activations.dedup();
+        if activations.is_empty() {
+            sizes.join("-")
+        } else {
+            format!("{} {}", sizes.join("-"), activations.join(","))
+        }
+    }
+}
+
+/// Index of the largest value; the lowest of equal ones.
+pub fn argmax(values: &[f64]) -> u32 {
+    let mut best = 0;
+    for (i, v) in values.iter().enumerate() {
+        if *v > values[best] {
+            best = i;
+        }
+    }
+    best as u32
+}

@@ -1,0 +1,195 @@
+//! A plan: the steps that a batch goes through, over named buffers in one arena, with constants laid out for them.
+//!
+//! A plan is not a list of layers: a step is one launch of one kernel, with all its arguments. What a step needs is
+//! here as numbers; the engines only carry it out.
+
+use super::layout::Layout;
+use super::library::{EngineKind, Operation, Problem};
+use super::network::Activation;
+use std::borrow::Cow;
+
+/// Which array of the network a constant holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// The affine layer it belongs to (index in `Network::layers`).
+    pub layer: usize,
+    /// Weights (h × d) or biases (h × 1).
+    pub role: TensorRole,
+}
+
+/// The two arrays of an affine layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TensorRole {
+    /// W, outputs × inputs.
+    Weights,
+    /// b, outputs × 1.
+    Biases,
+}
+
+/// An array of the network in the layout that its kernel wants, padded with zeros.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Constant {
+    /// Which array.
+    pub tensor: Tensor,
+    /// Rows and columns without padding.
+    pub size: (usize, usize),
+    /// Rows and columns with padding.
+    pub padded: (usize, usize),
+    /// Layout of the padded matrix.
+    pub layout: Layout,
+}
+
+impl Constant {
+    /// Elements, padding included.
+    pub fn len(&self) -> usize {
+        self.padded.0 * self.padded.1
+    }
+
+    /// Whether there is nothing in it (never so in a checked plan).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes as f32.
+    pub fn bytes(&self) -> usize {
+        self.len() * 4
+    }
+}
+
+/// What a buffer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferRole {
+    /// Written by the stream, one record a column. One for each slot.
+    Input,
+    /// Between steps, in the arena.
+    Hidden,
+    /// The network's last values. One for each slot.
+    Scores,
+    /// One u32 for each record. One for each slot.
+    Classes,
+}
+
+/// A matrix of activations: a row for each value, a column for each record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    /// Name for messages and profiles.
+    pub name: Cow<'static, str>,
+    /// What it is for.
+    pub role: BufferRole,
+    /// Values of a record.
+    pub rows: usize,
+    /// Rows with padding. Padding rows hold anything finite.
+    pub padded_rows: usize,
+    /// Layout of the `padded_rows` × `Plan::padded_batch` matrix.
+    pub layout: Layout,
+    /// Where a hidden buffer starts in the arena, in bytes (a multiple of [`ARENA_ALIGN`]).
+    pub arena: usize,
+}
+
+impl Buffer {
+    /// Elements for a batch of `columns` records.
+    pub fn len(&self, columns: usize) -> usize {
+        self.padded_rows * columns
+    }
+}
+
+/// Alignment of buffers in the arena, in bytes: no less than any device's CL_DEVICE_MEM_BASE_ADDR_ALIGN.
+pub const ARENA_ALIGN: usize = 4096;
+
+/// Work-items of one dimension of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// The same for every batch.
+    Fixed(usize),
+    /// `items` for every started `records` records.
+    Records {
+        /// Records of a granule.
+        records: usize,
+        /// Work-items for a granule.
+        items: usize,
+    },
+}
+
+impl Extent {
+    /// Work-items for a batch of `n` records.
+    pub fn items(self, n: usize) -> usize {
+        match self {
+            Extent::Fixed(items) => items,
+            Extent::Records { records, items } => n.div_ceil(records) * items,
+        }
+    }
+}
+
+/// An argument of a kernel. All are set once, at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arg {
+    /// A size.
+    Size(u32),
+    /// `Plan::constants[i]`
+    Constant(usize),
+    /// `Plan::buffers[i]`
+    Buffer(usize),
+}
+
+/// One launch of one kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Layer of the network that it (last) belongs to; the number of layers for the arg-max.
+    pub layer: usize,
+    /// What it computes.
+    pub operation: Operation,
+    /// The kernel's codename.
+    pub kernel: Cow<'static, str>,
+    /// Activation fused into it.
+    pub activation: Activation,
+    /// Arguments in order.
+    pub args: Cow<'static, [Arg]>,
+    /// Work-items in dimensions 0 and 1.
+    pub global: (Extent, Extent),
+    /// Work-group size; the driver chooses where it is `None`.
+    pub local: Option<(usize, usize)>,
+    /// Sizes for a full batch.
+    pub problem: Problem,
+    /// Floating-point operations for one record, padding not counted.
+    pub flop: u64,
+}
+
+/// What an engine runs for every batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The recipe's name.
+    pub name: Cow<'static, str>,
+    /// Which engine runs it.
+    pub engine: EngineKind,
+    /// Most records of a batch.
+    pub batch: usize,
+    /// Columns of every buffer: `batch` rounded up to `granule`.
+    pub padded_batch: usize,
+    /// Part batches are rounded up to a multiple of this.
+    pub granule: usize,
+    /// Constants.
+    pub constants: Cow<'static, [Constant]>,
+    /// Buffers; hidden ones share the arena.
+    pub buffers: Cow<'static, [Buffer]>,
+    /// Bytes of the arena.
+    pub arena_bytes: usize,
+    /// Steps in order.
+    pub steps: Cow<'static, [Step]>,
+}
+
+impl Plan {
+    /// Index of the one buffer with this role, if the plan has one.
+    pub fn buffer(&self, role: BufferRole) -> Option<usize> {
+        self.buffers.iter().position(|b| b.role == role)
+    }
+
+    /// Bytes of all constants as f32.
+    pub fn constant_bytes(&self) -> usize {
+        self.constants.iter().map(Constant::bytes).sum()
+    }
+
+    /// Columns that a batch of `n` records uses.
+    pub fn columns(&self, n: usize) -> usize {
+        n.next_multiple_of(self.granule).min(self.padded_batch)
+    }
+}

@@ -1,0 +1,333 @@
+//! Records as bytes: raw u8 and f32, idx, npy.
+
+use super::csv::plural;
+use super::reader::{Context, More, Next, Window};
+use super::source::Source;
+use crate::engine::RecordMut;
+use crate::error::Error;
+use crate::spec::npy::{self, Dtype};
+
+/// The formats of this reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Raw bytes.
+    U8,
+    /// Raw little-endian f32.
+    F32,
+    Idx,
+    Npy,
+}
+
+/// The element type behind the third byte of an idx file.
+pub(super) fn idx_type(code: u8) -> Option<Dtype> {
+    Some(match code {
+        0x08 => Dtype::U1,
+        0x09 => Dtype::I1,
+        0x0b => Dtype::I2,
+        0x0c => Dtype::I4,
+        0x0d => Dtype::F4,
+        0x0e => Dtype::F8,
+        _ => return None,
+    })
+}
+
+/// A reader of records as bytes.
+pub(super) struct Binary {
+    kind: Kind,
+    dtype: Dtype,
+    big_endian: bool,
+    /// Records of the file, where its header says so.
+    count: Option<u64>,
+    /// Whether the header, where there is one, is behind us.
+    begun: bool,
+    /// Records read.
+    record: u64,
+}
+
+impl Binary {
+    pub(super) fn new(kind: Kind) -> Self {
+        let dtype = if kind == Kind::U8 { Dtype::U1 } else { Dtype::F4 };
+        let begun = matches!(kind, Kind::U8 | Kind::F32);
+        Binary { kind, dtype, big_endian: false, count: None, begun, record: 0 }
+    }
+
+    /// The number of the last record, from 1.
+    pub(super) fn record(&self) -> u64 {
+        self.record
+    }
+
+    pub(super) fn next<S: Source>(
+        &mut self,
+        window: &mut Window<S>,
+        context: &Context<'_>,
+        record: &mut RecordMut<'_>,
+    ) -> Result<Next, Error> {
+        loop {
+            if !self.begun {
+                self.begun = self.header(window, context)?;
+            }
+            if self.begun {
+                if self.count == Some(self.record) {
+                    if !window.bytes().is_empty() {
+                        let message = format!(
+                            "expected the end after {}, found more bytes",
+                            plural(self.record, "record")
+                        );
+                        return Err(Error::input(&context.place, message));
+                    }
+                } else {
+                    let size = context.shape.width * self.dtype.size();
+                    if let Some(bytes) = window.bytes().get(..size) {
+                        self.record += 1;
+                        self.decode(bytes, context, record)?;
+                        window.consume(size);
+                        return Ok(Next::Record);
+                    }
+                }
+            }
+            match window.more().map_err(|e| context.io(e))? {
+                More::Read => {}
+                More::NotReady => return Ok(Next::Idle),
+                // The buffer holds any record and any header; a full one cannot be waited for.
+                More::Ended | More::Full => return self.end(window, context),
+            }
+        }
+    }
+
+    /// Whether the input may end here.
+    fn end<S: Source>(&self, window: &Window<S>, context: &Context<'_>) -> Result<Next, Error> {
+        let found = window.bytes().len();
+        match (self.begun, self.count) {
+            (false, _) => {
+                let format = if self.kind == Kind::Idx { "an idx" } else { "an npy" };
+                let message = format!("expected {format} header, the input ends after {found} bytes");
+                Err(Error::input(&context.place, message))
+            }
+            (true, Some(count)) if found == 0 && count > self.record => {
+                let message =
+                    format!("expected {}, the input ends after {}", plural(count, "record"), self.record);
+                Err(context.at_record(self.record + 1, None, message))
+            }
+            (true, _) if found > 0 => {
+                let size = context.shape.width * self.dtype.size();
+                let message = format!("expected {size} bytes, the input ends after {found}");
+                Err(context.at_record(self.record + 1, None, message))
+            }
+            _ => Ok(Next::End),
+        }
+    }
+
+    fn decode(&self, bytes: &[u8], context: &Context<'_>, record: &mut RecordMut<'_>) -> Result<(), Error> {
+        let (shape, big) = (&context.shape, self.big_endian);
+        match (self.dtype, shape.plain()) {
+            (Dtype::U1, true) => bytes.iter().enumerate().for_each(|(i, &b)| record.set(i, f32::from(b))),
+            (dtype, plain) => {
+                for (i, b) in bytes.chunks_exact(dtype.size()).enumerate() {
+                    let value =
+                        if plain { dtype.decode_f32(b, big) } else { shape.scaled(i, dtype.decode(b, big)) };
+                    if !value.is_finite() {
+                        return Err(self.not_finite(dtype.decode(b, big), i, context));
+                    }
+                    record.set(i, value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn not_finite(&self, raw: f64, i: usize, context: &Context<'_>) -> Error {
+        let message = match raw.is_finite() {
+            false => format!("expected a finite number, found {raw}"),
+            true if context.shape.plain() => format!("expected a number that fits f32, found {raw:e}"),
+            true => format!("expected a number that fits f32 after the input scaling, found {raw:e}"),
+        };
+        context.at_record(self.record, Some(i + 1), message)
+    }
+
+    /// Reads the header, if it is there as a whole.
+    fn header<S: Source>(&mut self, window: &mut Window<S>, context: &Context<'_>) -> Result<bool, Error> {
+        let fail = |message: String| Err(Error::input(&context.place, message));
+        let bytes = window.bytes();
+        let (shape, offset) = if self.kind == Kind::Npy {
+            let header = match npy::parse_header(bytes) {
+                Ok(Some(header)) => header,
+                Ok(None) => return Ok(false),
+                Err(message) => return fail(message),
+            };
+            (self.dtype, self.big_endian) = (header.dtype, header.big_endian);
+            (header.shape, header.data_offset)
+        } else {
+            let (dtype, shape, offset) = match idx_header(bytes) {
+                Ok(Some(header)) => header,
+                Ok(None) => return Ok(false),
+                Err(message) => return fail(message),
+            };
+            (self.dtype, self.big_endian) = (dtype, true);
+            (shape, offset)
+        };
+        self.count = Some(match count(&shape, context.shape.width, self.kind) {
+            Ok(count) => count,
+            Err(message) => return fail(message),
+        });
+        window.consume(offset);
+        Ok(true)
+    }
+}
+
+/// Element type, sizes and length of an idx header; `None` where more bytes are needed.
+fn idx_header(bytes: &[u8]) -> Result<Option<(Dtype, Vec<usize>, usize)>, String> {
+    let Some(magic) = bytes.get(..4) else { return Ok(None) };
+    let dtype = match magic {
+        [0, 0, code, 1..=255] => idx_type(*code),
+        _ => None,
+    };
+    let Some(dtype) = dtype else {
+        let found: Vec<String> = magic.iter().map(|b| format!("{b:02x}")).collect();
+        return Err(format!(
+            "expected an idx file (it starts with 00 00 08 03 or alike), found {}",
+            found.join(" ")
+        ));
+    };
+    let offset = 4 + 4 * usize::from(magic[3]);
+    let Some(sizes) = bytes.get(4..offset) else { return Ok(None) };
+    let sizes =
+        sizes.chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize).collect();
+    Ok(Some((dtype, sizes, offset)))
+}
+
+/// Records of an array of these sizes.
+fn count(sizes: &[usize], width: usize, kind: Kind) -> Result<u64, String> {
+    let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &s| n.checked_mul(s));
+    if let [first, rest @ ..] = sizes {
+        if product(rest) == Some(width) {
+            return Ok(*first as u64);
+        }
+    }
+    if kind == Kind::Npy {
+        if product(sizes) == Some(width) {
+            return Ok(1);
+        }
+        let list: Vec<String> = sizes.iter().map(usize::to_string).collect();
+        let comma = if sizes.len() == 1 { "," } else { "" };
+        return Err(format!("expected an array of shape (N, {width}), found ({}{comma})", list.join(", ")));
+    }
+    match sizes {
+        [n] => Err(format!(
+            "expected records of {width} numbers, found {n} single ones: this looks like a label file, which --expect takes"
+        )),
+        _ => {
+            let rest = sizes.get(1..).unwrap_or_default();
+            let list: Vec<String> = rest.iter().map(usize::to_string).collect();
+            let found = product(rest).map_or("too many".into(), |n| n.to_string());
+            Err(format!("expected records of {width} numbers, found {found} ({})", list.join(" × ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reader::Format;
+    use super::super::tests::{Input, idx, npy, read};
+    use crate::spec::network::Transform;
+
+    fn bytes(format: Option<Format>, width: usize, bytes: &[u8]) -> Result<Vec<Vec<f32>>, String> {
+        read(format, &Input::new(width), bytes)
+    }
+
+    #[test]
+    fn raw_bytes() {
+        assert_eq!(bytes(Some(Format::U8), 2, &[1, 2, 255, 0]), Ok(vec![vec![1.0, 2.0], vec![255.0, 0.0]]));
+        assert_eq!(bytes(Some(Format::U8), 2, b"\x1f\x8b"), Ok(vec![vec![31.0, 139.0]]));
+        assert_eq!(bytes(Some(Format::U8), 2, &[]), Ok(vec![]));
+        let error = bytes(Some(Format::U8), 784, &[7; 884]).unwrap_err();
+        assert_eq!(error, "stdin: record 2: expected 784 bytes, the input ends after 100");
+        let mut input = Input::new(2);
+        input.transform =
+            Transform::ScaleOffset { scale: vec![1.0 / 255.0].into(), offset: vec![0.0].into() };
+        assert_eq!(read(Some(Format::U8), &input, &[255, 51]), Ok(vec![vec![1.0, 0.2]]));
+    }
+
+    #[test]
+    fn raw_floats() {
+        let raw = |v: &[f32]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+        let found = bytes(Some(Format::F32), 2, &raw(&[1.5, -2.0, 3e-40, 4.0]));
+        assert_eq!(found, Ok(vec![vec![1.5, -2.0], vec![3e-40, 4.0]]));
+        let error = bytes(Some(Format::F32), 3, &raw(&[0.0, 1.0, 2.0, 1.0, 2.0, f32::NAN])).unwrap_err();
+        assert_eq!(error, "stdin: record 2, value 3: expected a finite number, found NaN");
+        let error = bytes(Some(Format::F32), 2, &raw(&[f32::INFINITY, 1.0])).unwrap_err();
+        assert_eq!(error, "stdin: record 1, value 1: expected a finite number, found inf");
+        let error = bytes(Some(Format::F32), 2, &raw(&[1.0, 1.0, 1.0])).unwrap_err();
+        assert_eq!(error, "stdin: record 2: expected 8 bytes, the input ends after 4");
+    }
+
+    #[test]
+    fn idx_files() {
+        let two = Ok(vec![vec![1.0, 2.0, 3.0, 255.0], vec![5.0, 6.0, 7.0, 8.0]]);
+        let image = idx(8, &[2, 2, 2], &[1, 2, 3, 255, 5, 6, 7, 8]);
+        for format in [None, Some(Format::Idx)] {
+            assert_eq!(bytes(format, 4, &image), two);
+            assert_eq!(bytes(format, 4, &idx(8, &[0, 2, 2], &[])), Ok(vec![]));
+        }
+        assert_eq!(bytes(None, 1, &idx(9, &[2], &[1, 0xff])), Ok(vec![vec![1.0], vec![-1.0]]));
+        assert_eq!(bytes(None, 2, &idx(0x0b, &[1, 2], &[0xff, 0, 1, 0])), Ok(vec![vec![-256.0, 256.0]]));
+        assert_eq!(bytes(None, 1, &idx(0x0c, &[1, 1], &[0, 1, 0, 0])), Ok(vec![vec![65536.0]]));
+        assert_eq!(bytes(None, 1, &idx(0x0d, &[1, 1], &0.1f32.to_be_bytes())), Ok(vec![vec![0.1]]));
+        assert_eq!(bytes(None, 1, &idx(0x0e, &[1, 1], &0.1f64.to_be_bytes())), Ok(vec![vec![0.1]]));
+        let error = |width, data: &[u8]| bytes(Some(Format::Idx), width, data).unwrap_err();
+        assert_eq!(
+            error(1, &idx(0x0e, &[1, 1], &1e39f64.to_be_bytes())),
+            "stdin: record 1, value 1: expected a number that fits f32, found 1e39"
+        );
+        assert_eq!(error(9, &image), "stdin: expected records of 9 numbers, found 4 (2 × 2)");
+        assert!(
+            error(9, &idx(8, &[3], &[1, 2, 3]))
+                .ends_with("this looks like a label file, which --expect takes")
+        );
+        assert_eq!(error(4, &image[..22]), "stdin: record 2: expected 4 bytes, the input ends after 2");
+        assert_eq!(error(4, &image[..20]), "stdin: record 2: expected 2 records, the input ends after 1");
+        let long = [image.clone(), vec![0]].concat();
+        assert_eq!(error(4, &long), "stdin: expected the end after 2 records, found more bytes");
+        assert_eq!(error(4, &image[..9]), "stdin: expected an idx header, the input ends after 9 bytes");
+        assert!(error(4, b"1,2,3,4\n").starts_with("stdin: expected an idx file"));
+        assert!(error(4, b"\x1f\x8b\x08").contains("gunzip"));
+        assert!(
+            error(4, &idx(8, &[1, u32::MAX, u32::MAX, u32::MAX], &[]))
+                .contains("expected records of 4 numbers")
+        );
+    }
+
+    #[test]
+    fn npy_files() {
+        let floats: Vec<u8> = [1.5f32, 2.0, 3.0, 4.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+        let two = Ok(vec![vec![1.5, 2.0], vec![3.0, 4.0]]);
+        assert_eq!(bytes(None, 2, &npy("<f4", "(2, 2)", &floats)), two);
+        assert_eq!(bytes(Some(Format::Npy), 2, &npy("<f4", "(2, 1, 2)", &floats)), two);
+        let one = Ok(vec![vec![1.5, 2.0, 3.0, 4.0]]);
+        for shape in ["(4,)", "(1, 4)", "(2, 2)", "(1, 2, 2)"] {
+            assert_eq!(bytes(None, 4, &npy("<f4", shape, &floats)), one, "{shape}");
+        }
+        assert_eq!(
+            bytes(None, 1, &npy("|b1", "(3,)", &[0, 1, 1])),
+            Ok(vec![vec![0.0], vec![1.0], vec![1.0]])
+        );
+        assert_eq!(bytes(None, 1, &npy("<i8", "()", &(-7i64).to_le_bytes())), Ok(vec![vec![-7.0]]));
+        assert_eq!(bytes(None, 1, &npy(">u2", "(0, 1)", &[])), Ok(vec![]));
+        let error = |width, data: &[u8]| bytes(None, width, data).unwrap_err();
+        assert_eq!(
+            error(3, &npy("<f4", "(2, 2)", &floats)),
+            "stdin: expected an array of shape (N, 3), found (2, 2)"
+        );
+        assert_eq!(
+            error(3, &npy("<f4", "(4,)", &floats)),
+            "stdin: expected an array of shape (N, 3), found (4,)"
+        );
+        assert!(error(3, &npy("<f2", "(2, 3)", &floats)).contains("astype(np.float32)"));
+        let double = [1.0, f64::NAN].map(f64::to_le_bytes).concat();
+        let nan = error(2, &npy("<f8", "(1, 2)", &double));
+        assert_eq!(nan, "stdin: record 1, value 2: expected a finite number, found NaN");
+        assert!(error(2, b"\x93NUMPY\x01").ends_with("expected an npy header, the input ends after 7 bytes"));
+        let more = error(2, &npy("<f4", "(1, 2)", &floats));
+        assert_eq!(more, "stdin: expected the end after 1 record, found more bytes");
+    }
+}

@@ -1,0 +1,571 @@
+//! Records as text: a line each, numbers separated by commas.
+
+use super::number::{self, Number};
+use super::reader::{Context, InputShape, More, Next, Window};
+use super::source::Source;
+use crate::engine::RecordMut;
+use crate::error::Error;
+use std::borrow::Cow;
+use std::io::BufRead;
+
+/// Characters of a field that a message shows.
+const SHOWN: usize = 32;
+
+/// A reader of lines.
+pub(super) struct Csv {
+    /// Bytes of the byte order mark that are still to be skipped.
+    mark: usize,
+    /// Lines read.
+    line: u64,
+    /// Whether the first line with something on it, which may be a header, is behind us.
+    begun: bool,
+    /// Bytes of the unfinished line that are known to hold no line end.
+    searched: usize,
+}
+
+impl Csv {
+    pub(super) fn new(mark: usize) -> Self {
+        Csv { mark, line: 0, begun: false, searched: 0 }
+    }
+
+    /// The number of the last line, from 1.
+    pub(super) fn line(&self) -> u64 {
+        self.line
+    }
+
+    pub(super) fn next<S: Source>(
+        &mut self,
+        window: &mut Window<S>,
+        context: &Context<'_>,
+        record: &mut RecordMut<'_>,
+    ) -> Result<Next, Error> {
+        window.consume(std::mem::take(&mut self.mark));
+        loop {
+            let bytes = window.bytes();
+            let mut rest = &bytes[self.searched..];
+            // The standard library's memchr; a slice cannot fail.
+            let taken = self.searched + rest.skip_until(b'\n').unwrap_or(0);
+            let ends = taken > 0 && bytes[taken - 1] == b'\n';
+            if ends || (window.ended() && taken > 0) {
+                self.searched = 0;
+                self.line += 1;
+                let used = self.record(line(&bytes[..taken]), context, record);
+                window.consume(taken);
+                if used? {
+                    return Ok(Next::Record);
+                }
+                continue;
+            }
+            self.searched = taken;
+            match window.more().map_err(|e| context.io(e))? {
+                More::Read => {}
+                More::NotReady => return Ok(Next::Idle),
+                More::Ended => return Ok(Next::End),
+                More::Full => return Err(self.too_long(window, context)),
+            }
+        }
+    }
+
+    /// Reads a line; whether it was a record.
+    fn record(
+        &mut self,
+        line: &[u8],
+        context: &Context<'_>,
+        record: &mut RecordMut<'_>,
+    ) -> Result<bool, Error> {
+        if trim(line).is_empty() {
+            return Ok(false);
+        }
+        let shape = &context.shape;
+        let read = if !std::mem::replace(&mut self.begun, true) && is_header(line) {
+            check_header(line, shape).map(|()| false)
+        } else if shape.plain() {
+            numbers(line, shape.width, |i, x: f32| x_if_finite(x, |x| record.set(i, x))).map(|()| true)
+        } else {
+            numbers(line, shape.width, |i, x: f64| x_if_finite(shape.scaled(i, x), |x| record.set(i, x)))
+                .map(|()| true)
+        };
+        read.map_err(|mistake| {
+            let place = format!("{}:{}:{}", context.place, self.line, mistake.field);
+            Error::input(place, mistake.message(line, shape))
+        })
+    }
+
+    #[cold]
+    fn too_long<S: Source>(&self, window: &Window<S>, context: &Context<'_>) -> Error {
+        let hint = if is_binary(window.bytes()) { BINARY } else { "" };
+        let message =
+            format!("expected a line of at most {} bytes, found a longer one{hint}", window.capacity() - 1);
+        Error::input(format!("{}:{}", context.place, self.line + 1), message)
+    }
+}
+
+fn x_if_finite(x: f32, set: impl FnOnce(f32)) -> bool {
+    let finite = x.is_finite();
+    if finite {
+        set(x);
+    }
+    finite
+}
+
+/// The line without its end.
+fn line(bytes: &[u8]) -> &[u8] {
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    bytes.strip_suffix(b"\r").unwrap_or(bytes)
+}
+
+fn is_blank(b: u8) -> bool {
+    b == b' ' || b == b'\t'
+}
+
+/// `text` without blanks around it.
+fn trim(text: &[u8]) -> &[u8] {
+    let from = text.iter().position(|&b| !is_blank(b)).unwrap_or(text.len());
+    let to = text.iter().rposition(|&b| !is_blank(b)).map_or(from, |i| i + 1);
+    &text[from..to]
+}
+
+/// The position of the first byte from `at` on that is no blank.
+#[inline]
+fn skip_blanks(line: &[u8], mut at: usize) -> usize {
+    while line.get(at).is_some_and(|&b| is_blank(b)) {
+        at += 1;
+    }
+    at
+}
+
+/// Reads exactly `width` numbers; `set` says whether it could use one.
+#[inline]
+fn numbers<N: Number>(
+    line: &[u8],
+    width: usize,
+    mut set: impl FnMut(usize, N) -> bool,
+) -> Result<(), Mistake> {
+    let mut at = 0;
+    for i in 0..width {
+        if at > line.len() {
+            return Err(Mistake { field: i + 1, what: What::TooFew });
+        }
+        let quick = number::small::<N>(line, at).or_else(|| {
+            let start = skip_blanks(line, at);
+            let (value, length) = number::quick::<N>(&line[start..])?;
+            let end = skip_blanks(line, start + length);
+            line.get(end).is_none_or(|&b| b == b',').then_some((value, end))
+        });
+        let (value, end) = match quick {
+            Some(found) => found,
+            None => {
+                let field = Field::at(line, at);
+                let value = number::parse::<N>(trim(field.content));
+                (value.ok_or(Mistake { field: i + 1, what: What::NotANumber })?, field.end)
+            }
+        };
+        if !set(i, value) {
+            return Err(Mistake { field: i + 1, what: What::NotFinite });
+        }
+        // Behind the comma; behind the end of the line there is no further field.
+        at = end + 1;
+    }
+    if at <= line.len() {
+        return Err(Mistake { field: width + 1, what: What::TooMany });
+    }
+    Ok(())
+}
+
+/// The piece of a line between two commas.
+struct Field<'a> {
+    /// Without the blanks around, and without the quotes.
+    content: &'a [u8],
+    /// Position of the comma, or the end of the line.
+    end: usize,
+}
+
+impl<'a> Field<'a> {
+    /// The field that starts at `at`. One whose quotes are wrong is taken up to the next comma, quotes included.
+    fn at(line: &'a [u8], at: usize) -> Self {
+        let start = skip_blanks(line, at);
+        if line.get(start) == Some(&b'"') {
+            let mut i = start + 1;
+            while let Some(&b) = line.get(i) {
+                match (b, line.get(i + 1)) {
+                    (b'"', Some(b'"')) => i += 2,
+                    (b'"', _) => {
+                        let end = skip_blanks(line, i + 1);
+                        if line.get(end).is_none_or(|&b| b == b',') {
+                            return Field { content: &line[start + 1..i], end };
+                        }
+                        break;
+                    }
+                    _ => i += 1,
+                }
+            }
+        }
+        let end = line[at..].iter().position(|&b| b == b',').map_or(line.len(), |n| at + n);
+        Field { content: trim(&line[at..end]), end }
+    }
+
+    /// All fields of a line: at least one.
+    fn all(line: &'a [u8]) -> impl Iterator<Item = Field<'a>> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let field = (at <= line.len()).then(|| Field::at(line, at))?;
+            at = field.end + 1;
+            Some(field)
+        })
+    }
+
+    fn text(&self) -> Cow<'a, str> {
+        let text = String::from_utf8_lossy(self.content);
+        if text.contains("\"\"") { text.replace("\"\"", "\"").into() } else { text }
+    }
+
+    fn is_number(&self) -> bool {
+        number::parse::<f64>(trim(self.content)).is_some()
+    }
+}
+
+/// Whether the first line is a header: no field is a number, and not all of them begin as numbers do (a damaged first
+/// record shall be an error, not a header).
+fn is_header(line: &[u8]) -> bool {
+    let like_a_number =
+        |f: Field<'_>| matches!(trim(f.content).first(), None | Some(b'0'..=b'9' | b'+' | b'-' | b'.'));
+    !is_binary(line) && !Field::all(line).any(|f| f.is_number()) && !Field::all(line).all(like_a_number)
+}
+
+/// A header must have the names of the network's inputs, where it has names, and as many fields as there are inputs.
+fn check_header(line: &[u8], shape: &InputShape<'_>) -> Result<(), Mistake> {
+    let mut found = 0;
+    for field in Field::all(line) {
+        if shape.features.get(found).is_some_and(|name| *name != field.text()) {
+            return Err(Mistake { field: found + 1, what: What::OtherName });
+        }
+        found += 1;
+        if found > shape.width {
+            return Err(Mistake { field: found, what: What::TooManyNames });
+        }
+    }
+    if found < shape.width {
+        return Err(Mistake { field: found + 1, what: What::TooFewNames });
+    }
+    Ok(())
+}
+
+/// What is wrong with a line. The message is only made for the line that ends the program.
+struct Mistake {
+    /// The field, from 1.
+    field: usize,
+    what: What,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum What {
+    NotANumber,
+    NotFinite,
+    TooFew,
+    TooMany,
+    OtherName,
+    TooFewNames,
+    TooManyNames,
+}
+
+const BINARY: &str = " (this looks like binary data: -f u8 or -f f32 reads raw records)";
+
+impl Mistake {
+    #[cold]
+    fn message(&self, line: &[u8], shape: &InputShape<'_>) -> String {
+        let width = shape.width;
+        let text = Field::all(line).nth(self.field - 1).map(|f| f.text()).unwrap_or_default();
+        let found = shown(&text);
+        let message = match self.what {
+            What::NotANumber => format!("expected a number, found {found}"),
+            What::NotFinite => not_finite(text.trim(), &found, shape),
+            What::TooFew => {
+                format!("expected {}, the line has {}", plural(width as u64, "number"), self.field - 1)
+            }
+            What::TooMany => {
+                format!(
+                    "expected {}, found a {}: {found}",
+                    plural(width as u64, "number"),
+                    ordinal(self.field)
+                )
+            }
+            What::OtherName => {
+                let name = shown(&shape.features[self.field - 1]);
+                format!("expected the feature {name}, found {found}")
+            }
+            What::TooFewNames => {
+                format!("expected {}, the header has {}", plural(width as u64, "name"), self.field - 1)
+            }
+            What::TooManyNames => {
+                format!(
+                    "expected {}, the header has a {}: {found}",
+                    plural(width as u64, "name"),
+                    ordinal(self.field)
+                )
+            }
+        };
+        message + advice(line, self.what, width)
+    }
+}
+
+fn not_finite(text: &str, found: &str, shape: &InputShape<'_>) -> String {
+    match text.parse::<f64>() {
+        Ok(x) if x.is_finite() && shape.plain() => format!("expected a number that fits f32, found {found}"),
+        Ok(x) if x.is_finite() => {
+            format!("expected a number that fits f32 after the input scaling, found {found}")
+        }
+        _ => format!("expected a finite number, found {found}"),
+    }
+}
+
+/// What to do about a line that is not separated by commas.
+fn advice(line: &[u8], what: What, width: usize) -> &'static str {
+    if is_binary(line) {
+        return BINARY;
+    }
+    let has = |b: u8| trim(line).contains(&b);
+    if has(b';') {
+        return if has(b',') {
+            " (the line has semicolons: expected commas between the numbers and points within them)"
+        } else {
+            " (the line has semicolons: expected commas between the numbers)"
+        };
+    }
+    if has(b',') || width == 1 || matches!(what, What::TooMany | What::TooManyNames | What::NotFinite) {
+        return "";
+    }
+    if has(b'\t') {
+        " (the line has tabs: expected commas between the numbers)"
+    } else if has(b' ') {
+        " (the line has blanks: expected commas between the numbers)"
+    } else {
+        ""
+    }
+}
+
+/// Control characters do not occur in text.
+fn is_binary(bytes: &[u8]) -> bool {
+    bytes.iter().any(|b| matches!(b, 0..=8 | 14..=31))
+}
+
+/// A text in quotes, escaped, shortened.
+pub(super) fn shown(text: &str) -> String {
+    let cut: String = text.chars().take(SHOWN).collect();
+    let mut quoted = format!("{cut:?}");
+    if cut.len() < text.len() {
+        quoted.insert(quoted.len() - 1, '…');
+    }
+    quoted
+}
+
+/// `1 record`, `2 records`.
+pub(super) fn plural(n: u64, what: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{s}")
+}
+
+fn ordinal(n: usize) -> String {
+    let ending = match (n % 10, n % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{n}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Input, read};
+    use super::*;
+    use crate::spec::network::Transform;
+    use proptest::prelude::*;
+
+    #[test]
+    fn fields() {
+        let all = |line: &str| Field::all(line.as_bytes()).map(|f| f.text().into_owned()).collect::<Vec<_>>();
+        assert_eq!(all("a,b"), ["a", "b"]);
+        assert_eq!(all(" a\t, \"b,c\" ,"), ["a", "b,c", ""]);
+        assert_eq!(all("\"say \"\"x\"\"\",2"), ["say \"x\"", "2"]);
+        assert_eq!(all("\"open,2"), ["\"open", "2"]);
+        assert_eq!(all("\"a\"b,2"), ["\"a\"b", "2"]);
+        assert_eq!(all("\"\",\""), ["", "\""]);
+    }
+
+    #[test]
+    fn headers() {
+        for header in ["a,b", "\"1st\",mean (mm)", "größe,2nd", "# x,y"] {
+            assert!(is_header(header.as_bytes()), "{header}");
+        }
+        for record in ["1,2", "a,2", "nan,inf", ",", "1.x,2.y", "1;2", "-,+", "\"3\",x", "a\0,b"] {
+            assert!(!is_header(record.as_bytes()), "{record}");
+        }
+    }
+
+    #[test]
+    fn words() {
+        assert_eq!(shown("a\"'\t\u{7f}"), "\"a\\\"'\\t\\u{7f}\"");
+        assert_eq!(shown(&"ä".repeat(40)), format!("\"{}…\"", "ä".repeat(32)));
+        let n: Vec<String> = [1, 2, 3, 4, 11, 12, 13, 21, 65, 101, 111].map(ordinal).into();
+        assert_eq!(n, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "65th", "101st", "111th"]);
+    }
+
+    /// The records of a text with `width` numbers a line, or the message.
+    fn csv(width: usize, text: &[u8]) -> Result<Vec<Vec<f32>>, String> {
+        read(None, &Input::new(width), text)
+    }
+
+    fn message(width: usize, text: &str) -> String {
+        csv(width, text.as_bytes()).unwrap_err()
+    }
+
+    #[test]
+    fn what_people_write() {
+        let expected = vec![vec![1.0, 2.5], vec![-3.0, 4e-3]];
+        for text in [
+            "1,2.5\n-3,4e-3\n",
+            "1,2.5\n-3,4e-3",
+            "1,2.5\r\n-3,4e-3\r\n",
+            "1,2.5\r\n-3,4e-3\r",
+            "\u{feff}1,2.5\n-3,4e-3",
+            "\n  \n\t\r\n1,2.5\n\n-3,4e-3\n\n",
+            " 1\t, 2.5 \n\t-3 ,4e-3\t\n",
+            "\"1\",\"2.5\"\n\" -3 \" , \"4e-3\"\n",
+            "+1,+2.5\n-3.000,+.004\n",
+            "a,b\n1,2.5\n-3,4e-3\n",
+            "\u{feff}\n\"a, \"\"quoted\"\"\",b\r\n1,2.5\n-3,4e-3\n",
+        ] {
+            assert_eq!(csv(2, text.as_bytes()).as_ref(), Ok(&expected), "{text:?}");
+        }
+        for empty in ["", "\n", " \r\n\n", "a,b\n", "\u{feff}"] {
+            assert_eq!(csv(2, empty.as_bytes()), Ok(vec![]), "{empty:?}");
+        }
+        let zero = csv(1, b"-0\n").unwrap();
+        assert!(zero[0][0].is_sign_negative());
+    }
+
+    #[test]
+    fn what_people_get_wrong() {
+        let cases = [
+            (2, "1,2\n3,1.x\n", "stdin:2:2: expected a number, found \"1.x\""),
+            (2, "1,2\n\n3,\n", "stdin:3:2: expected a number, found \"\""),
+            (2, "1,2\n3", "stdin:2:2: expected 2 numbers, the line has 1"),
+            (1, "1\n3,4", "stdin:2:2: expected 1 number, found a 2nd: \"4\""),
+            (2, "1,2,\n", "stdin:1:3: expected 2 numbers, found a 3rd: \"\""),
+            (2, "1,2\n1,nan\n", "stdin:2:2: expected a finite number, found \"nan\""),
+            (2, "nan,nan\n", "stdin:1:1: expected a finite number, found \"nan\""),
+            (2, "1,\" -inf\"\n", "stdin:1:2: expected a finite number, found \" -inf\""),
+            (2, "1,1e39\n", "stdin:1:2: expected a number that fits f32, found \"1e39\""),
+            (2, "1,2\na,b\n", "stdin:2:1: expected a number, found \"a\""),
+            (2, "1.x,2.x\n", "stdin:1:1: expected a number, found \"1.x\""),
+            (2, "1,0x10\n", "stdin:1:2: expected a number, found \"0x10\""),
+            (2, "1,2 3\n", "stdin:1:2: expected a number, found \"2 3\""),
+            (2, "1,\"2\n", "stdin:1:2: expected a number, found \"\\\"2\""),
+            (3, "a,b\n", "stdin:1:3: expected 3 names, the header has 2"),
+            (1, "a,b\n", "stdin:1:2: expected 1 name, the header has a 2nd: \"b\""),
+        ];
+        for (width, text, expected) in cases {
+            assert_eq!(message(width, text), expected, "{text:?}");
+        }
+        let long = format!("1,{}\n", "x".repeat(50));
+        assert_eq!(message(2, &long), format!("stdin:1:2: expected a number, found \"{}…\"", "x".repeat(32)));
+    }
+
+    #[test]
+    fn other_separators_are_named() {
+        let semicolons = "expected commas between the numbers)";
+        assert!(message(3, "1;2;3\n").contains("found \"1;2;3\" (the line has semicolons"));
+        assert!(message(3, "1;2;3\n").ends_with(semicolons));
+        assert!(message(3, "a;b;c\n1;2;3\n").ends_with(semicolons));
+        assert!(message(2, "1,5;2,5\n").ends_with("and points within them)"));
+        assert!(message(3, "1\t2\t3\n").contains("(the line has tabs"));
+        assert!(message(3, "1 2 3\n").contains("(the line has blanks"));
+        assert!(message(3, "a b c\n").contains("(the line has blanks"));
+    }
+
+    #[test]
+    fn other_files_are_recognised() {
+        assert!(
+            message(2, "1,2\n\0\u{1},2\n")
+                .ends_with("(this looks like binary data: -f u8 or -f f32 reads raw records)")
+        );
+        assert!(csv(2, b"\0\0\0\0\0").unwrap_err().contains("binary data"));
+        let gzip = csv(2, b"\x1f\x8b\x08\0").unwrap_err();
+        assert_eq!(gzip, "stdin: this looks like gzip: gunzip -c FILE | mortonnet");
+        assert!(csv(2, b"\xff\xfe1\0").unwrap_err().contains("UTF-16"));
+        assert!(csv(2, b"PK\x03\x04").unwrap_err().contains("npz"));
+        assert!(csv(2, b"1,2\xff\n").unwrap_err().contains("found \"2\u{fffd}\""));
+    }
+
+    #[test]
+    fn the_header_must_have_the_names_of_the_features() {
+        let mut input = Input::new(3);
+        input.features = ["a", "say \"b\", c", "größe"].map(Cow::from).to_vec();
+        let read = |text: &str| read(None, &input, text.as_bytes());
+        let one = Ok(vec![vec![1.0, 2.0, 3.0]]);
+        assert_eq!(read("a,\"say \"\"b\"\", c\", größe\n1,2,3\n"), one);
+        assert_eq!(read("1,2,3\n"), one);
+        let error = |text: &str| read(text).unwrap_err();
+        assert_eq!(error("a,c,b\n"), "stdin:1:2: expected the feature \"say \\\"b\\\", c\", found \"c\"");
+        assert_eq!(error("\nx\n"), "stdin:2:1: expected the feature \"a\", found \"x\"");
+        assert_eq!(error("a\n"), "stdin:1:2: expected 3 names, the header has 1");
+        input.features = ["a", "b"].map(Cow::from).to_vec();
+        input.width = 2;
+        assert_eq!(
+            super::super::tests::read(None, &input, b"a,b,c\n").unwrap_err(),
+            "stdin:1:3: expected 2 names, the header has a 3rd: \"c\""
+        );
+    }
+
+    #[test]
+    fn the_transform_is_applied_before_rounding() {
+        let mut input = Input::new(2);
+        input.transform = Transform::MeanStd { mean: vec![101_325.0].into(), std: vec![300.0, 0.5].into() };
+        let expected = [((101_325.123_f64 - 101_325.0) / 300.0) as f32, 2e-5f32];
+        let found = read(None, &input, b"101325.123,101325.00001\n").unwrap();
+        assert_eq!(found[0][0].to_bits(), expected[0].to_bits());
+        assert!((found[0][1] - expected[1]).abs() < 1e-9);
+        let message = read(None, &input, b"1,1e300\n").unwrap_err();
+        assert!(
+            message.starts_with("stdin:1:2: expected a number that fits f32 after the input scaling"),
+            "{message}"
+        );
+        input.transform = Transform::ScaleOffset { scale: vec![2.0].into(), offset: vec![1.0, -1.0].into() };
+        assert_eq!(read(None, &input, b"1,2\n"), Ok(vec![vec![3.0, 3.0]]));
+    }
+
+    #[test]
+    fn a_line_may_fill_the_buffer_and_no_more() {
+        let capacity = 1 << 20;
+        let mut text = b"1,".to_vec();
+        text.resize(capacity - 2, b' ');
+        text.extend(b"2\n");
+        assert_eq!(text.len(), capacity);
+        let twice = [text.clone(), text.clone()].concat();
+        assert_eq!(csv(2, &twice), Ok(vec![vec![1.0, 2.0]; 2]));
+        text.insert(1, b' ');
+        text.insert(0, b'\n');
+        let expected = "stdin:2: expected a line of at most 1048575 bytes, found a longer one";
+        assert_eq!(csv(2, &text).unwrap_err(), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_have_the_bits_of_the_standard_library(bits in proptest::collection::vec(any::<u32>(), 1..20)) {
+            let numbers: Vec<f32> = bits.into_iter().map(f32::from_bits).filter(|x| x.is_finite()).collect();
+            prop_assume!(!numbers.is_empty());
+            let text: Vec<String> = numbers.iter().map(|x| format!("{x:?}")).collect();
+            let found = csv(numbers.len(), text.join(" ,").as_bytes()).unwrap();
+            let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(&found[0]), bits(&numbers));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![
+            Just(b','), Just(b'\n'), Just(b'"'), Just(b'1'), Just(b'-'), Just(b' '), Just(b'a'), any::<u8>()
+        ], 0..60), width in 1usize..4) {
+            let _ = csv(width, &bytes);
+        }
+    }
+}

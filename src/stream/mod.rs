@@ -1,0 +1,266 @@
+//! Records in, answers out: readers, writers, and the pipeline of two batches between them.
+//!
+//! While the engine computes one slot the next batch is parsed into the other. A batch is as large as the input
+//! allows: it ends early when no further record can be had without waiting, and then everything is answered before
+//! the stream waits. So a pipe with plenty of input gets full batches, and a co-process gets each answer at once.
+
+mod binary;
+mod csv;
+mod expect;
+mod number;
+mod reader;
+mod source;
+#[cfg(test)]
+mod tests;
+mod times;
+mod writer;
+
+pub use expect::{Accuracy, Expected};
+pub use reader::{Format, InputShape, Next, Position, RecordReader};
+pub use source::{FileSource, MemorySource, Source};
+pub use times::{Latencies, StreamTimes};
+pub use writer::{Output, OutputSpec, ResultWriter, Stdout, Verdict, check, needs_argmax, needs_scores};
+
+use crate::engine::{Engine, SLOTS};
+use crate::error::Error;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Records answered.
+    pub records: u64,
+    /// Batches they came in.
+    pub batches: u64,
+}
+
+/// Everything that a run needs besides its input.
+pub struct Stream<'a, 'w, W> {
+    /// What computes.
+    pub engine: &'a mut dyn Engine,
+    /// The input's format; `None`: told by its first bytes.
+    pub format: Option<Format>,
+    /// What a record is made of.
+    pub shape: InputShape<'a>,
+    /// Where the answers go.
+    pub writer: &'a mut ResultWriter<'w, W>,
+    /// Classes to compare with.
+    pub expected: Option<&'a mut Expected>,
+    /// Where the time goes, if somebody wants to know.
+    pub times: Option<&'a mut StreamTimes>,
+}
+
+impl<W: Write> Stream<'_, '_, W> {
+    /// Answers all records of `inputs`, a name and a source each. An input is asked for when the one before has ended;
+    /// records of several share batches. Before an error is returned everything read before it is answered.
+    pub fn run<S: Source>(
+        self,
+        inputs: impl Iterator<Item = Result<(String, S), Error>>,
+    ) -> Result<Summary, Error> {
+        let batch = self.engine.batch();
+        let feed = Feed {
+            inputs,
+            reader: None,
+            open: false,
+            names: Vec::new(),
+            format: self.format,
+            shape: self.shape,
+            timed: self.times.is_some(),
+        };
+        let slots = [(); SLOTS].map(|()| Slot { places: Vec::with_capacity(batch), started: None });
+        let mut pipeline = Pipeline { stream: self, feed, slots, flying: None, summary: Summary::default() };
+        let result = pipeline.run();
+        if let (Some(times), Some(reader)) = (&mut pipeline.stream.times, &pipeline.feed.reader) {
+            // Reads happen while a slot is filled.
+            times.read += reader.read_time();
+            times.parse = times.parse.saturating_sub(reader.read_time());
+        }
+        if !matches!(result, Ok(()) | Err(Error::ClosedOutput)) {
+            // What was answered before the error goes out; the error is what counts.
+            let _ = pipeline.stream.writer.flush();
+        }
+        result.map(|()| pipeline.summary)
+    }
+}
+
+/// The records of all inputs, one after the other.
+struct Feed<'a, S, I> {
+    inputs: I,
+    /// The reader of the input at hand; its buffer serves all of them.
+    reader: Option<RecordReader<'a, S>>,
+    /// Whether that input may have records left.
+    open: bool,
+    /// The inputs so far.
+    names: Vec<String>,
+    format: Option<Format>,
+    shape: InputShape<'a>,
+    timed: bool,
+}
+
+impl<'a, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Feed<'a, S, I> {
+    /// The reader of the input at hand, `None` behind the last.
+    fn reader(&mut self) -> Result<Option<&mut RecordReader<'a, S>>, Error> {
+        if !self.open {
+            let Some(input) = self.inputs.next() else { return Ok(None) };
+            let (place, source) = input?;
+            self.names.push(place.clone());
+            self.open = true;
+            match &mut self.reader {
+                Some(reader) => reader.reopen(source, place),
+                None => {
+                    let mut reader = RecordReader::new(source, place, self.format, self.shape);
+                    reader.set_timed(self.timed);
+                    self.reader = Some(reader);
+                }
+            }
+        }
+        Ok(self.reader.as_mut())
+    }
+}
+
+/// Where a record stands: in which input, and where there.
+#[derive(Clone, Copy)]
+struct Place {
+    input: usize,
+    position: Position,
+}
+
+/// What the pipeline knows of a slot.
+struct Slot {
+    /// The places of its records.
+    places: Vec<Place>,
+    /// When the filling began, if times are taken.
+    started: Option<Instant>,
+}
+
+/// Why the filling of a slot ended.
+enum Stop {
+    Full,
+    Idle,
+    End,
+    Failed(Error),
+}
+
+struct Pipeline<'a, 'w, W, S, I> {
+    stream: Stream<'a, 'w, W>,
+    feed: Feed<'a, S, I>,
+    slots: [Slot; SLOTS],
+    /// The submitted slot.
+    flying: Option<usize>,
+    summary: Summary,
+}
+
+impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeline<'_, '_, W, S, I> {
+    fn run(&mut self) -> Result<(), Error> {
+        let mut slot = 0;
+        loop {
+            let stop = self.fill(slot);
+            let records = self.slots[slot].places.len();
+            if records > 0 {
+                let start = self.now();
+                self.stream.engine.submit(slot, records)?;
+                self.add(start, |t| &mut t.engine);
+            }
+            self.answer(false)?;
+            if records > 0 {
+                self.flying = Some(slot);
+                slot = (slot + 1) % SLOTS;
+            }
+            match stop {
+                Stop::Full => continue,
+                // Nobody shall wait for an answer while the stream waits for input.
+                _ => self.answer(true)?,
+            }
+            match stop {
+                Stop::Full | Stop::Idle => self.wait()?,
+                Stop::End => return Ok(()),
+                Stop::Failed(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Parses records into a free slot.
+    fn fill(&mut self, slot: usize) -> Stop {
+        let start = self.now();
+        self.slots[slot].places.clear();
+        self.slots[slot].started = start;
+        let stop = self.records(slot).unwrap_or_else(Stop::Failed);
+        self.add(start, |t| &mut t.parse);
+        stop
+    }
+
+    fn records(&mut self, slot: usize) -> Result<Stop, Error> {
+        let engine = &mut self.stream.engine;
+        let places = &mut self.slots[slot].places;
+        while places.len() < engine.batch() {
+            let Some(reader) = self.feed.reader()? else { return Ok(Stop::End) };
+            match reader.next(&mut engine.record(slot, places.len())?)? {
+                Next::Record => {
+                    let position = reader.position();
+                    places.push(Place { input: self.feed.names.len() - 1, position });
+                }
+                Next::Idle => return Ok(Stop::Idle),
+                Next::End => self.feed.open = false,
+            }
+        }
+        Ok(Stop::Full)
+    }
+
+    /// Waits for the submitted slot, if there is one, and writes its answers; `flush`: all the way.
+    fn answer(&mut self, flush: bool) -> Result<(), Error> {
+        let flying = self.flying.take();
+        if let Some(slot) = flying {
+            let start = self.now();
+            self.stream.engine.collect(slot)?;
+            self.add(start, |t| &mut t.engine);
+        }
+        let start = self.now();
+        if let Some(slot) = flying {
+            self.write(slot)?;
+        }
+        if flush {
+            self.stream.writer.flush()?;
+        }
+        self.add(start, |t| &mut t.write);
+        if let (Some(slot), Some(times)) = (flying, &mut self.stream.times) {
+            times.answered(self.slots[slot].places.len(), self.slots[slot].started);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, slot: usize) -> Result<(), Error> {
+        let Stream { engine, writer, expected, .. } = &mut self.stream;
+        for (i, place) in self.slots[slot].places.iter().enumerate() {
+            let name = || place.position.within(&self.feed.names[place.input]);
+            let verdict = writer.write(engine.answer(slot, i), name)?;
+            if let Some(expected) = expected {
+                expected.check(verdict);
+            }
+            self.summary.records += 1;
+        }
+        self.summary.batches += 1;
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), Error> {
+        let start = self.now();
+        if let Some(reader) = &mut self.feed.reader {
+            reader.wait()?;
+        }
+        self.add(start, |t| &mut t.wait);
+        Ok(())
+    }
+
+    /// The time, if times are taken.
+    fn now(&self) -> Option<Instant> {
+        self.stream.times.is_some().then(Instant::now)
+    }
+
+    /// Adds the time since `start` to a sum.
+    fn add(&mut self, start: Option<Instant>, sum: impl FnOnce(&mut StreamTimes) -> &mut Duration) {
+        if let (Some(times), Some(start)) = (&mut self.stream.times, start) {
+            *sum(times) += start.elapsed();
+        }
+    }
+}

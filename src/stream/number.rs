@@ -1,0 +1,243 @@
+//! Text to numbers: a fast path for plain decimals that rounds exactly, the standard library for all others.
+//!
+//! The result has the same bits as `str::parse`. A decimal m·10^e is exact after one rounding where m and 10^|e| are
+//! both exact in the type (Clinger, "How to read floating point numbers accurately", 1990).
+
+/// A decimal: (−1)^negative · mantissa · 10^exponent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Decimal {
+    negative: bool,
+    mantissa: u64,
+    exponent: i32,
+}
+
+/// Digits that a u64 holds for certain.
+const DIGITS: usize = 19;
+/// Largest odd part that f32 and f64 hold.
+const EXACT_F32: u64 = 1 << 24;
+const EXACT_F64: u64 = 1 << 53;
+/// All powers of ten that f32 holds.
+const POWERS_F32: [f32; 11] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10];
+/// All powers of ten that f64 holds.
+const POWERS_F64: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
+    1e19, 1e20, 1e21, 1e22,
+];
+
+/// A number type that CSV fields are parsed to.
+pub(super) trait Number: Copy {
+    /// The decimal, rounded once; `None` where this needs more than two exact operands.
+    fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self>;
+
+    /// A whole number below 2^24.
+    fn small(value: u32) -> Self;
+
+    /// By the standard library.
+    fn parse(text: &str) -> Option<Self>;
+}
+
+impl Number for f64 {
+    #[inline]
+    fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self> {
+        if mantissa > EXACT_F64 {
+            return None;
+        }
+        let power = *POWERS_F64.get(exponent.unsigned_abs() as usize)?;
+        let m = mantissa as f64;
+        let value = if exponent < 0 { m / power } else { m * power };
+        Some(if negative { -value } else { value })
+    }
+
+    #[inline]
+    fn small(value: u32) -> Self {
+        value as Self
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+impl Number for f32 {
+    #[inline]
+    fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self> {
+        if mantissa <= EXACT_F32 {
+            if let Some(power) = POWERS_F32.get(exponent.unsigned_abs() as usize) {
+                let m = mantissa as f32;
+                let value = if exponent < 0 { m / power } else { m * power };
+                return Some(if negative { -value } else { value });
+            }
+        }
+        // Rounding twice is the same as once, unless the first result lies in the middle of two f32. Here it is no
+        // subnormal f32 either: 1e-22 and more, or 0.
+        const HIDDEN: u64 = (1 << 29) - 1;
+        let value = f64::quick(negative, mantissa, exponent)?;
+        (value.to_bits() & HIDDEN != 1 << 28).then_some(value as f32)
+    }
+
+    #[inline]
+    fn small(value: u32) -> Self {
+        value as Self
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+/// The field of a line that starts at `at`, and its end, where it is a bare whole number below ten million: pixels
+/// and counters need no more.
+#[inline]
+pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
+    let mut value = 0u32;
+    for (i, &b) in line.get(at..)?.iter().enumerate().take(8) {
+        let digit = b.wrapping_sub(b'0');
+        if digit > 9 {
+            return (b == b',' && i > 0).then(|| (N::small(value), at + i));
+        }
+        value = value * 10 + u32::from(digit);
+    }
+    // The end of the line, or a number that is too long: the other way reads both.
+    None
+}
+
+/// The number at the start of `bytes` and its length, where the fast path serves it. The end may be anything: the
+/// caller checks what follows.
+#[inline]
+pub(super) fn quick<N: Number>(bytes: &[u8]) -> Option<(N, usize)> {
+    let (d, length) = decimal(bytes)?;
+    Some((N::quick(d.negative, d.mantissa, d.exponent)?, length))
+}
+
+/// The number that `text` is as a whole, by the standard library.
+pub(super) fn parse<N: Number>(text: &[u8]) -> Option<N> {
+    N::parse(std::str::from_utf8(text).ok()?)
+}
+
+#[inline]
+fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
+    let negative = bytes.first() == Some(&b'-');
+    let mut at = usize::from(negative || bytes.first() == Some(&b'+'));
+    let mut mantissa = 0u64;
+    let mut digits = |from: usize| {
+        let mut to = from;
+        while let Some(digit) = bytes.get(to).map(|b| b.wrapping_sub(b'0')).filter(|&d| d < 10) {
+            mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit));
+            to += 1;
+        }
+        to
+    };
+    let whole = at;
+    at = digits(at);
+    let mut count = at - whole;
+    let mut exponent = 0;
+    if bytes.get(at) == Some(&b'.') {
+        let point = at + 1;
+        at = digits(point);
+        count += at - point;
+        // More digits than this are refused below.
+        exponent = -((at - point).min(100) as i32);
+    }
+    // Leading zeros count too: a longer text is rare, and the slow path reads it as well.
+    if count == 0 || count > DIGITS {
+        return None;
+    }
+    if let Some(b'e' | b'E') = bytes.get(at) {
+        let (e, to) = power(bytes, at + 1)?;
+        exponent += e;
+        at = to;
+    }
+    Some((Decimal { negative, mantissa, exponent }, at))
+}
+
+/// The exponent at `at` and its end; at most three digits.
+fn power(bytes: &[u8], at: usize) -> Option<(i32, usize)> {
+    let negative = bytes.get(at) == Some(&b'-');
+    let from = at + usize::from(negative || bytes.get(at) == Some(&b'+'));
+    let mut to = from;
+    let mut value = 0;
+    while let Some(digit) = bytes.get(to).map(|b| b.wrapping_sub(b'0')).filter(|&d| d < 10) {
+        value = value * 10 + i32::from(digit);
+        to += 1;
+        if to - from > 3 {
+            return None;
+        }
+    }
+    (to > from).then_some((if negative { -value } else { value }, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Where the fast path answers it must have read the whole text and give the standard library's bits.
+    fn agrees(text: &str) -> Result<(), TestCaseError> {
+        if let Some((value, length)) = quick::<f32>(text.as_bytes()) {
+            prop_assert_eq!(length, text.len());
+            prop_assert_eq!(value.to_bits(), text.parse::<f32>().unwrap().to_bits(), "{}", text);
+        }
+        if let Some((value, length)) = quick::<f64>(text.as_bytes()) {
+            prop_assert_eq!(length, text.len());
+            prop_assert_eq!(value.to_bits(), text.parse::<f64>().unwrap().to_bits(), "{}", text);
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn decimals_have_the_bits_of_the_standard_library(
+            text in "[+-]?(0{0,3}[0-9]{1,12}(\\.[0-9]{0,12})?|\\.[0-9]{1,12})([eE][+-]?[0-9]{1,2})?"
+        ) {
+            agrees(&text)?;
+        }
+
+        #[test]
+        fn so_have_written_floats(bits in any::<u32>(), wide in any::<u64>(), digits in 0usize..12) {
+            let (narrow, wide) = (f32::from_bits(bits), f64::from_bits(wide));
+            prop_assume!(narrow.is_finite() && wide.is_finite());
+            for text in [format!("{narrow}"), format!("{narrow:e}"), format!("{narrow:.digits$}"), format!("{wide:e}")] {
+                agrees(&text)?;
+            }
+        }
+
+        #[test]
+        fn and_texts_next_to_the_middle_of_two_f32(m in 1u32 << 23..1 << 24, shift in 0i32..24, change in -1i64..=1) {
+            // (2m + 1) / 2 · 2^-shift: 25 bits, in the middle.
+            let middle = (f64::from(m) + 0.5) * f64::from(-shift).exp2();
+            agrees(&format!("{}", f64::from_bits((middle.to_bits() as i64 + change) as u64)))?;
+            agrees(&format!("{middle:.16}"))?;
+        }
+
+        #[test]
+        fn nothing_is_accepted_that_the_standard_library_refuses(text in "[-+.eE0-9xn]{0,7}") {
+            if let Some((_, length)) = quick::<f32>(text.as_bytes()) {
+                prop_assert!(text[..length].parse::<f32>().is_ok(), "{}", text);
+            }
+        }
+    }
+
+    #[test]
+    fn small_numbers_end_at_a_comma() {
+        assert_eq!(small::<f32>(b"1,007,", 2), Some((7.0, 5)));
+        assert_eq!(small::<f64>(b"9999999,", 0), Some((9_999_999.0, 7)));
+        for other in ["", ",", "1", "10000000,", "-1,", "1 ,", "1.5,"] {
+            assert_eq!(small::<f32>(other.as_bytes(), 0), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn plain_numbers_take_the_fast_path() {
+        for text in
+            ["0", "-0", "+7", "255", "0.5", "1.", ".5", "-12.25", "1e3", "3.1415927", "0.3000000000000001"]
+        {
+            let quick = quick::<f32>(text.as_bytes()).map(|(v, n)| (v.to_bits(), n));
+            assert_eq!(quick, Some((text.parse::<f32>().unwrap().to_bits(), text.len())), "{text}");
+        }
+        for text in ["", "-", ".", "e5", "x", "1e", "1e+", "1e1000", "123456789012345678901", "nan", "inf"] {
+            assert_eq!(quick::<f32>(text.as_bytes()), None, "{text}");
+        }
+    }
+}

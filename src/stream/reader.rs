@@ -1,0 +1,427 @@
+//! Bytes to records: a fixed buffer, detection of the format, and the face that the pipeline uses.
+
+use super::binary::{Binary, Kind};
+use super::csv::Csv;
+use super::source::Source;
+use crate::engine::RecordMut;
+use crate::error::Error;
+use crate::spec::network::{Network, Transform};
+use crate::spec::npy;
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Bytes of the buffer at least; a wide record gets room for 64 bytes a number.
+const BUFFER: usize = 1 << 20;
+
+/// How the input is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Numbers as text, separated by commas, a record a line.
+    Csv,
+    /// f32, little-endian.
+    F32,
+    /// One byte a number.
+    U8,
+    /// The format of the MNIST files.
+    Idx,
+    /// NumPy's array file.
+    Npy,
+}
+
+impl Format {
+    /// The format called `name` on the command line.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "csv" => Format::Csv,
+            "f32" => Format::F32,
+            "u8" => Format::U8,
+            "idx" => Format::Idx,
+            "npy" => Format::Npy,
+            _ => return Err(format!("expected csv, f32, u8, idx or npy, found {name:?}")),
+        })
+    }
+}
+
+/// What a record is made of.
+#[derive(Clone, Copy)]
+pub struct InputShape<'a> {
+    /// Numbers of a record.
+    pub width: usize,
+    /// Their names, or nothing: then a header may hold any names.
+    pub features: &'a [Cow<'static, str>],
+    /// What happens to each number before it is rounded to f32.
+    pub transform: &'a Transform,
+}
+
+impl<'a> InputShape<'a> {
+    /// The input of `network`.
+    pub fn of(network: &'a Network) -> Self {
+        InputShape { width: network.width, features: &network.features, transform: &network.transform }
+    }
+
+    /// The network's input for number `x`, read as f64, at `i`.
+    pub(super) fn scaled(&self, i: usize, x: f64) -> f32 {
+        self.transform.apply(i, x) as f32
+    }
+
+    /// Whether numbers are taken as they are.
+    pub(super) fn plain(&self) -> bool {
+        *self.transform == Transform::Identity
+    }
+}
+
+/// What [`RecordReader::next`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A whole record was written.
+    Record,
+    /// No whole record is there and the source is not ready: answer what there is, then [`RecordReader::wait`].
+    Idle,
+    /// The input has ended after a whole record.
+    End,
+}
+
+/// Where in a source a record stands, both counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// The line of a text file.
+    Line(u64),
+    /// The record of a binary file.
+    Record(u64),
+}
+
+impl Position {
+    /// `place:17` or `place: record 17`.
+    pub fn within(self, place: &str) -> String {
+        match self {
+            Position::Line(n) => format!("{place}:{n}"),
+            Position::Record(n) => format!("{place}: record {n}"),
+        }
+    }
+}
+
+/// The bytes that were read and not yet used.
+pub(super) struct Window<S> {
+    source: S,
+    data: Box<[u8]>,
+    start: usize,
+    end: usize,
+    ended: bool,
+    timed: bool,
+    time: Duration,
+}
+
+/// What [`Window::more`] did.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum More {
+    /// There are more bytes, or the end was found.
+    Read,
+    /// A read would have to wait.
+    NotReady,
+    /// There is nothing more.
+    Ended,
+    /// The buffer is full.
+    Full,
+}
+
+impl<S: Source> Window<S> {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.data[self.start..self.end]
+    }
+
+    pub(super) fn consume(&mut self, n: usize) {
+        self.start += n;
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.data.len()
+    }
+
+    /// Whether the source has ended, so that `bytes` are the last.
+    pub(super) fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Reads more bytes, if that needs no waiting.
+    pub(super) fn more(&mut self) -> io::Result<More> {
+        if self.ended {
+            return Ok(More::Ended);
+        }
+        if self.bytes().len() == self.data.len() {
+            return Ok(More::Full);
+        }
+        if !self.source.ready() {
+            return Ok(More::NotReady);
+        }
+        let start = self.timed.then(Instant::now);
+        self.fill()?;
+        self.time += start.map_or(Duration::ZERO, |s| s.elapsed());
+        Ok(More::Read)
+    }
+
+    /// One read, behind what there is.
+    fn fill(&mut self) -> io::Result<()> {
+        if self.start > 0 {
+            self.data.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let n = self.source.read(&mut self.data[self.end..])?;
+        self.end += n;
+        self.ended = n == 0;
+        Ok(())
+    }
+}
+
+/// What the readers of the formats need to know of their surroundings.
+pub(super) struct Context<'a> {
+    pub(super) place: String,
+    pub(super) shape: InputShape<'a>,
+}
+
+impl Context<'_> {
+    /// An error at a record (from 1), or at a number (from 1) of it.
+    pub(super) fn at_record(&self, record: u64, value: Option<usize>, message: impl Into<String>) -> Error {
+        let place = Position::Record(record).within(&self.place);
+        match value {
+            Some(v) => Error::input(format!("{place}, value {v}"), message),
+            None => Error::input(place, message),
+        }
+    }
+
+    pub(super) fn io(&self, e: io::Error) -> Error {
+        Error::io(&self.place, e)
+    }
+}
+
+enum State {
+    /// The format is not known yet.
+    Start,
+    Csv(Csv),
+    Binary(Binary),
+}
+
+/// Reads records from a source. Allocates when it is made, for a file's header and for an error, never for a record.
+pub struct RecordReader<'a, S> {
+    window: Window<S>,
+    context: Context<'a>,
+    format: Option<Format>,
+    state: State,
+}
+
+impl<'a, S: Source> RecordReader<'a, S> {
+    /// A reader of `source`, called `place` in messages. Without a `format` the first bytes tell it.
+    pub fn new(source: S, place: String, format: Option<Format>, shape: InputShape<'a>) -> Self {
+        let data = vec![0; BUFFER.max(64 * shape.width)].into_boxed_slice();
+        let window =
+            Window { source, data, start: 0, end: 0, ended: false, timed: false, time: Duration::ZERO };
+        RecordReader { window, context: Context { place, shape }, format, state: State::Start }
+    }
+
+    /// Goes on with another source, in the same buffer.
+    pub fn reopen(&mut self, source: S, place: String) {
+        let w = &mut self.window;
+        w.source = source;
+        (w.start, w.end, w.ended) = (0, 0, false);
+        self.context.place = place;
+        self.state = State::Start;
+    }
+
+    /// Takes the time of reads from now on, or not.
+    pub fn set_timed(&mut self, timed: bool) {
+        self.window.timed = timed;
+    }
+
+    /// Time spent in reads that did not have to wait.
+    pub fn read_time(&self) -> Duration {
+        self.window.time
+    }
+
+    /// The name of the source.
+    pub fn place(&self) -> &str {
+        &self.context.place
+    }
+
+    /// Where the last record stands.
+    pub fn position(&self) -> Position {
+        match &self.state {
+            State::Start => Position::Record(0),
+            State::Csv(csv) => Position::Line(csv.line()),
+            State::Binary(binary) => Position::Record(binary.record()),
+        }
+    }
+
+    /// Writes the next record, without waiting for input. `record` may have been written in part when there is none.
+    pub fn next(&mut self, record: &mut RecordMut<'_>) -> Result<Next, Error> {
+        loop {
+            match &mut self.state {
+                State::Csv(csv) => return csv.next(&mut self.window, &self.context, record),
+                State::Binary(binary) => return binary.next(&mut self.window, &self.context, record),
+                State::Start => {}
+            }
+            if let Some(state) = self.start()? {
+                self.state = state;
+                continue;
+            }
+            if self.window.more().map_err(|e| self.context.io(e))? == More::NotReady {
+                return Ok(Next::Idle);
+            }
+        }
+    }
+
+    /// Waits for more input. After [`Next::Idle`] only.
+    pub fn wait(&mut self) -> Result<(), Error> {
+        self.window.fill().map_err(|e| self.context.io(e))
+    }
+
+    /// The state to begin with, once the bytes tell it.
+    fn start(&self) -> Result<Option<State>, Error> {
+        let (bytes, ended) = (self.window.bytes(), self.window.ended());
+        let found = match self.format {
+            Some(Format::U8) => return Ok(Some(State::Binary(Binary::new(Kind::U8)))),
+            Some(Format::F32) => return Ok(Some(State::Binary(Binary::new(Kind::F32)))),
+            Some(format) => known(bytes, ended, format),
+            None => detect(bytes, ended),
+        };
+        let kind = match found {
+            None => return Ok(None),
+            Some(Start::Text { mark }) => return Ok(Some(State::Csv(Csv::new(mark)))),
+            Some(Start::Binary(kind)) => kind,
+            Some(Start::Foreign(foreign)) => {
+                let file = if self.context.place == "stdin" { "FILE" } else { &self.context.place };
+                return Err(Error::input(&self.context.place, foreign.advice(file)));
+            }
+        };
+        Ok(Some(State::Binary(Binary::new(kind))))
+    }
+}
+
+/// What an input begins with.
+#[derive(Debug, PartialEq, Eq)]
+enum Start {
+    /// Text, after a byte order mark of `mark` bytes.
+    Text {
+        mark: usize,
+    },
+    Binary(Kind),
+    Foreign(Foreign),
+}
+
+/// Files that people pass by mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Foreign {
+    Gzip,
+    Zip,
+    Utf16,
+}
+
+const GZIP: &[u8] = b"\x1f\x8b";
+const ZIP: &[u8] = b"PK\x03\x04";
+const UTF16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
+const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
+
+impl Foreign {
+    fn advice(self, file: impl fmt::Display) -> String {
+        match self {
+            Foreign::Gzip => format!("this looks like gzip: gunzip -c {file} | mortonnet"),
+            Foreign::Zip => {
+                format!("this looks like a zip or npz archive: unzip -p {file} NAME.npy | mortonnet")
+            }
+            Foreign::Utf16 => format!("this looks like UTF-16: iconv -f UTF-16 -t UTF-8 {file} | mortonnet"),
+        }
+    }
+}
+
+/// Whether `bytes` start with `magic`; `None` where more bytes must tell.
+fn starts(bytes: &[u8], magic: &[u8], ended: bool) -> Option<bool> {
+    let n = bytes.len().min(magic.len());
+    if bytes[..n] != magic[..n] || (n < magic.len() && ended) {
+        Some(false)
+    } else {
+        (n == magic.len()).then_some(true)
+    }
+}
+
+fn foreign(bytes: &[u8], ended: bool) -> Option<Option<Foreign>> {
+    let table =
+        [(GZIP, Foreign::Gzip), (ZIP, Foreign::Zip), (UTF16[0], Foreign::Utf16), (UTF16[1], Foreign::Utf16)];
+    for (magic, foreign) in table {
+        if starts(bytes, magic, ended)? {
+            return Some(Some(foreign));
+        }
+    }
+    Some(None)
+}
+
+fn text(bytes: &[u8], ended: bool) -> Option<Start> {
+    if let Some(foreign) = foreign(bytes, ended)? {
+        return Some(Start::Foreign(foreign));
+    }
+    let mark = if starts(bytes, UTF8_MARK, ended)? { UTF8_MARK.len() } else { 0 };
+    Some(Start::Text { mark })
+}
+
+/// How an input of `format` (a text or one with a header) begins.
+fn known(bytes: &[u8], ended: bool, format: Format) -> Option<Start> {
+    let kind = match format {
+        Format::Npy => Kind::Npy,
+        Format::Idx => Kind::Idx,
+        _ => return text(bytes, ended),
+    };
+    let foreign = foreign(bytes, ended)?;
+    Some(foreign.map_or(Start::Binary(kind), Start::Foreign))
+}
+
+/// How an input of unknown format begins: `None` until enough bytes are there.
+fn detect(bytes: &[u8], ended: bool) -> Option<Start> {
+    if starts(bytes, npy::MAGIC, ended)? {
+        return Some(Start::Binary(Kind::Npy));
+    }
+    if starts(bytes, &[0, 0], ended)? {
+        match bytes.get(2..4) {
+            Some(&[code, 1..=255]) if super::binary::idx_type(code).is_some() => {
+                return Some(Start::Binary(Kind::Idx));
+            }
+            None if !ended => return None,
+            _ => {}
+        }
+    }
+    text(bytes, ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_is_told_as_soon_as_the_bytes_allow() {
+        let csv = Some(Start::Text { mark: 0 });
+        let cases: [(&[u8], usize, Option<Start>); 9] = [
+            (b"1,2", 1, csv),
+            (b"\x93NUMPY\x01", 6, Some(Start::Binary(Kind::Npy))),
+            (b"\x93NUMBER", 5, Some(Start::Text { mark: 0 })),
+            (b"\0\0\x08\x03\0", 4, Some(Start::Binary(Kind::Idx))),
+            (b"\0\0\x0a\x03\0", 4, Some(Start::Text { mark: 0 })),
+            (b"\x1f\x8b\x08", 2, Some(Start::Foreign(Foreign::Gzip))),
+            (b"\xef\xbb\xbf1", 3, Some(Start::Text { mark: 3 })),
+            (b"PK\x03\x04", 4, Some(Start::Foreign(Foreign::Zip))),
+            (b"\xff\xfe1\0", 2, Some(Start::Foreign(Foreign::Utf16))),
+        ];
+        for (bytes, needed, expected) in cases {
+            for n in 0..needed {
+                assert_eq!(detect(&bytes[..n], false), None, "{bytes:?} {n}");
+                assert!(detect(&bytes[..n], true).is_some(), "{bytes:?} {n}");
+            }
+            assert_eq!(detect(&bytes[..needed], false), expected, "{bytes:?}");
+            assert_eq!(detect(bytes, true), expected, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn formats_have_names() {
+        assert_eq!(Format::parse("idx"), Ok(Format::Idx));
+        assert_eq!(Format::parse("f16").unwrap_err(), "expected csv, f32, u8, idx or npy, found \"f16\"");
+    }
+}

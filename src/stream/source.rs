@@ -1,0 +1,155 @@
+//! Where the bytes come from: a file descriptor, or memory in tests.
+
+use crate::sys::io::{ready, wait_readable};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// A stream of bytes that can say whether a read would have to wait.
+pub trait Source {
+    /// Reads some bytes and waits for the first; 0 is the end.
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
+
+    /// Whether `read` would return at once.
+    fn ready(&self) -> bool;
+}
+
+impl<S: Source + ?Sized> Source for Box<S> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (**self).read(buf)
+    }
+
+    fn ready(&self) -> bool {
+        (**self).ready()
+    }
+}
+
+/// stdin or a file, without a buffer of its own.
+pub struct FileSource {
+    file: File,
+    /// Regular files are always ready: no need to ask the system.
+    regular: bool,
+}
+
+impl FileSource {
+    /// The standard input.
+    pub fn stdin() -> io::Result<Self> {
+        Self::new(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+    }
+
+    /// The file at `path`.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::new(File::open(path)?)
+    }
+
+    fn new(file: File) -> io::Result<Self> {
+        let regular = file.metadata()?.is_file();
+        Ok(FileSource { file, regular })
+    }
+}
+
+impl Source for FileSource {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.file.read(buf) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // Another process that shares the pipe or terminal made it non-blocking.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => wait_readable(self.file.as_fd()),
+                result => return result,
+            }
+        }
+    }
+
+    fn ready(&self) -> bool {
+        self.regular || ready(self.file.as_fd())
+    }
+}
+
+/// Bytes in memory that arrive in given pieces, for tests.
+pub struct MemorySource {
+    pieces: VecDeque<Vec<u8>>,
+    /// Bytes of the first piece that were read already.
+    read: usize,
+}
+
+impl MemorySource {
+    /// A source whose reads return at most one piece each. An empty piece is a pause: the source is not ready until
+    /// somebody waits, that is, reads.
+    pub fn new(pieces: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        MemorySource { pieces: pieces.into_iter().collect(), read: 0 }
+    }
+}
+
+impl Source for MemorySource {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while let Some(piece) = self.pieces.front() {
+            let left = &piece[self.read..];
+            if left.is_empty() {
+                self.pieces.pop_front();
+                self.read = 0;
+                continue;
+            }
+            let n = left.len().min(buf.len());
+            buf[..n].copy_from_slice(&left[..n]);
+            self.read += n;
+            // A piece that was read up is no pause.
+            if self.read == piece.len() {
+                self.pieces.pop_front();
+                self.read = 0;
+            }
+            return Ok(n);
+        }
+        Ok(0)
+    }
+
+    fn ready(&self) -> bool {
+        self.pieces.front().is_none_or(|p| !p.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn memory_pauses_at_an_empty_piece() {
+        let mut s = MemorySource::new([b"abc".to_vec(), vec![], b"d".to_vec()]);
+        let mut buf = [0; 2];
+        assert!(s.ready());
+        assert_eq!(s.read(&mut buf).unwrap(), 2);
+        assert!(s.ready());
+        assert_eq!(s.read(&mut buf).unwrap(), 1);
+        assert!(!s.ready());
+        assert_eq!(s.read(&mut buf).unwrap(), 1);
+        assert!(s.ready());
+        assert_eq!(s.read(&mut buf).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_non_blocking_descriptor_is_waited_for() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let mut s = FileSource::new(File::from(OwnedFd::from(near))).unwrap();
+        assert!(!s.ready());
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            far.write_all(b"x").unwrap();
+        });
+        assert_eq!(s.read(&mut [0; 4]).unwrap(), 1);
+        writer.join().unwrap();
+        assert!(s.ready());
+        assert_eq!(s.read(&mut [0; 4]).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_regular_file_is_always_ready() {
+        let s = FileSource::open(&std::env::current_exe().unwrap()).unwrap();
+        assert!(s.regular && s.ready());
+        assert!(FileSource::open(Path::new("/nonexistent")).is_err());
+    }
+}

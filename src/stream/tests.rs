@@ -1,0 +1,427 @@
+//! The pipeline with an engine of its own, and what the tests of the readers share.
+
+use super::*;
+use crate::engine::{Answer, Record, RecordMut};
+use crate::spec::network::{FinalActivation, Kind, Transform};
+use proptest::prelude::*;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+/// An input shape that owns its parts.
+pub(super) struct Input {
+    pub(super) width: usize,
+    pub(super) features: Vec<Cow<'static, str>>,
+    pub(super) transform: Transform,
+}
+
+impl Input {
+    pub(super) fn new(width: usize) -> Self {
+        Input { width, features: Vec::new(), transform: Transform::Identity }
+    }
+
+    fn shape(&self) -> InputShape<'_> {
+        InputShape { width: self.width, features: &self.features, transform: &self.transform }
+    }
+}
+
+/// All records of `bytes`, read at once and again byte by byte, or the message of the error.
+pub(super) fn read(format: Option<Format>, input: &Input, bytes: &[u8]) -> Result<Vec<Vec<f32>>, String> {
+    let at_once = read_pieces(format, input, vec![bytes.to_vec()]);
+    if bytes.len() < 2000 {
+        let pieces = bytes.iter().flat_map(|&b| [vec![b], vec![]]).collect();
+        assert_eq!(read_pieces(format, input, pieces), at_once, "byte by byte");
+    }
+    at_once
+}
+
+fn read_pieces(format: Option<Format>, input: &Input, pieces: Vec<Vec<u8>>) -> Result<Vec<Vec<f32>>, String> {
+    let mut reader = RecordReader::new(MemorySource::new(pieces), "stdin".into(), format, input.shape());
+    let rows: Vec<u32> = (0..input.width as u32).collect();
+    let mut records = Vec::new();
+    loop {
+        let mut data = vec![f32::NAN; input.width];
+        match reader.next(&mut RecordMut::new(&mut data, &rows, 0)).map_err(|e| e.to_string())? {
+            Next::Record => records.push(data),
+            Next::Idle => reader.wait().map_err(|e| e.to_string())?,
+            Next::End => return Ok(records),
+        }
+    }
+}
+
+/// An idx file.
+pub(super) fn idx(code: u8, sizes: &[u32], data: &[u8]) -> Vec<u8> {
+    let mut file = vec![0, 0, code, sizes.len() as u8];
+    file.extend(sizes.iter().flat_map(|s| s.to_be_bytes()));
+    file.extend(data);
+    file
+}
+
+/// An npy file.
+pub(super) fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let mut file = b"\x93NUMPY\x01\0".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.as_bytes());
+    file.extend(data);
+    file
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum SlotState {
+    /// The next record to be filled.
+    Filling(usize),
+    Submitted(usize),
+    Collected(usize),
+}
+
+/// An engine that gives back the sum and the first value of a record, and panics where its rules are broken.
+struct Mock {
+    batch: usize,
+    width: usize,
+    rows: Vec<u32>,
+    inputs: [Vec<f32>; SLOTS],
+    scores: [Vec<f32>; SLOTS],
+    states: [SlotState; SLOTS],
+    submitted: Vec<usize>,
+}
+
+impl Mock {
+    fn new(batch: usize, width: usize) -> Self {
+        Mock {
+            batch,
+            width,
+            // Features in reverse, to see that the map is used.
+            rows: (0..width as u32).rev().collect(),
+            inputs: [(); SLOTS].map(|()| vec![f32::NAN; batch * width]),
+            scores: [(); SLOTS].map(|()| vec![f32::NAN; batch * 2]),
+            states: [SlotState::Filling(0); SLOTS],
+            submitted: Vec::new(),
+        }
+    }
+}
+
+impl Engine for Mock {
+    fn batch(&self) -> usize {
+        self.batch
+    }
+
+    fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
+        assert!(index < self.batch);
+        match self.states[slot] {
+            SlotState::Submitted(_) => panic!("slot {slot} is still computed"),
+            SlotState::Filling(next) => assert!(index == next || index + 1 == next || index == 0),
+            SlotState::Collected(_) => assert_eq!(index, 0),
+        }
+        self.states[slot] = SlotState::Filling(index + 1);
+        Ok(RecordMut::new(&mut self.inputs[slot], &self.rows, index * self.width))
+    }
+
+    fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
+        assert!(matches!(self.states[slot], SlotState::Filling(n) if (1..=n).contains(&records)));
+        self.states[slot] = SlotState::Submitted(records);
+        self.submitted.push(records);
+        Ok(())
+    }
+
+    fn collect(&mut self, slot: usize) -> Result<(), Error> {
+        let SlotState::Submitted(records) = self.states[slot] else {
+            panic!("slot {slot} was not submitted")
+        };
+        let records = self.inputs[slot].chunks_exact(self.width).take(records);
+        for (scores, record) in self.scores[slot].chunks_exact_mut(2).zip(records) {
+            scores.copy_from_slice(&[record.iter().sum(), record[self.width - 1]]);
+        }
+        let SlotState::Submitted(records) = self.states[slot] else { unreachable!() };
+        self.states[slot] = SlotState::Collected(records);
+        // Nothing may be read of it again.
+        self.inputs[slot].fill(f32::NAN);
+        Ok(())
+    }
+
+    fn answer(&self, slot: usize, index: usize) -> Answer<'_> {
+        assert!(matches!(self.states[slot], SlotState::Collected(n) if index < n));
+        Answer { class: None, scores: Record::new(&self.scores[slot], &[0, 1], index * 2) }
+    }
+}
+
+const VALUES: OutputSpec<'_> = OutputSpec {
+    kind: Kind::Values,
+    activation: FinalActivation::None,
+    threshold: 0.5,
+    outputs: 2,
+    labels: &[],
+};
+
+/// What a run wrote, and how it ended.
+struct Ran {
+    text: String,
+    result: Result<Summary, String>,
+    batches: Vec<usize>,
+}
+
+fn run<S: Source>(
+    batch: usize,
+    input: &Input,
+    format: Option<Format>,
+    sources: impl IntoIterator<Item = Result<(String, S), Error>>,
+) -> Ran {
+    let mut engine = Mock::new(batch, input.width);
+    let mut out = Vec::new();
+    let mut writer = ResultWriter::new(&mut out, Output::Scores, VALUES);
+    let stream = Stream {
+        engine: &mut engine,
+        format,
+        shape: input.shape(),
+        writer: &mut writer,
+        expected: None,
+        times: None,
+    };
+    let result = stream.run(sources.into_iter()).map_err(|e| e.to_string());
+    Ran { text: String::from_utf8(out).unwrap(), result, batches: engine.submitted }
+}
+
+fn memory(place: &str, pieces: impl IntoIterator<Item = Vec<u8>>) -> Result<(String, MemorySource), Error> {
+    Ok((place.into(), MemorySource::new(pieces)))
+}
+
+/// `bytes` in pieces that end at `cuts`, some of them followed by a pause.
+fn cut(bytes: &[u8], cuts: &[(u8, bool)]) -> Vec<Vec<u8>> {
+    let mut pieces = Vec::new();
+    let mut rest = bytes;
+    for &(n, pause) in cuts.iter().cycle().take(10_000) {
+        let (piece, after) = rest.split_at(rest.len().min(n.into()));
+        rest = after;
+        if !piece.is_empty() {
+            pieces.push(piece.to_vec());
+        }
+        if pause {
+            pieces.push(vec![]);
+        }
+        if rest.is_empty() {
+            break;
+        }
+    }
+    pieces.push(rest.to_vec());
+    // An empty last piece is a pause before the end.
+    pieces
+}
+
+fn encode(format: Format, records: &[Vec<u8>], width: usize) -> Vec<u8> {
+    let flat: Vec<u8> = records.concat();
+    match format {
+        Format::Csv => {
+            let line = |r: &Vec<u8>| r.iter().map(u8::to_string).collect::<Vec<_>>().join(",") + "\n";
+            records.iter().map(line).collect::<String>().into_bytes()
+        }
+        Format::U8 => flat,
+        Format::F32 => flat.iter().flat_map(|&b| f32::from(b).to_le_bytes()).collect(),
+        Format::Idx => idx(8, &[records.len() as u32, width as u32], &flat),
+        Format::Npy => npy("|u1", &format!("({}, {width})", records.len()), &flat),
+    }
+}
+
+proptest! {
+    #[test]
+    fn answers_come_in_order(
+        width in 1usize..5,
+        batch in 1usize..8,
+        counts in proptest::collection::vec(0usize..20, 1..4),
+        format in proptest::sample::select(vec![Format::Csv, Format::U8, Format::F32, Format::Idx, Format::Npy]),
+        cuts in proptest::collection::vec((1u8..30, any::<bool>()), 1..8),
+        seed in any::<u8>(),
+    ) {
+        let mut value = seed;
+        let mut next = || {
+            value = value.wrapping_mul(5).wrapping_add(113);
+            value
+        };
+        let mut expected = String::new();
+        let files: Vec<_> = counts.iter().enumerate().map(|(i, &n)| {
+            let records: Vec<Vec<u8>> = (0..n).map(|_| (0..width).map(|_| next()).collect()).collect();
+            for r in &records {
+                expected += &format!("{},{}\n", r.iter().map(|&b| u32::from(b)).sum::<u32>(), r[0]);
+            }
+            memory(&format!("file {i}"), cut(&encode(format, &records, width), &cuts))
+        }).collect();
+        let total: usize = counts.iter().sum();
+        let ran = run(batch, &Input::new(width), Some(format), files);
+        prop_assert_eq!(&ran.text, &expected);
+        let batches = ran.batches.len() as u64;
+        prop_assert_eq!(ran.result, Ok(Summary { records: total as u64, batches }));
+        if cuts.iter().all(|c| !c.1) {
+            // Without a pause only the last batch may be a part of one, over all files; an empty last piece is a
+            // pause.
+            prop_assert!(ran.batches.len() <= total.div_ceil(batch) + counts.len());
+        }
+    }
+}
+
+#[test]
+fn batches_are_full_where_input_is_plentiful_and_files_share_them() {
+    let two =
+        || [memory("a", [b"1\n2\n3\n".to_vec()]), memory("b", [b"4\n5".to_vec(), b"\n6\n7\n".to_vec()])];
+    let ran = run(4, &Input::new(1), None, two());
+    assert_eq!(ran.batches, [4, 3]);
+    assert_eq!(ran.text, "1,1\n2,2\n3,3\n4,4\n5,5\n6,6\n7,7\n");
+    assert_eq!(run(100, &Input::new(1), None, two()).batches, [7]);
+}
+
+#[test]
+fn an_error_comes_after_the_answers_before_it() {
+    for batch in [1, 2, 3, 100] {
+        let ran = run(batch, &Input::new(1), None, [memory("in.csv", [b"1\n2\n3\n\nx\n5\n".to_vec()])]);
+        assert_eq!(ran.text, "1,1\n2,2\n3,3\n");
+        assert_eq!(ran.result, Err("in.csv:5:1: expected a number, found \"x\"".into()));
+        let missing = Err(Error::io("b.csv", io::ErrorKind::NotFound.into()));
+        let ran = run(batch, &Input::new(1), None, [memory("a.csv", [b"1\n2\n".to_vec()]), missing]);
+        assert_eq!(ran.text, "1,1\n2,2\n");
+        assert!(ran.result.unwrap_err().starts_with("b.csv: "));
+        let files = [memory("a.csv", [b"1,2\n".to_vec()]), memory("b.csv", [b"\n3,4\n5,x\n".to_vec()])];
+        let ran = run(batch, &Input::new(2), None, files);
+        assert_eq!(ran.text, "3,1\n7,3\n");
+        assert_eq!(ran.result, Err("b.csv:3:2: expected a number, found \"x\"".into()));
+    }
+}
+
+/// A mock whose third record has a NaN score.
+struct Damaged {
+    mock: Mock,
+    answered: std::cell::Cell<usize>,
+}
+
+impl Engine for Damaged {
+    fn batch(&self) -> usize {
+        self.mock.batch()
+    }
+
+    fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
+        self.mock.record(slot, index)
+    }
+
+    fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
+        self.mock.submit(slot, records)
+    }
+
+    fn collect(&mut self, slot: usize) -> Result<(), Error> {
+        self.mock.collect(slot)
+    }
+
+    fn answer(&self, slot: usize, index: usize) -> Answer<'_> {
+        self.answered.set(self.answered.get() + 1);
+        let answer = self.mock.answer(slot, index);
+        let nan = Record::new(&[f32::NAN], &[0], 0);
+        if self.answered.get() == 3 { Answer { scores: nan, ..answer } } else { answer }
+    }
+}
+
+#[test]
+fn a_nan_score_names_the_record_in_the_input() {
+    for (batch, format, place) in
+        [(1, None, "b:2"), (2, None, "b:2"), (9, None, "b:2"), (9, Some(Format::U8), "b: record 1")]
+    {
+        let mut engine = Damaged { mock: Mock::new(batch, 1), answered: Default::default() };
+        let mut out = Vec::new();
+        let mut writer = ResultWriter::new(&mut out, Output::Scores, VALUES);
+        let input = Input::new(1);
+        let shape = input.shape();
+        let stream =
+            Stream { engine: &mut engine, format, shape, writer: &mut writer, expected: None, times: None };
+        let files = match format {
+            None => [memory("a", [b"1\n2\n".to_vec()]), memory("b", [b"\n3\nx\n".to_vec()])],
+            Some(_) => [memory("a", [vec![1, 2]]), memory("b", [vec![3, 4]])],
+        };
+        let error = stream.run(files.into_iter()).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{place}: record 3 of the run: a score is NaN")), "{error}");
+        assert_eq!(out, b"1,1\n2,2\n");
+    }
+}
+
+/// A conversation: each request comes only when the answer to the one before is out.
+struct Dialogue {
+    /// Bytes that reached the other side, counted in lines.
+    answers: Rc<RefCell<Vec<u8>>>,
+    requests: Vec<&'static str>,
+    /// Requests sent, and the records complete in them.
+    sent: usize,
+    records: usize,
+}
+
+impl Source for Dialogue {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let answered = self.answers.borrow().iter().filter(|&&b| b == b'\n').count();
+        assert_eq!(answered, self.records, "all complete records are answered before the stream waits");
+        let Some(request) = self.requests.get(self.sent) else { return Ok(0) };
+        self.sent += 1;
+        self.records += request.matches('\n').count();
+        buf[..request.len()].copy_from_slice(request.as_bytes());
+        Ok(request.len())
+    }
+
+    fn ready(&self) -> bool {
+        false
+    }
+}
+
+struct Shared(Rc<RefCell<Vec<u8>>>);
+
+impl io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_record_is_answered_before_more_input_is_awaited() {
+    for batch in [1, 2, 8] {
+        let answers = Rc::new(RefCell::new(Vec::new()));
+        let requests = vec!["1\n", "2\n3\n4\n5\n6\n", "7", "\n8", "\n"];
+        let source = Dialogue { answers: answers.clone(), requests, sent: 0, records: 0 };
+        let mut engine = Mock::new(batch, 1);
+        let mut writer = ResultWriter::new(Shared(answers.clone()), Output::Scores, VALUES);
+        let input = Input::new(1);
+        let mut times = StreamTimes::default();
+        let stream = Stream {
+            engine: &mut engine,
+            format: None,
+            shape: input.shape(),
+            writer: &mut writer,
+            expected: None,
+            times: Some(&mut times),
+        };
+        let summary = stream.run([Ok(("stdin".to_string(), source))].into_iter()).unwrap();
+        assert_eq!(summary.records, 8);
+        assert_eq!((times.records, times.batches), (8, summary.batches));
+        assert!(times.latencies.percentile(50.0).is_some());
+        assert_eq!(String::from_utf8(answers.borrow().clone()).unwrap().lines().count(), 8);
+    }
+}
+
+#[test]
+fn classes_are_compared_on_the_way() {
+    let path = std::env::temp_dir().join(format!("mortonnet-stream-{}", std::process::id()));
+    std::fs::write(&path, "0\n0\n1\n").unwrap();
+    let spec = OutputSpec { kind: Kind::Classes, ..VALUES };
+    let mut expected = Expected::read(&path, &spec).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let (mut engine, mut out, input) = (Mock::new(2, 2), Vec::new(), Input::new(2));
+    let mut writer = ResultWriter::new(&mut out, Output::Class, spec);
+    let stream = Stream {
+        engine: &mut engine,
+        format: None,
+        shape: input.shape(),
+        writer: &mut writer,
+        expected: Some(&mut expected),
+        times: None,
+    };
+    // Scores are the sum and the first: class 1 where the second is negative.
+    stream.run([memory("stdin", [b"1,1\n1,-1\n1,-1\n".to_vec()])].into_iter()).unwrap();
+    assert_eq!(out, b"0\n1\n1\n");
+    assert_eq!(expected.finish().unwrap().to_string(), "2 of 3");
+}

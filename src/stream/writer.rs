@@ -1,0 +1,679 @@
+//! Answers to text, one line a record.
+
+use crate::engine::{Answer, NAN_CLASS, Record};
+use crate::error::Error;
+use crate::spec::network::{FinalActivation, Kind, Network};
+use crate::sys::io::wait_writable;
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+/// Bytes that are collected before they are written.
+const BUFFER: usize = 1 << 16;
+
+/// What a line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// The class, as a number from 0.
+    Class,
+    /// The name of the class.
+    Label,
+    /// The network's last values.
+    Scores,
+    /// Probabilities.
+    Probs,
+    /// The most likely classes and their probabilities, at most so many.
+    Top(usize),
+    /// All of it, as JSON.
+    Json,
+}
+
+impl Output {
+    /// The output called `text` on the command line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "class" => Output::Class,
+            "label" => Output::Label,
+            "scores" => Output::Scores,
+            "probs" => Output::Probs,
+            "json" => Output::Json,
+            _ => match text.strip_prefix("top=").map(str::parse::<usize>) {
+                Some(Ok(k)) if k > 0 => Output::Top(k),
+                Some(_) => return Err(format!("expected top=K with K at least 1, found {text:?}")),
+                None => {
+                    return Err(format!(
+                        "expected class, label, scores, probs, top=K or json, found {text:?}"
+                    ));
+                }
+            },
+        })
+    }
+
+    /// What is written where nothing was asked for.
+    pub fn default_for(kind: Kind) -> Self {
+        if kind == Kind::Values { Output::Scores } else { Output::Class }
+    }
+}
+
+/// What the last values of the network mean.
+#[derive(Clone, Copy)]
+pub struct OutputSpec<'a> {
+    /// What they are.
+    pub kind: Kind,
+    /// From values to probabilities (for [`Kind::Values`]: to outputs).
+    pub activation: FinalActivation,
+    /// Probability above which `Binary` and `Multilabel` give a class.
+    pub threshold: f64,
+    /// Number of last values.
+    pub outputs: usize,
+    /// Names of the classes, or nothing: then the index is the name.
+    pub labels: &'a [Cow<'static, str>],
+}
+
+impl<'a> OutputSpec<'a> {
+    /// The output of `network`.
+    pub fn of(network: &'a Network) -> Self {
+        OutputSpec {
+            kind: network.output.kind,
+            activation: network.output.activation,
+            threshold: network.output.threshold,
+            outputs: network.outputs(),
+            labels: &network.labels,
+        }
+    }
+
+    /// Number of classes: two for `Binary`.
+    pub fn classes(&self) -> usize {
+        if self.kind == Kind::Binary { 2 } else { self.outputs }
+    }
+}
+
+/// Whether `output` makes sense for this network; the message is a usage error.
+pub fn check(output: Output, spec: &OutputSpec<'_>) -> Result<(), String> {
+    if spec.kind != Kind::Values {
+        return Ok(());
+    }
+    let name = match output {
+        Output::Scores | Output::Json => return Ok(()),
+        Output::Class => "class",
+        Output::Label => "label",
+        Output::Probs => "probs",
+        Output::Top(_) => "top",
+    };
+    Err(format!("-o {name}: this network computes values, no classes; use -o scores or -o json"))
+}
+
+/// Whether the engine must hand out scores.
+pub fn needs_scores(output: Output, spec: &OutputSpec<'_>) -> bool {
+    spec.kind != Kind::Classes || !matches!(output, Output::Class | Output::Label)
+}
+
+/// Whether the engine must find the arg-max; `expect`: the classes are compared with expected ones.
+pub fn needs_argmax(output: Output, spec: &OutputSpec<'_>, expect: bool) -> bool {
+    spec.kind == Kind::Classes && (expect || matches!(output, Output::Class | Output::Label | Output::Json))
+}
+
+/// What was decided about a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// One class.
+    Class(u32),
+    /// The classes of a `Multilabel` network, as `-o class` writes them.
+    Set(&'a str),
+    /// Values have no class.
+    None,
+}
+
+/// Writes a line a record. Does not allocate after construction.
+pub struct ResultWriter<'a, W> {
+    out: W,
+    output: Output,
+    spec: OutputSpec<'a>,
+    buffer: Vec<u8>,
+    /// Of the record at hand: the probabilities (or outputs) of all classes where somebody wants them.
+    values: Vec<f64>,
+    /// Of the record at hand: its classes, for `Multilabel`.
+    set: Vec<u32>,
+    /// `set` as text.
+    set_text: String,
+    /// Classes by probability, for `top`.
+    order: Vec<u32>,
+    record: u64,
+}
+
+impl<'a, W: io::Write> ResultWriter<'a, W> {
+    /// A writer to `out`. [`check`] must hold.
+    pub fn new(out: W, output: Output, spec: OutputSpec<'a>) -> Self {
+        let classes = spec.classes();
+        // Room for the longest line behind a full buffer: of each class index, escaped label, probability and score.
+        let labels: usize = spec.labels.iter().map(|l| 6 * l.len()).sum();
+        let line = 256 + 96 * classes + labels;
+        ResultWriter {
+            out,
+            output,
+            spec,
+            buffer: Vec::with_capacity(BUFFER + line),
+            values: Vec::with_capacity(classes),
+            set: Vec::with_capacity(classes),
+            set_text: String::with_capacity(16 * classes),
+            order: Vec::with_capacity(classes),
+            record: 0,
+        }
+    }
+
+    /// Records written.
+    pub fn records(&self) -> u64 {
+        self.record
+    }
+
+    /// Writes the line of one record and says what was decided. `place` names the input record in an error.
+    pub fn write(
+        &mut self,
+        answer: Answer<'_>,
+        place: impl FnOnce() -> String,
+    ) -> Result<Verdict<'_>, Error> {
+        if answer.class == Some(NAN_CLASS) || answer.scores.iter().any(f32::is_nan) {
+            let n = self.record + 1;
+            let why = "numbers of the record are too large for this network, or its weights are damaged";
+            return Err(Error::input(place(), format!("record {n} of the run: a score is NaN ({why})")));
+        }
+        self.activate(&answer);
+        let one = self.decide(&answer);
+        match self.output {
+            Output::Class => self.class(one),
+            Output::Label => self.label(one),
+            Output::Scores => self.scores(&answer),
+            Output::Probs => list(&mut self.buffer, &self.values, |b, &v| number(b, v as f32)),
+            Output::Top(k) => self.top(k, &answer),
+            Output::Json => self.json(one, &answer),
+        }
+        self.buffer.push(b'\n');
+        self.record += 1;
+        if self.buffer.len() >= BUFFER {
+            self.drain()?;
+        }
+        Ok(match (one, self.spec.kind) {
+            (Some(c), _) => Verdict::Class(c),
+            (None, Kind::Multilabel) => Verdict::Set(&self.set_text),
+            (None, _) => Verdict::None,
+        })
+    }
+
+    /// Hands everything to the system. Must be called at the end: dropping a writer writes nothing.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.drain()?;
+        self.out.flush().map_err(output_error)
+    }
+
+    fn drain(&mut self) -> Result<(), Error> {
+        let result = self.out.write_all(&self.buffer);
+        // Emptied after an error as well: nobody shall write a part of it twice.
+        self.buffer.clear();
+        result.map_err(output_error)
+    }
+
+    /// Fills `values` where the line or the decision needs them.
+    fn activate(&mut self, answer: &Answer<'_>) {
+        let wanted = matches!(self.output, Output::Probs | Output::Top(_) | Output::Json);
+        self.values.clear();
+        if wanted || self.spec.kind != Kind::Classes {
+            self.values.extend(answer.scores.iter().map(f64::from));
+            self.spec.activation.apply(&mut self.values);
+        }
+        if self.spec.kind == Kind::Binary {
+            let p = self.values[0];
+            self.values.clear();
+            self.values.extend([1.0 - p, p]);
+        }
+    }
+
+    /// The class of the kinds that have one; the set of classes for `Multilabel`.
+    fn decide(&mut self, answer: &Answer<'_>) -> Option<u32> {
+        let threshold = self.spec.threshold;
+        match self.spec.kind {
+            Kind::Classes => Some(answer.class.unwrap_or_else(|| argmax(answer.scores))),
+            Kind::Binary => Some(u32::from(self.values[1] > threshold)),
+            Kind::Multilabel => {
+                self.set.clear();
+                self.set.extend((0u32..).zip(&self.values).filter(|(_, p)| **p > threshold).map(|(c, _)| c));
+                self.set_text.clear();
+                for (i, c) in self.set.iter().enumerate() {
+                    let comma = if i == 0 { "" } else { "," };
+                    // Writing to a String cannot fail.
+                    let _ = write!(self.set_text, "{comma}{c}");
+                }
+                None
+            }
+            Kind::Values => None,
+        }
+    }
+
+    fn class(&mut self, one: Option<u32>) {
+        match one {
+            Some(c) => integer(&mut self.buffer, c.into()),
+            None => self.buffer.extend_from_slice(self.set_text.as_bytes()),
+        }
+    }
+
+    fn label(&mut self, one: Option<u32>) {
+        let labels = self.spec.labels;
+        match &one {
+            Some(c) => label(&mut self.buffer, labels, *c),
+            None => list(&mut self.buffer, &self.set, |b, &c| label(b, labels, c)),
+        }
+    }
+
+    /// The last values as they are; with the final activation where they are the network's outputs.
+    fn scores(&mut self, answer: &Answer<'_>) {
+        if self.spec.kind == Kind::Values && self.spec.activation != FinalActivation::None {
+            list(&mut self.buffer, &self.values, |b, &v| number(b, v as f32));
+        } else {
+            list(&mut self.buffer, answer.scores.iter(), number);
+        }
+    }
+
+    fn top(&mut self, k: usize, answer: &Answer<'_>) {
+        let classes = self.values.len();
+        let k = k.min(classes);
+        self.order.clear();
+        self.order.extend(0..classes as u32);
+        // Scores order classes that have the same probability after rounding.
+        let binary = self.spec.kind == Kind::Binary;
+        let key =
+            |c: u32| if binary { self.values[c as usize] } else { answer.scores.get(c as usize).into() };
+        let likelier = |a: &u32, b: &u32| {
+            let by_key: Ordering = key(*b).partial_cmp(&key(*a)).unwrap_or(Ordering::Equal);
+            by_key.then(a.cmp(b))
+        };
+        if k < classes {
+            self.order.select_nth_unstable_by(k, likelier);
+        }
+        self.order[..k].sort_unstable_by(likelier);
+        list(&mut self.buffer, &self.order[..k], |b, &c| {
+            integer(b, c.into());
+            b.push(b':');
+            number(b, self.values[c as usize] as f32);
+        });
+    }
+
+    fn json(&mut self, one: Option<u32>, answer: &Answer<'_>) {
+        let labels = self.spec.labels;
+        let b = &mut self.buffer;
+        b.extend_from_slice(b"{\"record\":");
+        integer(b, self.record);
+        if let Some(c) = one {
+            b.extend_from_slice(b",\"class\":");
+            integer(b, c.into());
+            b.extend_from_slice(b",\"label\":");
+            json_label(b, labels, c);
+            b.extend_from_slice(b",\"probability\":");
+            json_number(b, self.values[c as usize] as f32);
+        } else if self.spec.kind == Kind::Multilabel {
+            b.extend_from_slice(b",\"class\":[");
+            b.extend_from_slice(self.set_text.as_bytes());
+            b.extend_from_slice(b"],\"label\":[");
+            list(b, &self.set, |b, &c| json_label(b, labels, c));
+            b.extend_from_slice(b"],\"probability\":[");
+            list(b, &self.values, |b, &v| json_number(b, v as f32));
+            b.push(b']');
+        }
+        b.extend_from_slice(b",\"scores\":[");
+        if self.spec.kind == Kind::Values && self.spec.activation != FinalActivation::None {
+            list(b, &self.values, |b, &v| json_number(b, v as f32));
+        } else {
+            list(b, answer.scores.iter(), json_number);
+        }
+        b.extend_from_slice(b"]}");
+    }
+}
+
+/// A closed pipe is the silent end; all else is an error.
+fn output_error(e: io::Error) -> Error {
+    if e.kind() == io::ErrorKind::BrokenPipe { Error::ClosedOutput } else { Error::io("stdout", e) }
+}
+
+/// The index of the largest score; the lowest of equal ones.
+fn argmax(scores: Record<'_>) -> u32 {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (i, score) in (0u32..).zip(scores.iter()) {
+        if score > best.1 {
+            best = (i, score);
+        }
+    }
+    best.0
+}
+
+/// Items with commas between them.
+fn list<T>(b: &mut Vec<u8>, items: impl IntoIterator<Item = T>, mut item: impl FnMut(&mut Vec<u8>, T)) {
+    for (i, x) in items.into_iter().enumerate() {
+        if i > 0 {
+            b.push(b',');
+        }
+        item(b, x);
+    }
+}
+
+fn integer(b: &mut Vec<u8>, mut n: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    b.extend_from_slice(&digits[at..]);
+}
+
+/// The shortest text that reads back as the same f32, with an exponent where it would have many zeros.
+fn number(b: &mut Vec<u8>, x: f32) {
+    // Writing to a Vec cannot fail.
+    let _ = match x.abs() {
+        0.0 | 1e-5..1e16 => io::Write::write_fmt(b, format_args!("{x}")),
+        _ => io::Write::write_fmt(b, format_args!("{x:e}")),
+    };
+}
+
+/// The same; JSON has no infinity.
+fn json_number(b: &mut Vec<u8>, x: f32) {
+    if x.is_finite() { number(b, x) } else { b.extend_from_slice(b"null") }
+}
+
+fn label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
+    match labels.get(c as usize) {
+        Some(text) => b.extend_from_slice(text.as_bytes()),
+        None => integer(b, c.into()),
+    }
+}
+
+/// A label as a JSON string; a class without one as a string with its number.
+fn json_label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
+    b.push(b'"');
+    match labels.get(c as usize) {
+        Some(text) => text.bytes().for_each(|byte| escaped(b, byte)),
+        None => integer(b, c.into()),
+    }
+    b.push(b'"');
+}
+
+fn escaped(b: &mut Vec<u8>, byte: u8) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    match byte {
+        b'"' | b'\\' => b.extend_from_slice(&[b'\\', byte]),
+        b'\n' => b.extend_from_slice(b"\\n"),
+        b'\r' => b.extend_from_slice(b"\\r"),
+        b'\t' => b.extend_from_slice(b"\\t"),
+        0..=31 => {
+            b.extend_from_slice(b"\\u00");
+            b.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+        _ => b.push(byte),
+    }
+}
+
+/// stdout without a buffer of its own.
+pub struct Stdout {
+    file: File,
+}
+
+impl Stdout {
+    /// The standard output.
+    pub fn new() -> io::Result<Self> {
+        Ok(Stdout { file: File::from(io::stdout().as_fd().try_clone_to_owned()?) })
+    }
+}
+
+impl io::Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match io::Write::write(&mut self.file, bytes) {
+                // Another process that shares the pipe or terminal made it non-blocking.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => wait_writable(self.file.as_fd()),
+                result => return result,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    struct Case<'a> {
+        kind: Kind,
+        activation: FinalActivation,
+        labels: &'a [Cow<'static, str>],
+    }
+
+    const CLASSES: Case<'_> = Case { kind: Kind::Classes, activation: FinalActivation::Softmax, labels: &[] };
+    const BINARY: Case<'_> = Case { kind: Kind::Binary, activation: FinalActivation::Sigmoid, labels: &[] };
+    const MULTILABEL: Case<'_> =
+        Case { kind: Kind::Multilabel, activation: FinalActivation::Sigmoid, labels: &[] };
+    const VALUES: Case<'_> = Case { kind: Kind::Values, activation: FinalActivation::None, labels: &[] };
+
+    fn answer<'a>(class: Option<u32>, scores: &'a [f32], rows: &'a [u32]) -> Answer<'a> {
+        Answer { class, scores: Record::new(scores, &rows[..scores.len()], 0) }
+    }
+
+    fn try_line(
+        output: Output,
+        case: &Case<'_>,
+        class: Option<u32>,
+        scores: &[f32],
+    ) -> Result<String, Error> {
+        let rows: Vec<u32> = (0..scores.len() as u32).collect();
+        let Case { kind, activation, labels } = *case;
+        let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: scores.len(), labels };
+        check(output, &spec).map_err(Error::Usage)?;
+        let mut out = Vec::new();
+        let mut writer = ResultWriter::new(&mut out, output, spec);
+        writer.write(answer(class, scores, &rows), || "stdin:17".into())?;
+        writer.flush()?;
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text.matches('\n').count(), 1);
+        Ok(text.trim_end_matches('\n').into())
+    }
+
+    fn line(output: Output, case: &Case<'_>, scores: &[f32]) -> String {
+        try_line(output, case, None, scores).unwrap()
+    }
+
+    #[test]
+    fn classes() {
+        let scores = [1.0, 3.5, -2.0, 3.5];
+        assert_eq!(line(Output::Class, &CLASSES, &scores), "1");
+        assert_eq!(try_line(Output::Class, &CLASSES, Some(4_000_000_000), &[]).unwrap(), "4000000000");
+        assert_eq!(line(Output::Label, &CLASSES, &scores), "1");
+        let labels = ["a", "b\"c", "d", "e"].map(Cow::from);
+        let named = Case { labels: &labels, ..CLASSES };
+        assert_eq!(line(Output::Label, &named, &scores), "b\"c");
+        assert_eq!(line(Output::Scores, &CLASSES, &scores), "1,3.5,-2,3.5");
+        let probs = line(Output::Probs, &CLASSES, &[0.0, 0.0]);
+        assert_eq!(probs, "0.5,0.5");
+        assert_eq!(line(Output::Top(2), &CLASSES, &[0.0, 0.0, 0.0, 0.0]), "0:0.25,1:0.25");
+        assert_eq!(line(Output::Top(1), &CLASSES, &[0.0, 100.0]), "1:1");
+        let elementwise = Case { activation: FinalActivation::None, ..CLASSES };
+        assert_eq!(line(Output::Top(9), &elementwise, &scores), "1:3.5,3:3.5,0:1,2:-2");
+        let json: Value = serde_json::from_str(&line(Output::Json, &named, &scores)).unwrap();
+        assert_eq!(json["record"], 0);
+        assert_eq!(json["class"], 1);
+        assert_eq!(json["label"], "b\"c");
+        assert_eq!(json["scores"], serde_json::json!([1, 3.5, -2, 3.5]));
+        assert!((json["probability"].as_f64().unwrap() - 0.479).abs() < 1e-3);
+        assert_eq!(
+            line(Output::Json, &CLASSES, &[0.0, 0.0]),
+            "{\"record\":0,\"class\":0,\"label\":\"0\",\"probability\":0.5,\"scores\":[0,0]}"
+        );
+    }
+
+    #[test]
+    fn binary() {
+        for (score, class) in [(0.1, "1"), (0.0, "0"), (-3.0, "0"), (1e-7, "1"), (200.0, "1")] {
+            assert_eq!(line(Output::Class, &BINARY, &[score]), class, "{score}");
+        }
+        assert_eq!(line(Output::Probs, &BINARY, &[0.0]), "0.5,0.5");
+        assert_eq!(line(Output::Scores, &BINARY, &[-3.0]), "-3");
+        assert_eq!(line(Output::Top(5), &BINARY, &[0.0]), "0:0.5,1:0.5");
+        assert_eq!(line(Output::Top(1), &BINARY, &[40.0]), "1:1");
+        // 1 − p is computed before it is rounded.
+        assert_eq!(line(Output::Probs, &BINARY, &[20.0]), "2.0611537e-9,1");
+        let labels = ["no", "yes"].map(Cow::from);
+        let named = Case { labels: &labels, ..BINARY };
+        assert_eq!(line(Output::Label, &named, &[1.0]), "yes");
+        let json: Value = serde_json::from_str(&line(Output::Json, &named, &[-1.0])).unwrap();
+        assert_eq!((&json["class"], &json["label"]), (&0.into(), &"no".into()));
+        assert!((json["probability"].as_f64().unwrap() - 0.731).abs() < 1e-3);
+        assert_eq!(json["scores"], serde_json::json!([-1]));
+    }
+
+    #[test]
+    fn multilabel() {
+        let scores = [1.0, -1.0, 0.0, 2.0];
+        assert_eq!(line(Output::Class, &MULTILABEL, &scores), "0,3");
+        assert_eq!(line(Output::Class, &MULTILABEL, &[-1.0, -2.0]), "");
+        let labels = ["a", "b", "c", "d"].map(Cow::from);
+        let named = Case { labels: &labels, ..MULTILABEL };
+        assert_eq!(line(Output::Label, &named, &scores), "a,d");
+        assert_eq!(line(Output::Label, &MULTILABEL, &scores), "0,3");
+        assert_eq!(line(Output::Probs, &MULTILABEL, &[0.0, 100.0]), "0.5,1");
+        assert!(line(Output::Top(2), &MULTILABEL, &scores).starts_with("3:0.880797"));
+        let json: Value = serde_json::from_str(&line(Output::Json, &named, &scores)).unwrap();
+        assert_eq!(json["class"], serde_json::json!([0, 3]));
+        assert_eq!(json["label"], serde_json::json!(["a", "d"]));
+        assert_eq!(json["probability"].as_array().unwrap().len(), 4);
+        let none: Value = serde_json::from_str(&line(Output::Json, &named, &[-1.0; 4])).unwrap();
+        assert_eq!(none["class"], serde_json::json!([]));
+    }
+
+    #[test]
+    fn values() {
+        assert_eq!(line(Output::Scores, &VALUES, &[1.5, -2.0]), "1.5,-2");
+        let sigmoid = Case { activation: FinalActivation::Sigmoid, ..VALUES };
+        assert_eq!(line(Output::Scores, &sigmoid, &[0.0]), "0.5");
+        assert_eq!(line(Output::Json, &sigmoid, &[0.0]), "{\"record\":0,\"scores\":[0.5]}");
+        for output in [Output::Class, Output::Label, Output::Probs, Output::Top(1)] {
+            let error = try_line(output, &VALUES, None, &[1.0]).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().ends_with("use -o scores or -o json"));
+        }
+    }
+
+    #[test]
+    fn nan_is_an_error_and_infinity_is_none() {
+        for (class, scores) in [(Some(NAN_CLASS), &[][..]), (None, &[1.0, f32::NAN])] {
+            let error = try_line(Output::Class, &CLASSES, class, scores).unwrap_err().to_string();
+            assert!(error.starts_with("stdin:17: record 1 of the run: a score is NaN"), "{error}");
+        }
+        assert!(try_line(Output::Scores, &VALUES, None, &[f32::NAN]).is_err());
+        let inf = [f32::INFINITY, 1.0, f32::NEG_INFINITY];
+        assert_eq!(line(Output::Scores, &CLASSES, &inf), "inf,1,-inf");
+        assert_eq!(line(Output::Probs, &CLASSES, &inf), "1,0,0");
+        let all = [f32::NEG_INFINITY; 2];
+        assert_eq!(line(Output::Probs, &CLASSES, &all), "0.5,0.5");
+        assert_eq!(line(Output::Class, &CLASSES, &all), "0");
+        let json: Value = serde_json::from_str(&line(Output::Json, &CLASSES, &inf)).unwrap();
+        assert_eq!(json["scores"], serde_json::json!([null, 1, null]));
+    }
+
+    #[test]
+    fn what_the_engine_must_deliver() {
+        let spec = |c: Case<'static>| OutputSpec {
+            kind: c.kind,
+            activation: c.activation,
+            threshold: 0.5,
+            outputs: 2,
+            labels: c.labels,
+        };
+        let (classes, binary) = (spec(CLASSES), spec(BINARY));
+        for output in [Output::Class, Output::Label] {
+            assert!(!needs_scores(output, &classes) && needs_argmax(output, &classes, false));
+            assert!(needs_scores(output, &binary) && !needs_argmax(output, &binary, true));
+        }
+        assert!(needs_scores(Output::Json, &classes) && needs_argmax(Output::Json, &classes, false));
+        assert!(!needs_argmax(Output::Probs, &classes, false) && needs_argmax(Output::Probs, &classes, true));
+        assert_eq!(Output::default_for(Kind::Values), Output::Scores);
+        assert_eq!(Output::default_for(Kind::Multilabel), Output::Class);
+    }
+
+    #[test]
+    fn outputs_have_names() {
+        assert_eq!(Output::parse("top=3"), Ok(Output::Top(3)));
+        assert_eq!(Output::parse("json"), Ok(Output::Json));
+        for bad in ["top=0", "top=x", "top="] {
+            assert!(Output::parse(bad).unwrap_err().contains("at least 1"));
+        }
+        assert!(Output::parse("table").unwrap_err().contains("found \"table\""));
+    }
+
+    struct Broken(io::ErrorKind);
+
+    impl io::Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_error_like_others() {
+        let rows = [0];
+        let spec = OutputSpec {
+            kind: Kind::Values,
+            activation: FinalActivation::None,
+            threshold: 0.5,
+            outputs: 1,
+            labels: &[],
+        };
+        let run = |kind| {
+            let mut writer = ResultWriter::new(Broken(kind), Output::Scores, spec);
+            // A buffer full of answers is written before the end.
+            let mut write = || writer.write(answer(None, &[1.0], &rows), String::new).map(|_| ());
+            (0..1 << 16).try_for_each(|_| write()).unwrap_err()
+        };
+        assert!(matches!(run(io::ErrorKind::BrokenPipe), Error::ClosedOutput));
+        assert!(matches!(run(io::ErrorKind::StorageFull), Error::Io { place, .. } if place == "stdout"));
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_read_back_as_they_were(bits in any::<u32>()) {
+            let x = f32::from_bits(bits);
+            prop_assume!(x.is_finite());
+            let text = line(Output::Scores, &VALUES, &[x]);
+            prop_assert!(text.len() <= 18, "{}", text);
+            prop_assert_eq!(text.parse::<f32>().unwrap().to_bits(), x.to_bits());
+            prop_assert!(serde_json::from_str::<Value>(&text).is_ok());
+        }
+
+        #[test]
+        fn labels_survive_json(label in "\\PC{0,9}[\"\\\\\t\r\n\u{1}\u{1f}ä]?") {
+            let labels = [Cow::from(label.clone())];
+            let json = line(Output::Json, &Case { labels: &labels, ..CLASSES }, &[1.0]);
+            prop_assert_eq!(&serde_json::from_str::<Value>(&json).unwrap()["label"], &Value::from(label));
+        }
+
+        #[test]
+        fn top_is_the_start_of_the_sorted_list(scores in proptest::collection::vec(-3i8..3, 1..20), k in 1usize..25) {
+            let scores: Vec<f32> = scores.into_iter().map(f32::from).collect();
+            let mut order: Vec<usize> = (0..scores.len()).collect();
+            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+            let text = line(Output::Top(k), &CLASSES, &scores);
+            let found: Vec<usize> = text.split(',').map(|t| t.split_once(':').unwrap().0.parse().unwrap()).collect();
+            prop_assert_eq!(&found[..], &order[..k.min(scores.len())]);
+        }
+    }
+}

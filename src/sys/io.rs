@@ -1,0 +1,59 @@
+//! Readiness of file descriptors, by poll(2).
+
+use libc::{POLLIN, POLLOUT, c_int, c_short, nfds_t, poll, pollfd};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Whether a read of `fd` would return at once: data, the end, or an error that the read will tell.
+pub fn ready(fd: BorrowedFd<'_>) -> bool {
+    poll_one(fd, POLLIN, 0)
+}
+
+/// Waits until a read of `fd` would return at once (for a descriptor that its owner set non-blocking).
+pub fn wait_readable(fd: BorrowedFd<'_>) {
+    poll_one(fd, POLLIN, -1);
+}
+
+/// Waits until a write to `fd` would return at once.
+pub fn wait_writable(fd: BorrowedFd<'_>) {
+    poll_one(fd, POLLOUT, -1);
+}
+
+/// Whether one of `events`, a hang-up or an error is there within `timeout` ms (-1: for ever). A poll that fails
+/// counts as yes: the read or write that follows reports why.
+fn poll_one(fd: BorrowedFd<'_>, events: c_short, timeout: c_int) -> bool {
+    const ONE: nfds_t = 1;
+    loop {
+        let mut entry = pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+        // SAFETY: `entry` is one valid pollfd that lives through the call, and the count is 1.
+        let n = unsafe { poll(&raw mut entry, ONE, timeout) };
+        if n >= 0 {
+            return n > 0;
+        }
+        if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_stream_is_ready_with_data_and_at_its_end() {
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        assert!(!ready(near.as_fd()));
+        far.write_all(b"x").unwrap();
+        assert!(ready(near.as_fd()));
+        wait_readable(near.as_fd());
+        near.read_exact(&mut [0]).unwrap();
+        assert!(!ready(near.as_fd()));
+        wait_writable(near.as_fd());
+        drop(far);
+        assert!(ready(near.as_fd()));
+    }
+}

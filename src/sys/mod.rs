@@ -1,0 +1,6 @@
+//! What needs the system or the linker: the linked constants, readiness of a file descriptor. Safe faces over the
+//! unsafe calls.
+#![allow(unsafe_code)]
+
+pub mod io;
+pub mod linked;

@@ -1,0 +1,144 @@
+//! The hot loop allocates nothing: a counting allocator around 10 000 records, on both engines.
+//!
+//! Between the first and the last batch, on every thread. (What an OpenCL driver written in C allocates is its own
+//! affair; that the program creates no OpenCL objects there is tested by counting calls, in `program/devices.rs`.)
+//!
+//! One test, because the counter is one for the process.
+
+use mortonnet::baked::NETWORK;
+use mortonnet::engine::opencl::Wanted;
+use mortonnet::engine::select::{DeviceWish, Request, start};
+use mortonnet::stream::{Format, InputShape, Output, OutputSpec, ResultWriter, Source, Stream};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is handed on to the system's allocator as it is.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, SeqCst);
+        // SAFETY: the caller's promise is System's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is System's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, SeqCst);
+        // SAFETY: the caller's promise is System's.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const RECORDS: usize = 10_000;
+
+/// Input that remembers the counter after the first batch and before the last.
+struct Watched {
+    bytes: Vec<u8>,
+    at: usize,
+    /// Bytes of a batch.
+    batch: usize,
+    span: Rc<Cell<(u64, u64)>>,
+}
+
+impl Source for Watched {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = buf.len().min(self.bytes.len() - self.at).min(self.batch);
+        buf[..n].copy_from_slice(&self.bytes[self.at..self.at + n]);
+        let now = ALLOCATIONS.load(SeqCst);
+        // The second batch is read when the first is done or being computed; the third when its answers are out.
+        if (2 * self.batch..3 * self.batch).contains(&self.at) {
+            self.span.set((now, now));
+        } else if n > 0 {
+            self.span.set((self.span.get().0, now));
+        }
+        self.at += n;
+        Ok(n)
+    }
+
+    fn ready(&self) -> bool {
+        true
+    }
+}
+
+/// Counts the bytes of the answers.
+struct Sink(u64);
+
+impl io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn nothing_is_allocated_between_the_first_and_the_last_batch() {
+    assert!(
+        std::path::Path::new("/etc/OpenCL/vendors/pocl.icd").exists(),
+        "PoCL is missing: tests/run installs it"
+    );
+    let width = NETWORK.width;
+    let line = |n: usize| {
+        (0..width).map(|i| ((n * 7 + i * 3) % 17).to_string()).collect::<Vec<_>>().join(",") + "\n"
+    };
+    let csv: Vec<u8> = (0..RECORDS).flat_map(|n| line(n).into_bytes()).collect();
+    let u8s: Vec<u8> = (0..RECORDS * width).map(|i| (i % 17) as u8).collect();
+    let devices = [
+        (DeviceWish::Host, "host"),
+        (DeviceWish::OpenCl, "mali-midgard"),
+        (DeviceWish::OpenCl, "thesis-morton"),
+        (DeviceWish::OpenCl, "thesis-baseline"),
+    ];
+    for (device, plan) in devices {
+        for (format, output, timed) in [
+            (Format::Csv, Output::Class, false),
+            (Format::U8, Output::Json, false),
+            (Format::U8, Output::Scores, true),
+        ] {
+            let request = Request {
+                device: device.clone(),
+                compute_units: None,
+                plan: Some(plan.into()),
+                batch: Some(100),
+                wanted: Wanted { scores: output != Output::Class, classes: true },
+                timed,
+            };
+            let mut running = start(&request).unwrap();
+            let bytes = if format == Format::Csv { csv.clone() } else { u8s.clone() };
+            let batch = bytes.len() / (RECORDS / 100);
+            let span = Rc::new(Cell::new((0, 0)));
+            let source = Watched { bytes, at: 0, batch, span: Rc::clone(&span) };
+            let mut writer = ResultWriter::new(Sink(0), output, OutputSpec::of(&NETWORK));
+            let stream = Stream {
+                engine: running.engine.as_mut(),
+                format: Some(format),
+                shape: InputShape::of(&NETWORK),
+                writer: &mut writer,
+                expected: None,
+                times: None,
+            };
+            let summary = stream.run([Ok(("memory".to_string(), source))].into_iter()).unwrap();
+            assert_eq!(summary.records, RECORDS as u64);
+            let (first, last) = span.get();
+            assert!(first > 0);
+            assert_eq!(last - first, 0, "{} {plan} {format:?} {output:?}: allocations", running.device);
+        }
+    }
+}

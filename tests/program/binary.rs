@@ -1,0 +1,88 @@
+//! The binary itself: what it needs, how large it is, where unsafe code stands.
+
+use super::support::{DIGITS, root};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a board has without installing anything.
+const ALLOWED: [&str; 7] = [
+    "libc.so.6",
+    "libm.so.6",
+    "libdl.so.2",
+    "libpthread.so.0",
+    "librt.so.1",
+    "libgcc_s.so.1",
+    "ld-linux-x86-64.so.2",
+];
+
+#[test]
+fn only_system_libraries_are_needed() {
+    let output = Command::new("readelf").args(["-d", DIGITS]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let needed: Vec<&str> = text
+        .lines()
+        .filter(|l| l.contains("(NEEDED)"))
+        .map(|l| l.split('[').nth(1).unwrap().trim_end_matches(']'))
+        .collect();
+    assert!(!needed.is_empty(), "{text}");
+    for library in needed {
+        assert!(ALLOWED.contains(&library), "the binary needs {library}");
+    }
+}
+
+/// The release build, stripped, without the constants: under 1 MB.
+#[test]
+fn the_release_binary_is_small() {
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--offline", "--quiet"])
+        .current_dir(root())
+        .env_remove("MORTONNET_MODEL")
+        .env_remove("MORTONNET_PLAN")
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let program = root().join("target/release/mortonnet");
+    let info = Command::new(&program).arg("--info").output().unwrap();
+    let info = String::from_utf8(info.stdout).unwrap();
+    let constants: u64 = info
+        .lines()
+        .find_map(|l| l.strip_prefix("constants "))
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let code = fs::metadata(&program).unwrap().len() - constants;
+    assert!(code < 1_000_000, "{code} bytes of code");
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The compiler denies `unsafe_code`; only these modules may allow it.
+#[test]
+fn unsafe_code_stands_where_the_design_allows_it() {
+    let mut files = vec![root().join("build.rs")];
+    rust_files(&root().join("src"), &mut files);
+    let mut allowing = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(file).unwrap();
+        if text.contains("allow(unsafe_code)") {
+            allowing.push(file.strip_prefix(root()).unwrap().display().to_string());
+        }
+    }
+    allowing.sort();
+    assert_eq!(allowing, ["src/cl/mod.rs", "src/engine/simd/mod.rs", "src/sys/mod.rs"]);
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    assert!(manifest.contains("unsafe_code = \"deny\""));
+}

@@ -1,0 +1,239 @@
+//! OpenCL on two witnesses, PoCL and oclgrind: classes of the host, scores within the bound, every plan.
+
+use super::support::{DIGITS, Folder, Reference, Witness, bake, command, feed, on, random_bytes, root, run};
+use std::fs;
+use std::path::Path;
+
+const PLANS: [&str; 3] = ["mali-midgard", "thesis-morton", "thesis-baseline"];
+
+/// Runs on a witness; oclgrind must have nothing to say.
+fn on_device(witness: Witness, program: &Path, args: &[&str], input: impl Into<Vec<u8>>) -> Vec<String> {
+    let folder = Folder::new();
+    let log = folder.path("oclgrind.log");
+    let mut c = command(program);
+    on(witness, &mut c, &log);
+    let r = feed(c.args(["--device", "opencl"]).args(args), input);
+    let lines: Vec<String> = r.lines().iter().map(|s| s.to_string()).collect();
+    let said = fs::read_to_string(&log).unwrap_or_default();
+    assert!(said.is_empty(), "{args:?}: {said}");
+    lines
+}
+
+#[test]
+fn digits_on_pocl_under_every_plan() {
+    digits(Witness::Pocl, 597);
+}
+
+/// The simulator runs some ten thousand times slower: a part of the test set, and of the last batch.
+#[test]
+fn digits_on_oclgrind_under_every_plan() {
+    digits(Witness::Oclgrind, 110);
+}
+
+fn digits(witness: Witness, records: usize) {
+    let text = fs::read_to_string(root().join("model/digits/test.csv")).unwrap();
+    let csv: String = text.lines().take(records).flat_map(|l| [l, "\n"]).collect();
+    let vectors: Vec<Vec<f64>> =
+        csv.lines().map(|l| l.split(',').map(|v| v.parse().unwrap()).collect()).collect();
+    let reference = Reference::read(&root().join("model/digits"));
+    let host = run(DIGITS, &[], csv.clone());
+    let host = host.lines();
+    let program = Path::new(DIGITS);
+    for plan in PLANS {
+        assert_eq!(on_device(witness, program, &["--plan", plan], csv.clone()), host, "{plan}");
+        let scores = on_device(witness, program, &["--plan", plan, "-o", "scores"], csv.clone());
+        let scores: Vec<&str> = scores.iter().map(|s| &**s).collect();
+        reference.check(&vectors, &scores, &format!("{witness:?} {plan}"));
+    }
+    let host_scores = run(DIGITS, &["-o", "scores"], csv);
+    reference.check(&vectors, &host_scores.lines(), "host");
+}
+
+#[test]
+fn mnist_network_on_every_engine_and_plan() {
+    let folder = Folder::new();
+    let model = root().join("model/mnist");
+    let program = bake(&model, Some("thesis-morton"), &folder).unwrap();
+    let reference = Reference::read(&model);
+    let bytes = random_bytes(7, 300 * 784);
+    let vectors: Vec<Vec<f64>> =
+        bytes.chunks(784).map(|r| r.iter().map(|&v| f64::from(v)).collect()).collect();
+    let host = run(&program, &["-d", "host", "-f", "u8"], bytes.clone());
+    let host_scores = run(&program, &["-d", "host", "-f", "u8", "-o", "scores"], bytes.clone());
+    reference.check(&vectors, &host_scores.lines(), "host");
+    for (witness, records) in [(Witness::Pocl, 300), (Witness::Oclgrind, 5)] {
+        let input = bytes[..records * 784].to_vec();
+        for plan in PLANS {
+            // The simulator is slow: as few records in a batch as the plan allows.
+            let args =
+                ["-f", "u8", "--plan", plan, "-b", if witness == Witness::Oclgrind { "5" } else { "100" }];
+            if witness == Witness::Pocl {
+                assert_eq!(
+                    on_device(witness, &program, &args, input.clone()),
+                    host.lines()[..records],
+                    "{plan}"
+                );
+            }
+            let scores =
+                on_device(witness, &program, &[&args[..], &["-o", "scores"]].concat(), input.clone());
+            let scores: Vec<&str> = scores.iter().map(|s| &**s).collect();
+            reference.check(&vectors[..records], &scores, &format!("{witness:?} {plan}"));
+        }
+    }
+}
+
+#[test]
+fn self_test_and_profile_on_both_witnesses() {
+    let program = Path::new(DIGITS);
+    for plan in PLANS {
+        let lines = on_device(Witness::Pocl, program, &["--selftest", "--plan", plan], "");
+        assert!(lines[0].starts_with("passed: opencl"), "{lines:?}");
+    }
+    let lines = on_device(Witness::Oclgrind, program, &["--selftest", "-b", "33"], "");
+    assert!(lines[0].starts_with("passed: opencl"), "{lines:?}");
+    let folder = Folder::new();
+    let file = folder.path("p.json");
+    let arg = format!("--profile=json:{}", file.display());
+    on_device(Witness::Pocl, program, &[&arg, "model/digits/test.csv"], "");
+    let p: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert!(
+        p["laid_out_again"].as_u64() >= Some(2) && p["startup_phases_us"]["build"].as_f64().unwrap() > 0.0
+    );
+    for step in p["steps"].as_array().unwrap() {
+        assert!(step["run_us"]["total"].as_f64().unwrap() > 0.0, "{step}");
+    }
+}
+
+#[test]
+fn devices_are_chosen_by_index_name_and_compute_units() {
+    let folder = Folder::new();
+    let ask = |args: &[&str]| {
+        let mut c = command(DIGITS);
+        on(Witness::Pocl, &mut c, &folder.path("log"));
+        feed(c.env("POCL_DEVICES", "basic pthread").args(args), "")
+    };
+    let listing = ask(&["--list-devices"]);
+    let first = listing.lines()[1];
+    // PoCL calls them basic-CPU and pthread-CPU.
+    let name = first.strip_prefix("0: basic-").unwrap().split(" (").next().unwrap();
+    assert!(listing.out.contains("\n1: "), "{}", listing.out);
+    assert!(ask(&["-d", "1", "-v"]).err.contains("opencl 1: "));
+    let several = ask(&["-d", name]);
+    assert_eq!(several.code, Some(1));
+    assert!(
+        several.err.contains("several OpenCL devices fit") && several.err.contains("\n1: "),
+        "{}",
+        several.err
+    );
+    let none = ask(&["-d", "no-such-gpu"]);
+    assert!(
+        none.code == Some(1) && none.err.contains("no OpenCL device fits a name with \"no-such-gpu\""),
+        "{}",
+        none.err
+    );
+    assert_eq!(ask(&["-d", "7"]).code, Some(1));
+    let units = ask(&["--compute-units", "1", "-v"]);
+    assert!(units.code == Some(0) || units.err.contains("several OpenCL devices fit"), "{}", units.err);
+    assert!(ask(&["--compute-units", "999"]).err.contains("and 999 compute units"));
+    assert_eq!(ask(&["-d", "host", "--compute-units", "1"]).code, Some(2));
+}
+
+#[test]
+fn a_missing_library_is_explained_and_auto_lives_without() {
+    let r = run(DIGITS, &["-d", "opencl"], "");
+    assert_eq!((r.code, &*r.out), (Some(1), ""));
+    assert!(r.err.contains("/nonexistent/libOpenCL.so"), "{}", r.err);
+    assert_eq!(run(DIGITS, &["-d", "auto", "model/digits/test.csv"], "").lines().len(), 597);
+}
+
+#[test]
+fn a_device_that_cannot_run_a_plan_says_why() {
+    let folder = Folder::new();
+    let mut c = command(DIGITS);
+    on(Witness::Oclgrind, &mut c, &folder.path("log"));
+    let r = feed(c.env("OCLGRIND_MAX_WGSIZE", "32").args(["-d", "opencl"]), "");
+    assert_eq!(r.code, Some(1));
+    assert!(r.err.contains("work-groups of 4×16 work-items, the device allows 32"), "{}", r.err);
+    let mut c = command(DIGITS);
+    on(Witness::Pocl, &mut c, &folder.path("log"));
+    let r =
+        feed(c.env("POCL_MAX_WORK_GROUP_SIZE", "256").args(["-d", "opencl", "model/digits/test.csv"]), "");
+    assert_eq!(r.lines().len(), 597);
+}
+
+/// Calls that the OpenCL library sees, through a shim that writes them down.
+#[test]
+fn between_first_and_last_batch_nothing_is_created_or_released_but_events() {
+    let folder = Folder::new();
+    let shim = shim(&folder);
+    let csv = fs::read_to_string(root().join("model/digits/test.csv")).unwrap();
+    let records = csv.repeat(17); // 10 149 records
+    for (plan, profile) in [("mali-midgard", false), ("thesis-morton", true), ("thesis-baseline", false)] {
+        let log = folder.put("calls", "");
+        let mut c = command(DIGITS);
+        on(Witness::Pocl, &mut c, &folder.path("log"));
+        c.env("MORTONNET_OPENCL", &shim)
+            .env("MORTONNET_SHIM_REAL", "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1")
+            .env("MORTONNET_SHIM_LOG", &log)
+            .args(["-d", "opencl", "--plan", plan, "-o", "scores"]);
+        if profile {
+            c.arg("--profile");
+        }
+        assert_eq!(feed(&mut c, records.clone()).lines().len(), 10_149);
+        let calls = fs::read_to_string(&log).unwrap();
+        let calls: Vec<&str> = calls.lines().collect();
+        // From the first launch to the last flush: all batches.
+        let first = calls.iter().position(|c| *c == "clEnqueueNDRangeKernel").unwrap();
+        let last = calls.iter().rposition(|c| *c == "clFlush").unwrap();
+        let count = |name: &str| calls[first..].iter().filter(|c| **c == name).count();
+        for call in &calls[first..=last] {
+            let allowed = ["clEnqueue", "clFlush", "clWaitForEvents", "clReleaseEvent", "clGetEvent"];
+            assert!(
+                allowed.iter().any(|a| call.starts_with(a)),
+                "{plan}: {call} between the first and the last batch"
+            );
+        }
+        let maps = count("clEnqueueMapBuffer");
+        let events = maps + if profile { count("clEnqueueNDRangeKernel") } else { 0 };
+        assert_eq!(count("clReleaseEvent"), events, "{plan}: every event is released once");
+        assert!(count("clFlush") >= 39, "{plan}");
+    }
+}
+
+/// A failing call ends the run with its name, after the earlier results.
+#[test]
+fn failures_of_the_driver_are_reported() {
+    let folder = Folder::new();
+    let shim = shim(&folder);
+    for (fail, part) in [
+        ("clEnqueueNDRangeKernel:10:-5", "CL_OUT_OF_RESOURCES"),
+        ("clBuildProgram:1:-11", "CL_BUILD_PROGRAM_FAILURE"),
+        ("clCreateBuffer:2:-4", "CL_MEM_OBJECT_ALLOCATION_FAILURE"),
+        ("clWaitForEvents:5:-14", "CL_EXEC_STATUS_ERROR"),
+        ("clGetDeviceIDs:1:-1", "CL_DEVICE_NOT_FOUND"),
+    ] {
+        let mut c = command(DIGITS);
+        on(Witness::Pocl, &mut c, &folder.path("log"));
+        c.env("MORTONNET_OPENCL", &shim)
+            .env("MORTONNET_SHIM_REAL", "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1")
+            .env("MORTONNET_SHIM_FAIL", fail)
+            .args(["-d", "opencl", "-b", "100", "model/digits/test.csv"]);
+        let r = feed(&mut c, "");
+        assert_eq!(r.code, Some(1), "{fail}: {}", r.err);
+        assert!(r.err.contains(part), "{fail}: {}", r.err);
+        assert!(r.out.lines().count() < 597 && r.out.lines().all(|l| l.len() == 1), "{fail}");
+    }
+}
+
+fn shim(folder: &Folder) -> std::path::PathBuf {
+    let library = folder.path("libshim.so");
+    let status = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
+        .arg(&library)
+        .arg(root().join("tests/shim/opencl_shim.c"))
+        .arg("-ldl")
+        .status()
+        .unwrap();
+    assert!(status.success());
+    library
+}

@@ -1,0 +1,261 @@
+//! stdin → stdout: formats, outputs, the co-process, closed and full outputs, errors.
+
+use super::support::{DIGITS, Folder, command, feed, root, run};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+fn test_csv() -> String {
+    fs::read_to_string(root().join("model/digits/test.csv")).unwrap()
+}
+
+#[test]
+fn the_first_command_of_the_readme() {
+    let r = run(DIGITS, &["model/digits/test.csv"], "");
+    assert_eq!(r.lines().len(), 597);
+    assert!(r.lines().iter().all(|l| l.len() == 1 && l.as_bytes()[0].is_ascii_digit()));
+    assert_eq!(r.err, "");
+    let labels = ["--expect", "model/digits/test_labels.csv", "--min-accuracy", "97%"];
+    let e = run(DIGITS, &[&["model/digits/test.csv"], &labels[..]].concat(), "");
+    assert_eq!(e.out, r.out);
+    let right: u32 =
+        e.err.trim().strip_prefix("mortonnet: ").unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(e.err.contains("of 597") && right >= 580, "{}", e.err);
+    let all = run(
+        DIGITS,
+        &["model/digits/test.csv", "--expect", "model/digits/test_labels.csv", "--min-accuracy", "1"],
+        "",
+    );
+    assert_eq!(all.code, Some(1));
+    assert!(all.err.contains("is below 1"), "{}", all.err);
+}
+
+#[test]
+fn every_format_gives_the_same_answers() {
+    let csv = test_csv();
+    let values: Vec<u8> = csv.lines().flat_map(|l| l.split(',').map(|v| v.parse::<u8>().unwrap())).collect();
+    let f32s: Vec<u8> = values.iter().flat_map(|&v| f32::from(v).to_le_bytes()).collect();
+    let mut idx = vec![0, 0, 8, 3, 0, 0, 2, 85, 0, 0, 0, 8, 0, 0, 0, 8];
+    idx.extend(&values);
+    let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (597, 64), }";
+    let mut npy = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    npy.extend(format!("{header:<117}\n").bytes());
+    npy.extend(&values);
+    let expected = run(DIGITS, &[], csv.clone()).out;
+    for (args, input) in [
+        (&["-f", "u8"][..], values),
+        (&["-f", "f32"], f32s),
+        (&[], idx),
+        (&[], npy),
+        (&["-f", "csv"], csv.replace(',', " , ").replace('\n', "\r\n").into_bytes()),
+        (&["--batch", "1"], csv.trim_end().into()),
+        (&["-b", "7", "-v"], csv.clone().into_bytes()),
+    ] {
+        let r = run(DIGITS, args, input);
+        assert_eq!(r.lines().join("\n") + "\n", expected, "{args:?}");
+    }
+    let twice = run(DIGITS, &["model/digits/test.csv", "-", "model/digits/test.csv"], "");
+    assert_eq!(twice.out, format!("{expected}{expected}"));
+}
+
+#[test]
+fn every_output_says_the_same() {
+    let csv = test_csv();
+    let classes = run(DIGITS, &[], csv.clone());
+    let classes = classes.lines();
+    let lines = |kind: &str| -> Vec<String> {
+        run(DIGITS, &["-o", kind], csv.clone()).lines().iter().map(|s| s.to_string()).collect()
+    };
+    assert_eq!(lines("label"), classes);
+    let best = |line: &String| {
+        let v: Vec<f32> = line.split(',').map(|s| s.parse().unwrap()).collect();
+        assert_eq!(v.len(), 10);
+        let first = v.iter().copied().fold(f32::MIN, f32::max);
+        v.iter().position(|&x| x == first).unwrap().to_string()
+    };
+    assert_eq!(lines("scores").iter().map(best).collect::<Vec<_>>(), classes);
+    assert_eq!(lines("probs").iter().map(best).collect::<Vec<_>>(), classes);
+    for (line, class) in lines("top=3").iter().zip(&classes) {
+        assert!(line.starts_with(&format!("{class}:")) && line.split(',').count() == 3, "{line}");
+    }
+    for (n, (line, class)) in lines("json").iter().zip(&classes).enumerate() {
+        let v: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!((v["record"].as_u64(), v["class"].to_string()), (Some(n as u64), class.to_string()));
+        assert_eq!((v["label"].as_str(), v["scores"].as_array().unwrap().len()), (Some(&**class), 10));
+        assert!(v["probability"].as_f64().unwrap() > 0.1);
+    }
+}
+
+#[test]
+fn a_record_is_answered_while_the_pipe_stays_open() {
+    let mut child = command(DIGITS).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let csv = test_csv();
+    let expected = run(DIGITS, &[], csv.clone()).out;
+    for (line, class) in csv.lines().zip(expected.lines()).take(20) {
+        // Two halves: half a record must wait.
+        let (a, b) = line.split_at(line.len() / 2);
+        stdin.write_all(a.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        let start = Instant::now();
+        stdin.write_all(format!("{b}\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stdout.read_line(&mut answer).unwrap();
+        assert_eq!(answer.trim_end(), class);
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_closed_output_ends_silently() {
+    let mut child = command(DIGITS)
+        .arg("model/digits/test.csv")
+        .args(["-o", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut first = [0; 1];
+    stdout.read_exact(&mut first).unwrap();
+    drop(stdout);
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert_eq!((child.wait().unwrap().code(), &*err), (Some(0), ""));
+    for flag in ["--help", "--info", "--version"] {
+        let mut c = command(DIGITS);
+        let (reader, writer) = UnixStream::pair().unwrap();
+        drop(reader);
+        let status = c.arg(flag).stdout(OwnedFd::from(writer)).status().unwrap();
+        assert_eq!(status.code(), Some(0), "{flag}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    for args in [&["model/digits/test.csv"][..], &["--help"], &["--info"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let r = command(DIGITS).args(args).stdout(full).output().unwrap();
+        assert_eq!(r.status.code(), Some(1), "{args:?}");
+        let err = String::from_utf8(r.stderr).unwrap();
+        assert!(err.contains("stdout") && err.contains("No space left"), "{err}");
+    }
+}
+
+#[test]
+fn a_bad_record_is_named_after_all_earlier_results() {
+    let csv = test_csv();
+    let good: Vec<&str> = csv.lines().collect();
+    let expected = run(DIGITS, &[], csv.clone());
+    let expected = expected.lines();
+    for at in [0, 1, 16, 300, 596] {
+        let mut lines: Vec<String> = good.iter().map(|l| l.to_string()).collect();
+        let mut fields: Vec<&str> = good[at].split(',').collect();
+        fields[2] = "1.x";
+        lines[at] = fields.join(",");
+        let r = run(DIGITS, &[], lines.join("\n"));
+        assert_eq!(r.code, Some(1));
+        assert_eq!(r.err, format!("mortonnet: stdin:{}:3: expected a number, found \"1.x\"\n", at + 1));
+        assert_eq!(r.out.lines().collect::<Vec<_>>(), &expected[..at]);
+    }
+    let r = run(DIGITS, &["model/digits/test.csv", "no/such/file"], "");
+    assert_eq!((r.code, r.out.lines().count()), (Some(1), 597));
+    assert!(r.err.contains("no/such/file: No such file"), "{}", r.err);
+    let r = run(DIGITS, &[], format!("{}\n1,2,3", good[0]));
+    assert_eq!(r.err, "mortonnet: stdin:2:4: expected 64 numbers, the line has 3\n");
+    assert_eq!(r.out.lines().count(), 1);
+    let r = run(DIGITS, &["-f", "u8"], vec![1; 100]);
+    assert!(r.err.contains("stdin: record 2: expected 64 bytes, the input ends after 36"), "{}", r.err);
+    let r = run(DIGITS, &["-f", "f32"], [f32::NAN.to_le_bytes(); 64].concat());
+    assert!(
+        r.code == Some(1) && r.err.contains("record 1, value 1: expected a finite number, found NaN"),
+        "{}",
+        r.err
+    );
+}
+
+#[test]
+fn usage_errors_exit_with_2() {
+    for args in [
+        &["--nonsense"][..],
+        &["-o", "klass"],
+        &["--plan", "fastest"],
+        &["-d", "host", "--plan", "mali-midgard"],
+    ] {
+        let r = run(DIGITS, args, "");
+        assert_eq!((r.code, &*r.out), (Some(2), ""), "{args:?}: {}", r.err);
+        assert!(r.err.starts_with("mortonnet: "), "{}", r.err);
+    }
+}
+
+#[test]
+fn pages() {
+    let help = run(DIGITS, &["--help"], "");
+    assert!(help.lines()[0].starts_with("mortonnet [OPTIONS] [FILE]..."));
+    let info = run(DIGITS, &["--info"], "");
+    for part in [
+        "model     digits, hash ",
+        "64 numbers a record",
+        "10 classes",
+        "64 → 32 relu → 10",
+        "affine_host_panel",
+        "R_16_1_C",
+        "runs on   host",
+    ] {
+        assert!(info.out.contains(part), "{part} is not in\n{}", info.out);
+    }
+    let v = run(DIGITS, &["--version"], "");
+    assert!(v.out.starts_with(&format!("mortonnet {}, digits ", env!("CARGO_PKG_VERSION"))), "{}", v.out);
+    let d = run(DIGITS, &["--list-devices"], "");
+    assert_eq!(d.code, Some(1));
+    assert!(d.err.contains("/nonexistent/libOpenCL.so"), "{}", d.err);
+}
+
+#[test]
+fn profiles_are_measured() {
+    let folder = Folder::new();
+    let file = folder.path("profile.json");
+    let arg = format!("--profile=json:{}", file.display());
+    let r = run(DIGITS, &[&arg, "-b", "100", "model/digits/test.csv"], "");
+    assert_eq!((r.lines().len(), &*r.err), (597, ""));
+    let p: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!((p["records"].as_u64(), p["batches"].as_u64()), (Some(597), Some(6)));
+    assert_eq!(p["steps"].as_array().unwrap().len(), 3);
+    let total: f64 =
+        p["steps"].as_array().unwrap().iter().map(|s| s["run_us"]["total"].as_f64().unwrap()).sum();
+    assert!(total > 0.0 && p["elapsed_us"].as_f64().unwrap() > p["startup_us"].as_f64().unwrap());
+    let r = run(DIGITS, &["--profile", "model/digits/test.csv"], "");
+    for part in ["profile of digits on host", "start-up", "affine_host_panel", "records/s", "latency"] {
+        assert!(r.err.contains(part), "{part} is not in\n{}", r.err);
+    }
+}
+
+#[test]
+fn self_test_passes_and_expectations_are_compared() {
+    let r = run(DIGITS, &["--selftest"], "");
+    assert!(r.lines()[0].starts_with("passed: host"), "{}", r.out);
+    let folder = Folder::new();
+    let short = folder.put("short", "1\n2\n");
+    let r = run(DIGITS, &["--expect", short.to_str().unwrap(), "model/digits/test.csv"], "");
+    assert_eq!((r.code, r.out.lines().count()), (Some(1), 597), "{}", r.err);
+}
+
+/// Whatever bytes come in, the program ends with a message, not with a panic.
+#[test]
+fn junk_is_refused_without_a_panic() {
+    for seed in 0..30 {
+        let junk = super::support::random_bytes(seed, 5000);
+        for format in [&[][..], &["-f", "csv"], &["-f", "idx"], &["-f", "npy"]] {
+            let mut c = command(DIGITS);
+            let r = feed(c.args(format), junk.clone());
+            assert_eq!(r.code, Some(1), "seed {seed} {format:?}: {}", r.err);
+            assert!(r.err.starts_with("mortonnet: stdin"), "{}", r.err);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The program as its users run it: the real binary as a subprocess.
+#![allow(unreachable_pub)]
+
+mod baking;
+mod binary;
+mod devices;
+mod filter;
+mod support;

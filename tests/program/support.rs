@@ -1,0 +1,229 @@
+//! Running the binary, baking other networks, and an independent float64 reader of network folders.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The binary with the default network.
+pub const DIGITS: &str = env!("CARGO_BIN_EXE_mortonnet");
+
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A folder that goes away with the test.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Folder {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("mortonnet-test-{}-{n}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn put(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        fs::write(self.path(name), bytes).unwrap();
+        self.path(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A finished run.
+pub struct Run {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Run {
+    /// The lines of stdout; the run must have ended well.
+    pub fn lines(&self) -> Vec<&str> {
+        assert_eq!(self.code, Some(0), "{}", self.err);
+        self.out.lines().collect()
+    }
+}
+
+impl From<Output> for Run {
+    fn from(o: Output) -> Run {
+        Run {
+            code: o.status.code(),
+            out: String::from_utf8(o.stdout).unwrap(),
+            err: String::from_utf8(o.stderr).unwrap(),
+        }
+    }
+}
+
+/// A command without the environment's own settings; OpenCL is not found unless a device is asked for.
+pub fn command(program: impl AsRef<Path>) -> Command {
+    let mut c = Command::new(program.as_ref());
+    for name in ["MORTONNET_MODEL", "MORTONNET_PLAN", "MORTONNET_CACHE", "RUST_BACKTRACE"] {
+        c.env_remove(name);
+    }
+    c.env("MORTONNET_OPENCL", "/nonexistent/libOpenCL.so").current_dir(root());
+    c
+}
+
+/// Runs `program` with `args`, feeding `input`.
+pub fn run(program: impl AsRef<Path>, args: &[&str], input: impl Into<Vec<u8>>) -> Run {
+    feed(command(program).args(args), input)
+}
+
+/// Runs a prepared command, feeding `input` from a thread.
+pub fn feed(command: &mut Command, input: impl Into<Vec<u8>>) -> Run {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.into();
+    let feeder = std::thread::spawn(move || {
+        // The program may stop reading early.
+        let _ = stdin.write_all(&input);
+    });
+    let output = child.wait_with_output().unwrap();
+    feeder.join().unwrap();
+    output.into()
+}
+
+/// An OpenCL device of the tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Witness {
+    Pocl,
+    Oclgrind,
+}
+
+/// `command` on an OpenCL device; oclgrind writes what it finds wrong into `log`. A missing device is a failure.
+pub fn on(witness: Witness, command: &mut Command, log: &Path) {
+    match witness {
+        Witness::Pocl => {
+            let icd = Path::new("/etc/OpenCL/vendors/pocl.icd");
+            assert!(icd.exists(), "PoCL is missing: tests/run installs it");
+            command.env_remove("MORTONNET_OPENCL").env("OCL_ICD_VENDORS", icd);
+        }
+        Witness::Oclgrind => {
+            let library = Path::new("/usr/lib/oclgrind/liboclgrind-rt.so");
+            assert!(library.exists(), "oclgrind is missing: tests/run installs it");
+            command
+                .env("MORTONNET_OPENCL", library)
+                .env("OCLGRIND_LOG", log)
+                .env("OCLGRIND_DATA_RACES", "1")
+                .env("OCLGRIND_UNINITIALIZED", "1")
+                .env("OCLGRIND_MAX_WGSIZE", "256")
+                .env("OCLGRIND_LOCAL_MEM_SIZE", "32768");
+        }
+    }
+}
+
+/// Builds the package with another network, as a user does; gives a copy of the binary, or what cargo said.
+pub fn bake(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf, String> {
+    // One build at a time, in one target folder: everything but this package is compiled once.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let target = root().join("target/tests-baked");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--offline", "--message-format", "short", "--target-dir"]).arg(&target);
+    cargo
+        .current_dir(root())
+        .env("MORTONNET_MODEL", model)
+        .env_remove("MORTONNET_PLAN")
+        .env_remove("RUSTFLAGS");
+    if let Some(plan) = plan {
+        cargo.env("MORTONNET_PLAN", plan);
+    }
+    let output = cargo.output().unwrap();
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let name = format!("mortonnet-{}", fs::read_dir(&folder.0).unwrap().count());
+    let copy = folder.path(&name);
+    fs::copy(target.join("debug/mortonnet"), &copy).unwrap();
+    Ok(copy)
+}
+
+/// The network of a folder in float64, read without any of the program's code.
+pub struct Reference {
+    layers: Vec<(Vec<Vec<f64>>, Vec<f64>)>,
+    activation: String,
+    scale: f64,
+}
+
+impl Reference {
+    pub fn read(folder: &Path) -> Reference {
+        let json = |name: &str| -> serde_json::Value {
+            serde_json::from_str(&fs::read_to_string(folder.join(name)).unwrap()).unwrap()
+        };
+        let matrix = |name: &str| -> Vec<Vec<f64>> {
+            let text = fs::read_to_string(folder.join(json(name)["file"].as_str().unwrap())).unwrap();
+            // Weights are f32: read as f32, compute in float64.
+            text.lines()
+                .map(|l| l.split(',').map(|x| x.trim().parse::<f32>().unwrap().into()).collect())
+                .collect()
+        };
+        let network = json("network.json");
+        let mut layers = Vec::new();
+        let mut activation = String::new();
+        for layer in network["layers"].as_array().unwrap() {
+            match layer["layer"].as_str().unwrap() {
+                "AffineLayer" => layers.push((
+                    matrix(layer["weights"].as_str().unwrap()),
+                    matrix(layer["biases"].as_str().unwrap()).concat(),
+                )),
+                "SoftmaxLayer" => {}
+                hidden => activation = hidden.to_string(),
+            }
+        }
+        Reference { layers, activation, scale: network["input"]["scale"].as_f64().unwrap_or(1.0) }
+    }
+
+    pub fn scores(&self, raw: &[f64]) -> Vec<f64> {
+        let mut x: Vec<f64> = raw.iter().map(|v| v * self.scale).collect();
+        for (i, (w, b)) in self.layers.iter().enumerate() {
+            let sum = |(row, b): (&Vec<f64>, &f64)| row.iter().zip(&x).map(|(w, x)| w * x).sum::<f64>() + b;
+            let y: Vec<f64> = w.iter().zip(b).map(sum).collect();
+            let hidden = |v: f64| match &*self.activation {
+                "SigmoidLayer" => 1.0 / (1.0 + (-v).exp()),
+                "ReLULayer" => v.max(0.0),
+                other => panic!("{other}"),
+            };
+            x = if i + 1 < self.layers.len() { y.into_iter().map(hidden).collect() } else { y };
+        }
+        x
+    }
+
+    /// Checks printed scores against DESIGN's bound; `what` names the run.
+    pub fn check(&self, records: &[Vec<f64>], scores: &[&str], what: &str) {
+        assert_eq!(records.len(), scores.len(), "{what}");
+        for (n, (raw, line)) in records.iter().zip(scores).enumerate() {
+            let found: Vec<f64> = line.split(',').map(|s| s.parse::<f32>().unwrap().into()).collect();
+            let expected = self.scores(raw);
+            assert_eq!(found.len(), expected.len(), "{what}");
+            for (f, e) in found.iter().zip(&expected) {
+                assert!((f - e).abs() <= 1e-4 * e.abs().max(1.0), "{what}: record {n}: {f}, expected {e}");
+            }
+        }
+    }
+}
+
+/// Seeded random bytes.
+pub fn random_bytes(seed: u64, count: usize) -> Vec<u8> {
+    let mut s = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        s ^= s << 13;
+        s ^= s >> 7;
+        s ^= s << 17;
+        (s >> 32) as u8
+    };
+    (0..count).map(|_| next()).collect()
+}
