@@ -27,6 +27,10 @@ fn main() {
     for path in ["build.rs", "src/bake", "src/spec", "kernels"] {
         println!("cargo::rerun-if-changed={path}");
     }
+    println!("cargo::rustc-check-cfg=cfg(mortonnet_avx512)");
+    if compiler_minor().is_some_and(|minor| minor >= 89) {
+        println!("cargo::rustc-cfg=mortonnet_avx512");
+    }
     let baked = bake::bake(&settings);
     let files = match &baked {
         Ok(baked) => &baked.files,
@@ -62,4 +66,10 @@ fn write(baked: &bake::Baked, out: &Path) {
     put(bake::emit::BLOB_FILE, &baked.blob);
     put("weights.s", bake::emit::assembly(baked).as_bytes());
     cc::Build::new().file(out.join("weights.s")).include(out).warnings(false).compile("mortonnet_weights");
+}
+
+/// N of Rust 1.N: AVX-512 is stable from 1.89 on, the package compiles from 1.85 on.
+fn compiler_minor() -> Option<u32> {
+    let output = std::process::Command::new(std::env::var_os("RUSTC")?).arg("--version").output().ok()?;
+    String::from_utf8(output.stdout).ok()?.split('.').nth(1)?.parse().ok()
 }

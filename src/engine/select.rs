@@ -309,7 +309,7 @@ fn choose(devices: &Devices, request: &Request, library: &Library) -> Result<Dev
         let _ = write!(wish, " and {n} compute units");
     }
     let count = if matching.is_empty() { "no OpenCL device fits" } else { "several OpenCL devices fit" };
-    Err(Error::Device(format!("{count} {wish}; {}\n{}", library.path(), listing(devices))))
+    Err(Error::Device(format!("{count} {wish}; {} offers\n{}", library.path(), listing(devices))))
 }
 
 /// One device on one line: index, name, compute units.

@@ -1,14 +1,13 @@
 //! The host's micro-kernels: one affine layer for a few records, with the widest vectors the CPU has.
 //!
-//! Weights are in panels of P rows (`R_P_1_C`): for each k, P weights are neighbours. A micro-tile is one panel by up
-//! to [`TILE`] records; its sums stay in registers, each sum adds its products in the order of k, so a record's scores
+//! Weights are in panels of P rows (`R_P_1_C`): for each k, P weights are neighbours. A micro-tile is a few records by a
+//! few vectors of rows; its sums stay in registers. Each sum adds its products in the order of k, so a record's scores
 //! do not depend on the records beside it.
 #![allow(unsafe_code)]
+// Loops over registers: the index is what the loop is about.
+#![allow(clippy::needless_range_loop)]
 
 use crate::spec::network::Activation;
-
-/// Records of a micro-tile.
-pub const TILE: usize = 8;
 
 /// One affine layer on a block of records.
 pub struct Affine<'a> {
@@ -46,136 +45,317 @@ pub struct Records<'a> {
 impl Kernels {
     /// The best for this CPU, asked at run time: the binary runs on every CPU of its architecture.
     pub fn detect() -> Kernels {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
-                // SAFETY: the CPU has what the function is compiled for.
-                return Kernels { name: "avx512", affine: |a, x, r, s| unsafe { x86::avx512(a, x, r, s) } };
-            }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-                // SAFETY: the CPU has what the function is compiled for.
-                return Kernels { name: "avx2", affine: |a, x, r, s| unsafe { x86::avx2(a, x, r, s) } };
-            }
-        }
-        Kernels::portable()
+        Kernels::all().next().unwrap_or(Kernels::PORTABLE)
     }
 
-    /// What every CPU of the architecture runs.
-    pub fn portable() -> Kernels {
-        if cfg!(target_arch = "aarch64") {
-            // NEON with fused multiply-add is part of the architecture.
-            Kernels { name: "neon", affine: affine::<true> }
-        } else {
-            Kernels { name: "portable", affine: affine::<false> }
-        }
+    /// Everything this CPU can run, the best first.
+    pub fn all() -> impl Iterator<Item = Kernels> {
+        #[cfg(target_arch = "x86_64")]
+        let list = [
+            #[cfg(mortonnet_avx512)]
+            is_x86_feature_detected!("avx512f").then_some(x86::AVX512),
+            (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(x86::AVX2),
+            Some(Kernels::PORTABLE),
+        ];
+        #[cfg(target_arch = "aarch64")]
+        let list = [Some(aarch64::NEON), Some(Kernels::PORTABLE)];
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let list = [Some(Kernels::PORTABLE)];
+        list.into_iter().flatten()
     }
+
+    /// What every CPU runs: four lanes in plain Rust.
+    pub const PORTABLE: Kernels = Kernels {
+        name: "portable",
+        // SAFETY: plain Rust needs no instruction set.
+        affine: |layer, x, result, stride| unsafe { affine::<Lanes4, 4>(layer, x, result, stride) },
+    };
 
     /// `result[n · result_stride + row] = activation(Σₖ W[row, k] · x[n, k] + b[row])` for every record n and every row
     /// (padding rows included).
+    ///
+    /// # Panics
+    /// If a slice is too short for the sizes.
     pub fn affine(&self, layer: &Affine<'_>, x: Records<'_>, result: &mut [f32], result_stride: usize) {
+        let rows = layer.biases.len();
+        if x.count == 0 || rows == 0 {
+            return;
+        }
+        assert!(layer.panel > 0 && layer.panel % 4 == 0 && rows % layer.panel == 0, "panels of 4 n rows");
+        assert!(layer.weights.len() == rows * layer.inputs, "weights of {rows} rows");
+        assert!(x.data.len() >= (x.count - 1) * x.stride + layer.inputs, "records");
+        assert!(result_stride >= rows && result.len() >= (x.count - 1) * result_stride + rows, "results");
         (self.affine)(layer, x, result, result_stride);
+        for n in 0..x.count {
+            activate(layer.activation, &mut result[n * result_stride..][..rows]);
+        }
+    }
+}
+
+/// A vector of an instruction set. Everything is `inline(always)`, so that it becomes part of the function that
+/// enables the instruction set.
+///
+/// SAFETY: the CPU has the instruction set; pointers are good for `LANES` values.
+trait Vector: Copy {
+    const LANES: usize;
+    unsafe fn splat(x: f32) -> Self;
+    unsafe fn load(from: *const f32) -> Self;
+    unsafe fn store(self, to: *mut f32);
+    /// a · b + self
+    unsafe fn fma(self, a: Self, b: Self) -> Self;
+}
+
+/// Four lanes without any instruction set.
+#[derive(Clone, Copy)]
+struct Lanes4([f32; 4]);
+
+impl Vector for Lanes4 {
+    const LANES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        Lanes4([x; 4])
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the trait's promise.
+        Lanes4(unsafe { from.cast::<[f32; 4]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the trait's promise.
+        unsafe { to.cast::<[f32; 4]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn fma(self, a: Self, b: Self) -> Self {
+        let (s, a, b) = (self.0, a.0, b.0);
+        Lanes4([s[0] + a[0] * b[0], s[1] + a[1] * b[1], s[2] + a[2] * b[2], s[3] + a[3] * b[3]])
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Affine, Records, affine};
+    use super::{Affine, Kernels, Lanes4, Records, Vector, affine};
+    use std::arch::x86_64::*;
 
-    /// SAFETY: the CPU has the features of the attribute.
-    #[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
-    pub(super) unsafe fn avx512(layer: &Affine<'_>, x: Records<'_>, result: &mut [f32], stride: usize) {
-        affine::<true>(layer, x, result, stride);
-    }
+    /// For CPUs with AVX2 and FMA.
+    pub(super) const AVX2: Kernels = Kernels {
+        name: "avx2",
+        // SAFETY: `Kernels::all` offers it where the CPU has the features.
+        affine: |layer, x, result, stride| unsafe { avx2(layer, x, result, stride) },
+    };
 
-    /// SAFETY: the CPU has the features of the attribute.
     #[target_feature(enable = "avx2,fma")]
-    pub(super) unsafe fn avx2(layer: &Affine<'_>, x: Records<'_>, result: &mut [f32], stride: usize) {
-        affine::<true>(layer, x, result, stride);
+    unsafe fn avx2(layer: &Affine<'_>, x: Records<'_>, result: &mut [f32], stride: usize) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe {
+            if layer.panel % 8 == 0 {
+                affine::<F32x8, 6>(layer, x, result, stride);
+            } else {
+                affine::<Lanes4, 4>(layer, x, result, stride);
+            }
+        }
+    }
+
+    macro_rules! vector {
+        ($name:ident, $type:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident, $fma:ident) => {
+            #[derive(Clone, Copy)]
+            struct $name($type);
+
+            impl Vector for $name {
+                const LANES: usize = $lanes;
+
+                #[inline(always)]
+                unsafe fn splat(x: f32) -> Self {
+                    // SAFETY: the trait's promise.
+                    unsafe { $name($splat(x)) }
+                }
+
+                #[inline(always)]
+                unsafe fn load(from: *const f32) -> Self {
+                    // SAFETY: the trait's promise.
+                    unsafe { $name($load(from)) }
+                }
+
+                #[inline(always)]
+                unsafe fn store(self, to: *mut f32) {
+                    // SAFETY: the trait's promise.
+                    unsafe { $store(to, self.0) }
+                }
+
+                #[inline(always)]
+                unsafe fn fma(self, a: Self, b: Self) -> Self {
+                    // SAFETY: the trait's promise.
+                    unsafe { $name($fma(a.0, b.0, self.0)) }
+                }
+            }
+        };
+    }
+
+    vector!(F32x8, __m256, 8, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps);
+
+    #[cfg(mortonnet_avx512)]
+    pub(super) use avx512::AVX512;
+
+    /// Stable from Rust 1.89 on: build.rs sets the cfg for such compilers.
+    #[cfg(mortonnet_avx512)]
+    #[allow(clippy::incompatible_msrv)]
+    mod avx512 {
+        use super::*;
+
+        /// For CPUs with AVX-512.
+        pub(in super::super) const AVX512: Kernels = Kernels {
+            name: "avx512",
+            // SAFETY: `Kernels::all` offers it where the CPU has the features.
+            affine: |layer, x, result, stride| unsafe { avx512(layer, x, result, stride) },
+        };
+
+        #[target_feature(enable = "avx512f,avx2,fma")]
+        unsafe fn avx512(layer: &Affine<'_>, x: Records<'_>, result: &mut [f32], stride: usize) {
+            // SAFETY: the caller's promise is passed on.
+            unsafe {
+                if layer.panel % 16 == 0 {
+                    affine::<F32x16, 8>(layer, x, result, stride);
+                } else {
+                    avx2(layer, x, result, stride);
+                }
+            }
+        }
+
+        vector!(F32x16, __m512, 16, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps);
     }
 }
 
-/// Goes through the panels with the widest tile that divides them. Compiled once for each instruction set.
-#[inline(always)]
-fn affine<const FMA: bool>(layer: &Affine<'_>, x: Records<'_>, result: &mut [f32], stride: usize) {
-    match layer.panel {
-        p if p % 32 == 0 => panels::<FMA, 32>(layer, x, result, stride),
-        p if p % 16 == 0 => panels::<FMA, 16>(layer, x, result, stride),
-        p if p % 8 == 0 => panels::<FMA, 8>(layer, x, result, stride),
-        _ => panels::<FMA, 4>(layer, x, result, stride),
+#[cfg(target_arch = "aarch64")]
+mod aarch64 {
+    use super::{Kernels, Vector, affine};
+    use std::arch::aarch64::*;
+
+    /// NEON is part of the architecture.
+    pub(super) const NEON: Kernels = Kernels {
+        name: "neon",
+        // SAFETY: every aarch64 CPU has NEON.
+        affine: |layer, x, result, stride| unsafe { affine::<F32x4, 8>(layer, x, result, stride) },
+    };
+
+    #[derive(Clone, Copy)]
+    struct F32x4(float32x4_t);
+
+    impl Vector for F32x4 {
+        const LANES: usize = 4;
+
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> Self {
+            // SAFETY: the trait's promise.
+            unsafe { F32x4(vdupq_n_f32(x)) }
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            // SAFETY: the trait's promise.
+            unsafe { F32x4(vld1q_f32(from)) }
+        }
+
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            // SAFETY: the trait's promise.
+            unsafe { vst1q_f32(to, self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn fma(self, a: Self, b: Self) -> Self {
+            // SAFETY: the trait's promise.
+            unsafe { F32x4(vfmaq_f32(self.0, a.0, b.0)) }
+        }
     }
 }
 
-/// All panels, P rows of a panel at a time: P divides the panel.
+/// All rows of a layer for all records, without the activation.
+///
+/// A tile is M records by two vectors of rows (a load of each vector serves M multiply-adds, a broadcast serves two);
+/// for a single record, eight vectors keep enough sums in flight.
+///
+/// SAFETY: `Kernels::affine` has checked the slices, V's lanes divide the panel, the CPU has V's instruction set.
 #[inline(always)]
-fn panels<const FMA: bool, const P: usize>(
+unsafe fn affine<V: Vector, const M: usize>(
     layer: &Affine<'_>,
     x: Records<'_>,
     result: &mut [f32],
     stride: usize,
 ) {
-    let panel = layer.panel;
-    for (index, weights) in layer.weights.chunks_exact(layer.inputs * panel).enumerate() {
-        for part in (0..panel).step_by(P) {
-            let row = index * panel + part;
-            let mut biases = [0.0; P];
-            biases.copy_from_slice(&layer.biases[row..row + P]);
-            let strip = Strip { weights: &weights[part..], panel, biases };
-            let mut n = 0;
-            while n + TILE <= x.count {
-                tile::<FMA, P, TILE>(&strip, layer, x, n, &mut result[row..], stride);
-                n += TILE;
-            }
-            while n + 2 <= x.count {
-                tile::<FMA, P, 2>(&strip, layer, x, n, &mut result[row..], stride);
-                n += 2;
-            }
-            if n < x.count {
-                tile::<FMA, P, 1>(&strip, layer, x, n, &mut result[row..], stride);
-            }
+    let vectors = layer.biases.len() / V::LANES;
+    let mut n = 0;
+    // SAFETY: tiles cover records n to n + M and vectors v to v + N, both inside; passed on.
+    unsafe {
+        while n + M <= x.count {
+            let v = strips::<V, M, 2>(layer, x, n, 0, vectors, result, stride);
+            strips::<V, M, 1>(layer, x, n, v, vectors, result, stride);
+            n += M;
+        }
+        while n < x.count {
+            let v = strips::<V, 1, 8>(layer, x, n, 0, vectors, result, stride);
+            strips::<V, 1, 1>(layer, x, n, v, vectors, result, stride);
+            n += 1;
         }
     }
 }
 
-/// P rows of a panel: row p at k is `weights[k · panel + p]`.
-struct Strip<'a, const P: usize> {
-    weights: &'a [f32],
-    panel: usize,
-    biases: [f32; P],
-}
-
-/// M records from record `n` on.
+/// Tiles of M records × N vectors from vector `v` on, as many as fit; gives the first vector that is left.
+///
+/// SAFETY: as `affine`; records n to n + M exist.
 #[inline(always)]
-fn tile<const FMA: bool, const P: usize, const M: usize>(
-    strip: &Strip<'_, P>,
+unsafe fn strips<V: Vector, const M: usize, const N: usize>(
     layer: &Affine<'_>,
     x: Records<'_>,
     n: usize,
+    mut v: usize,
+    vectors: usize,
     result: &mut [f32],
     stride: usize,
-) {
-    let k = layer.inputs;
-    let records: [&[f32]; M] = std::array::from_fn(|m| &x.data[(n + m) * x.stride..][..k]);
-    let mut sums = [[0.0f32; P]; M];
-    for (i, weights) in strip.weights.chunks(strip.panel).enumerate().take(k) {
-        let weights: &[f32; P] = weights[..P].try_into().expect("a panel has P rows");
-        for m in 0..M {
-            let value = records[m][i];
-            for p in 0..P {
-                sums[m][p] =
-                    if FMA { weights[p].mul_add(value, sums[m][p]) } else { sums[m][p] + weights[p] * value };
+) -> usize {
+    let (panel, inputs) = (layer.panel, layer.inputs);
+    let records: [*const f32; M] = std::array::from_fn(|m| x.data[(n + m) * x.stride..].as_ptr());
+    while v + N <= vectors {
+        // Vector i covers rows i · LANES of the layer: a part of a panel.
+        let weights: [*const f32; N] = std::array::from_fn(|i| {
+            let row = (v + i) * V::LANES;
+            layer.weights[row / panel * panel * inputs + row % panel..].as_ptr()
+        });
+        // SAFETY: every pointer stays inside its slice: `inputs` values of a record; of the weights, `inputs` vectors
+        // that are `panel` apart; LANES biases and results per vector.
+        unsafe {
+            let mut sums = [[V::splat(0.0); N]; M];
+            for k in 0..inputs {
+                let mut w = [V::splat(0.0); N];
+                for i in 0..N {
+                    w[i] = V::load(weights[i].add(k * panel));
+                }
+                for m in 0..M {
+                    let value = V::splat(*records[m].add(k));
+                    for i in 0..N {
+                        sums[m][i] = sums[m][i].fma(w[i], value);
+                    }
+                }
+            }
+            for i in 0..N {
+                let row = (v + i) * V::LANES;
+                let bias = V::load(layer.biases[row..].as_ptr());
+                for m in 0..M {
+                    // Adding with a factor of one rounds once, as adding does.
+                    let sum = bias.fma(sums[m][i], V::splat(1.0));
+                    sum.store(result[(n + m) * stride + row..].as_mut_ptr());
+                }
             }
         }
+        v += N;
     }
-    for (m, sums) in sums.iter_mut().enumerate() {
-        sums.iter_mut().zip(&strip.biases).for_each(|(sum, bias)| *sum += bias);
-        let out = &mut result[(n + m) * stride..][..P];
-        out.copy_from_slice(sums);
-        activate(layer.activation, out);
-    }
+    v
 }
 
 /// Applies an activation in place. NaN stays NaN.
-#[inline(always)]
 pub fn activate(activation: Activation, values: &mut [f32]) {
     match activation {
         Activation::None => {}
@@ -198,7 +378,7 @@ mod tests {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (seed >> 8) as f32 / (1 << 24) as f32 - 0.5
         };
-        for kernels in [Kernels::detect(), Kernels::portable()] {
+        for kernels in Kernels::all() {
             for (panel, outputs, inputs) in
                 [(4, 10, 7), (8, 17, 33), (12, 25, 5), (16, 10, 64), (32, 31, 100), (48, 100, 3)]
             {
