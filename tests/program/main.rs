@@ -4,5 +4,6 @@
 mod baking;
 mod binary;
 mod devices;
+mod docs;
 mod filter;
 mod support;
