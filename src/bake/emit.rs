@@ -174,27 +174,34 @@ fn operand(o: &Option<Operand>) -> String {
     let Some(o) = o else { return "None".into() };
     let representation = o.representation.as_ref().map_or("None".into(), |l| format!("Some({})", layout(l)));
     format!(
-        "Some(Operand {{ representation: {representation}, row_align: {}, col_align: {} }})",
-        o.row_align, o.col_align
+        "Some(Operand {{ representation: {representation}, row_align: {}, col_align: {}, image: {} }})",
+        o.row_align, o.col_align, o.image
     )
 }
 
 fn kernel(k: &Kernel) -> String {
     let r = &k.restrictions;
     format!(
-        "Kernel {{ codename: {}, operation: Operation::{:?}, function: {}, source: {}, restrictions: Restrictions {{ \
-         arglist: {}, scale: {:?}, a: {}, b: {}, r: {}, flop: {}, work_group: {:?}, needs: {:?} }} }}",
+        "Kernel {{ codename: {}, aliases: {}, about: {}, document: {}, operation: Operation::{:?}, function: {}, \
+         source: {}, defines: {}, restrictions: Restrictions {{ arglist: {}, scaled: {}, scale: {:?}, a: {}, b: {}, \
+         r: {}, flop: {}, work_group: {:?}, sweep: {}, needs: {:?} }} }}",
         text(&k.codename),
+        inline(k.aliases.iter().map(|a| text(a))),
+        text(&k.about),
+        text(&k.document),
         k.operation,
         text(&k.function),
         k.source.as_ref().map_or("None".into(), |s| format!("Some({})", text(s))),
+        inline(k.defines.iter().map(|(name, value)| format!("({}, {value})", text(name)))),
         text(&r.arglist),
+        r.scaled,
         r.scale,
         operand(&r.a),
         operand(&r.b),
         operand(&r.r),
         r.flop,
         r.work_group,
+        inline(r.sweep.iter().map(|s| format!("{s:?}"))),
         r.needs
     )
 }

@@ -76,7 +76,8 @@ pub fn read(
 }
 
 fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Kernel> {
-    let o = Object::new(value, place, &["codename", "function", "source", "restrictions"], mistakes)?;
+    let keys = ["codename", "aliases", "about", "document", "function", "source", "defines", "restrictions"];
+    let o = Object::new(value, place, &keys, mistakes)?;
     o.require("codename", mistakes);
     o.require("restrictions", mistakes);
     let codename = o.text("codename", mistakes)?;
@@ -92,7 +93,7 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         );
         return None;
     };
-    let keys = ["arglist", "scale", "flop", "workGroup", "needs", "a", "b", "r"];
+    let keys = ["arglist", "scaled", "scale", "flop", "workGroup", "sweep", "needs", "a", "b", "r"];
     let r = Object::new(o.get("restrictions")?, o.at("restrictions"), &keys, mistakes)?;
     ["arglist", "scale", "flop"].iter().for_each(|k| {
         r.require(k, mistakes);
@@ -118,7 +119,8 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
     }
     let mut operand = |key: &str| r.get(key).and_then(|v| read_operand(v, r.at(key), mistakes));
     let (a, b, result) = (operand("a"), operand("b"), operand("r"));
-    let wants = |name: &str| operation.operands().contains(&name);
+    // The probe's result is plain numbers, no matrix with a layout.
+    let wants = |name: &str| operation != Operation::Order && operation.operands().contains(&name);
     for (name, there) in [("a", a.is_some()), ("b", b.is_some()), ("r", result.is_some())] {
         if wants(name) != there && r.get(name).is_some() == there {
             let what = if there { "takes no" } else { "needs an" };
@@ -135,32 +137,63 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
             );
         }
     }
-    let work_group = r.list("workGroup", mistakes).and_then(|list| {
-        let sizes: Vec<usize> =
-            list.iter().filter_map(|v| v.as_u64()).map(|n| n as usize).filter(|&n| n > 0).collect();
-        if list.len() == 2 && sizes.len() == 2 {
-            Some((sizes[0], sizes[1]))
-        } else {
-            mistakes.add(r.at("workGroup"), "expected two sizes above 0");
-            None
+    let work_group = r.get("workGroup").and_then(|v| sizes(v, &r.at("workGroup"), mistakes));
+    let sweep = r.list("sweep", mistakes).map_or(&[][..], |l| l);
+    let sweep: Vec<(usize, usize)> =
+        sweep.iter().filter_map(|v| sizes(v, &r.at("sweep"), mistakes)).collect();
+    let defines: Vec<(String, u32)> = match o.get("defines") {
+        None => Vec::new(),
+        Some(Value::Object(map))
+            if map.values().all(|v| v.as_u64().is_some_and(|n| n <= u64::from(u32::MAX))) =>
+        {
+            map.iter().map(|(name, v)| (name.clone(), v.as_u64().unwrap_or(0) as u32)).collect()
         }
-    });
+        Some(_) => {
+            mistakes.add(o.at("defines"), "expected {NAME: whole number, …}");
+            Vec::new()
+        }
+    };
+    let text = |key: &str, mistakes: &mut Mistakes| o.text(key, mistakes).unwrap_or("").to_string();
     Some(Kernel {
         codename: codename.to_string().into(),
+        aliases: o
+            .texts("aliases", mistakes)
+            .unwrap_or_default()
+            .into_iter()
+            .map(Into::into)
+            .collect::<Vec<_>>()
+            .into(),
+        about: text("about", mistakes).into(),
+        document: text("document", mistakes).into(),
         operation,
         function: function.to_string().into(),
         source: source.map(|s| s.to_string().into()),
+        defines: defines.into_iter().map(|(n, v)| (n.into(), v)).collect::<Vec<_>>().into(),
         restrictions: Restrictions {
             arglist: arglist.to_string().into(),
+            scaled: r.flag("scaled", mistakes).unwrap_or(false),
             scale,
             a,
             b,
             r: result,
             flop: r.count("flop", mistakes).unwrap_or(0) as u32,
             work_group,
+            sweep: sweep.into(),
             needs,
         },
     })
+}
+
+/// `[rows, columns]`, both above 0.
+fn sizes(value: &Value, place: &str, mistakes: &mut Mistakes) -> Option<(usize, usize)> {
+    let list = value.as_array().map_or(&[][..], |l| l);
+    let sizes: Vec<usize> =
+        list.iter().filter_map(Value::as_u64).map(|n| n as usize).filter(|&n| n > 0).collect();
+    if let (2, [y, x]) = (list.len(), sizes.as_slice()) {
+        return Some((*y, *x));
+    }
+    mistakes.add(place, "expected two sizes above 0");
+    None
 }
 
 /// `{"rows": …, "cols": …}`, both above 0.
@@ -193,7 +226,7 @@ fn read_needs(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<N
 }
 
 fn read_operand(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Operand> {
-    let o = Object::new(value, place, &["representation", "rowAlign", "colAlign"], mistakes)?;
+    let o = Object::new(value, place, &["representation", "rowAlign", "colAlign", "image"], mistakes)?;
     let mut align = |key| {
         o.require(key, mistakes);
         let n = o.count(key, mistakes)?;
@@ -219,7 +252,7 @@ fn read_operand(value: &Value, place: String, mistakes: &mut Mistakes) -> Option
         mistakes
             .add(o.place(), format_args!("rowAlign and colAlign allow sizes that the layout does not: {e}"));
     }
-    Some(Operand { representation, row_align, col_align })
+    Some(Operand { representation, row_align, col_align, image: o.flag("image", mistakes).unwrap_or(false) })
 }
 
 fn engine(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<EngineKind> {
@@ -316,7 +349,9 @@ fn read_sources(
             sources.push((path.to_string(), text));
         }
         if let Some((_, text)) = sources.iter().find(|s| s.0 == **path) {
-            check_signature(kernel, &format!("kernels/{path}"), text, mistakes);
+            if let Err(e) = kernel.check_source(text) {
+                mistakes.add(format_args!("kernels/{path}"), e);
+            }
         }
     }
     for path in cl_files(folder) {
@@ -344,41 +379,4 @@ fn cl_files(folder: &Path) -> Vec<PathBuf> {
     }
     found.sort();
     found
-}
-
-/// The source must hold one kernel, called `function`, that takes a uint for each letter of the arglist and then a
-/// global pointer for each operand of the operation.
-fn check_signature(kernel: &Kernel, file: &str, text: &str, mistakes: &mut Mistakes) {
-    let code: String = text.lines().map(|l| l.split("//").next().unwrap_or("")).collect::<Vec<_>>().join(" ");
-    let heads: Vec<&str> = code.split("kernel void ").skip(1).collect();
-    let [head] = heads.as_slice() else {
-        return mistakes
-            .add(file, format_args!("expected one \"kernel void\" function, found {}", heads.len()));
-    };
-    let (name, rest) = head.split_once('(').unwrap_or((head, ""));
-    if name.trim() != kernel.function {
-        mistakes.add(file, format_args!("expected the function {}, found {}", kernel.function, name.trim()));
-    }
-    let parameters: Vec<&str> = rest.split(')').next().unwrap_or("").split(',').map(str::trim).collect();
-    let scalars = kernel.restrictions.arglist.chars().map(|c| format!("uint {c}"));
-    let names = kernel.operation.operands().iter().map(|o| o.to_string());
-    let expected: Vec<String> = scalars.chain(names).collect();
-    let agrees = |(found, expected): (&&str, &String)| {
-        if expected.starts_with("uint ") {
-            *found == expected
-        } else {
-            found.starts_with("global ") && found.rsplit([' ', '*']).next() == Some(expected)
-        }
-    };
-    if parameters.len() != expected.len() || !parameters.iter().zip(&expected).all(agrees) {
-        mistakes.add(
-            file,
-            format_args!(
-                "{}: expected the parameters ({}), pointers to global memory where no type is named; found ({})",
-                kernel.codename,
-                expected.join(", "),
-                parameters.join(", ")
-            ),
-        );
-    }
 }

@@ -350,7 +350,7 @@ impl Program {
                     let b = read(0);
                     (Action::ArgMax { outputs: plan.buffers[b].rows }, b, b)
                 }
-                Operation::Matmul | Operation::Bias => {
+                Operation::Matmul | Operation::Bias | Operation::Sobel | Operation::Order => {
                     return Err(Error::Device(format!("host engine: no kernel for {}", step.kernel)));
                 }
             };

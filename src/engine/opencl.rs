@@ -212,7 +212,7 @@ impl Programs {
 fn program_of(step: &Step) -> (String, String) {
     let Some((_, kernel)) = baked::LIBRARY.kernel(&step.kernel) else { return Default::default() };
     let source = kernel.source.as_deref().unwrap_or_default().to_string();
-    let options = format!("-cl-std=CL1.1 {}", kernel.options(step.activation));
+    let options = format!("-cl-std=CL1.1 {}", kernel.options(step.activation, step.local));
     (source, options.trim_end().to_string())
 }
 
@@ -258,6 +258,7 @@ impl Slot {
             for (index, arg) in (0u32..).zip(step.args.iter()) {
                 match *arg {
                     Arg::Size(n) => kernel.set_arg_u32(index, n)?,
+                    Arg::Scalar(x) => kernel.set_arg_f32(index, x)?,
                     Arg::Constant(i) => kernel.set_arg_buffer(index, &constants[i])?,
                     Arg::Buffer(i) => kernel.set_arg_buffer(index, &buffers[i])?,
                 }

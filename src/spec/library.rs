@@ -25,11 +25,15 @@ pub enum Operation {
     Tanh,
     /// class of every column: the row of its largest value, the lowest of equal ones, `NAN_CLASS` if one is NaN
     ArgMax,
+    /// Horizontal and vertical 3×3 Sobel filter of a byte image (ARM, §1); the border stays as it is
+    Sobel,
+    /// r[i] = number of work-items before this one (the thesis, fig. 12.1)
+    Order,
 }
 
 impl Operation {
     /// Every operation, in the order of a layer.
-    pub const ALL: [Operation; 7] = [
+    pub const ALL: [Operation; 9] = [
         Operation::Matmul,
         Operation::Bias,
         Operation::Affine,
@@ -37,6 +41,8 @@ impl Operation {
         Operation::Relu,
         Operation::Tanh,
         Operation::ArgMax,
+        Operation::Sobel,
+        Operation::Order,
     ];
 
     /// Its name in `library.json`, and the folder of its kernels.
@@ -49,6 +55,8 @@ impl Operation {
             Operation::Relu => "relu",
             Operation::Tanh => "tanh",
             Operation::ArgMax => "argmax",
+            Operation::Sobel => "sobel",
+            Operation::Order => "order",
         }
     }
 
@@ -60,6 +68,8 @@ impl Operation {
             Operation::Affine => &["a", "b", "bias", "r"],
             Operation::Sigmoid | Operation::Relu | Operation::Tanh => &["r"],
             Operation::ArgMax => &["b", "classes"],
+            Operation::Sobel => &["image", "dx", "dy"],
+            Operation::Order => &["counter", "r"],
         }
     }
 
@@ -93,6 +103,8 @@ pub struct Operand {
     pub row_align: usize,
     /// The number of columns is a multiple of this.
     pub col_align: usize,
+    /// It is an image: RGBA float, a pixel is four neighbouring columns of the row-major matrix.
+    pub image: bool,
 }
 
 /// What a device must have.
@@ -112,6 +124,8 @@ pub struct Restrictions {
     /// Sizes passed before the operands, a letter each: `l` common dimension, `w` width and `h` height of the result
     /// (all padded), `n` height without padding.
     pub arglist: Cow<'static, str>,
+    /// Two floats follow the sizes, alpha and beta: R = alpha·A·B + beta·R. With beta = 0, R is not read.
+    pub scaled: bool,
     /// Rows and columns of the result that one work-item computes; (0, 1) is one work-item per column.
     pub scale: (usize, usize),
     /// Left operand: weights, h × l.
@@ -124,6 +138,8 @@ pub struct Restrictions {
     pub flop: u32,
     /// Work-group size (rows, columns of work-items); the driver chooses where it is `None`.
     pub work_group: Option<(usize, usize)>,
+    /// Work-group sizes that a benchmark tries in turn (the kernel runs with any).
+    pub sweep: Cow<'static, [(usize, usize)]>,
     /// What the device must have.
     pub needs: Needs,
 }
@@ -133,12 +149,20 @@ pub struct Restrictions {
 pub struct Kernel {
     /// The name that plans use: `operation_variant`.
     pub codename: Cow<'static, str>,
+    /// Other names: of the same kernel in another document.
+    pub aliases: Cow<'static, [Cow<'static, str>]>,
+    /// What this variant adds, in a line.
+    pub about: Cow<'static, str>,
+    /// Document and section that the idea comes from.
+    pub document: Cow<'static, str>,
     /// What it computes.
     pub operation: Operation,
     /// Function in the source; equals `folder_stem` of the source file. Empty for kernels of the host engine.
     pub function: Cow<'static, str>,
     /// Path of the source below `kernels/`; `None` for kernels of the host engine.
     pub source: Option<Cow<'static, str>>,
+    /// Constants that its source is compiled with.
+    pub defines: Cow<'static, [(Cow<'static, str>, u32)]>,
     /// Demands.
     pub restrictions: Restrictions,
 }
@@ -207,9 +231,12 @@ pub struct Library {
 }
 
 impl Library {
-    /// The kernel called `codename`, with its index.
+    /// The kernel called `codename` (or with that alias), with its index.
     pub fn kernel(&self, codename: &str) -> Option<(usize, &Kernel)> {
-        self.kernels.iter().enumerate().find(|(_, k)| k.codename == codename)
+        self.kernels
+            .iter()
+            .enumerate()
+            .find(|(_, k)| k.codename == codename || k.aliases.iter().any(|a| a == codename))
     }
 
     /// The plan called `name`; the error lists the plans.
@@ -313,16 +340,61 @@ impl Kernel {
         if failed.is_empty() { Ok(()) } else { Err(failed) }
     }
 
-    /// Options its source is compiled with.
-    pub fn options(&self, activation: Activation) -> String {
-        let mut options = String::new();
+    /// Options its source is compiled with: its constants, the fused activation, the work-group.
+    pub fn options(&self, activation: Activation, group: Option<(usize, usize)>) -> String {
+        let mut options: Vec<String> =
+            self.defines.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
         if self.operation == Operation::Affine {
-            options.push_str(&format!("-DACTIVATION={}", activation.code()));
+            options.push(format!("-DACTIVATION={}", activation.code()));
         }
-        if let Some((y, x)) = self.restrictions.work_group {
-            let space = if options.is_empty() { "" } else { " " };
-            options.push_str(&format!("{space}-DGROUP_0={y} -DGROUP_1={x}"));
+        if let Some((y, x)) = group {
+            options.push(format!("-DGROUP_0={y} -DGROUP_1={x}"));
         }
-        options
+        options.join(" ")
+    }
+
+    /// Whether `text` is a source of this kernel: one kernel function of its name, that takes a uint for each letter
+    /// of the arglist, then alpha and beta where it is scaled, then its operands. The error says what was expected.
+    pub fn check_source(&self, text: &str) -> Result<(), String> {
+        let code: Vec<&str> = text.lines().map(|l| l.split("//").next().unwrap_or("")).collect();
+        let code = code.join(" ");
+        let heads: Vec<&str> = code.split("kernel void ").skip(1).collect();
+        let [head] = heads.as_slice() else {
+            return Err(format!("expected one \"kernel void\" function, found {}", heads.len()));
+        };
+        let (name, rest) = head.split_once('(').unwrap_or((head, ""));
+        if name.trim() != self.function {
+            return Err(format!("expected the function {}, found {}", self.function, name.trim()));
+        }
+        let found: Vec<&str> = rest.split(')').next().unwrap_or("").split(',').map(str::trim).collect();
+        let mut expected: Vec<String> =
+            self.restrictions.arglist.chars().map(|c| format!("uint {c}")).collect();
+        if self.restrictions.scaled {
+            expected.extend(["float alpha".into(), "float beta".into()]);
+        }
+        let image = |name: &str| name == "b" && self.restrictions.b.as_ref().is_some_and(|b| b.image);
+        let scalars = expected.len();
+        expected.extend(
+            self.operation
+                .operands()
+                .iter()
+                .map(|o| if image(o) { format!("read_only image2d_t {o}") } else { o.to_string() }),
+        );
+        let agrees = |(i, (found, expected)): (usize, (&&str, &String))| {
+            if i < scalars || expected.contains(' ') {
+                found == expected
+            } else {
+                found.starts_with("global ") && found.rsplit([' ', '*']).next() == Some(expected)
+            }
+        };
+        if found.len() == expected.len() && found.iter().zip(&expected).enumerate().all(agrees) {
+            return Ok(());
+        }
+        Err(format!(
+            "{}: expected the parameters ({}), pointers to global memory where no type is named; found ({})",
+            self.codename,
+            expected.join(", "),
+            found.join(", ")
+        ))
     }
 }

@@ -313,6 +313,15 @@ impl<'l> Lowering<'l> {
                     _ => b.rows,
                 } as u32));
             }
+            if d.kernel.restrictions.scaled {
+                args.extend([Arg::Scalar(1.0), Arg::Scalar(0.0)]);
+            }
+            if d.kernel.restrictions.b.as_ref().is_some_and(|b| b.image) {
+                self.errors.push(format!(
+                    "plan {}: {} takes activations as an image",
+                    self.recipe.name, d.kernel.codename
+                ));
+            }
             for operand in d.kernel.operation.operands() {
                 args.push(match *operand {
                     "b" => Arg::Buffer(d.input),

@@ -121,10 +121,12 @@ impl Extent {
 }
 
 /// An argument of a kernel. All are set once, at start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arg {
     /// A size.
     Size(u32),
+    /// A factor.
+    Scalar(f32),
     /// `Plan::constants[i]`
     Constant(usize),
     /// `Plan::buffers[i]`
