@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 fn main() {
     let variable = |name: &str| {
         println!("cargo::rerun-if-env-changed={name}");
-        std::env::var(name).ok().filter(|v| !v.is_empty())
+        std::env::var_os(name).filter(|v| !v.is_empty())
     };
     let cargo = |name: &str| std::env::var(name).unwrap_or_default();
     let model = variable("MORTONNET_MODEL");
@@ -21,8 +21,8 @@ fn main() {
         if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") { "mali-midgard" } else { "host" };
     let settings = bake::Settings {
         root: PathBuf::from(cargo("CARGO_MANIFEST_DIR")),
-        model: model.as_deref().unwrap_or("model/digits").into(),
-        plan: plan.as_deref().unwrap_or(default_plan).into(),
+        model: model.clone().unwrap_or("model/digits".into()).into(),
+        plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),
     };
     for path in ["build.rs", "src/bake", "src/spec", "kernels"] {
         println!("cargo::rerun-if-changed={path}");
@@ -36,23 +36,23 @@ fn main() {
         Ok(baked) => &baked.files,
         Err((_, files)) => files,
     };
-    files.iter().for_each(|f| println!("cargo::rerun-if-changed={}", f.display()));
+    files.iter().for_each(|f| println!("cargo::rerun-if-changed={}", one_line(f.display())));
     match baked {
         Ok(baked) => {
             write(&baked, Path::new(&cargo("OUT_DIR")));
             if model.is_some() {
-                let n = &baked.network;
-                let bytes = baked.plan.constant_bytes();
-                println!(
-                    "cargo::warning=baked {}: {}, plan {}, {bytes} bytes",
-                    n.name,
-                    n.shape(),
-                    baked.plan.name
-                );
+                let (n, plan) = (&baked.network, &baked.plan);
+                let (name, shape, bytes) = (one_line(&n.name), n.shape(), plan.constant_bytes());
+                println!("cargo::warning=baked {name}: {shape}, plan {}, {bytes} bytes", plan.name);
             }
         }
-        Err((mistakes, _)) => mistakes.0.iter().for_each(|m| println!("cargo::error={m}")),
+        Err((mistakes, _)) => mistakes.0.iter().for_each(|m| println!("cargo::error={}", one_line(m))),
     }
+}
+
+/// Text for a directive to cargo: a line break would begin another directive.
+fn one_line(text: impl std::fmt::Display) -> String {
+    text.to_string().replace(|c: char| c.is_control(), " ")
 }
 
 /// Writes the generated files and compiles the constants.

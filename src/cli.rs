@@ -2,6 +2,7 @@
 
 use crate::engine::select::DeviceWish;
 use crate::error::Error;
+use crate::sources::Sources;
 use crate::stream::{Format, Output};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of std
   -d, --device DEV        auto | host | opencl | INDEX | part of a name   [auto]
       --compute-units N   the OpenCL device with N compute units
       --plan NAME         baked | a plan of the library (see --info)
+      --kernels DIR       kernel sources from a folder instead of the baked ones
       --expect FILE       compare with the classes in FILE, print \"586 of 597\" to stderr
       --min-accuracy A    with --expect: exit 1 below A (0.97 or 97%)
       --profile[=FMT]     table | json, optionally :FILE: timing, to stderr or FILE
@@ -87,6 +89,8 @@ pub struct Options {
     pub min_accuracy: Option<f64>,
     /// Timing: format, and file unless stderr.
     pub profile: Option<(ProfileFormat, Option<PathBuf>)>,
+    /// Where kernel sources come from.
+    pub sources: Sources,
     /// Say what runs.
     pub verbose: bool,
 }
@@ -110,6 +114,7 @@ impl Options {
             expect: None,
             min_accuracy: None,
             profile: None,
+            sources: Sources::default(),
             verbose: false,
         };
         let mut parser = lexopt::Parser::from_args(args);
@@ -124,12 +129,22 @@ impl Options {
                 Short('b') | Long("batch") => {
                     o.batch = Some(number(&text(&mut parser)?, "--batch", 1..=MOST_RECORDS as u64)? as usize);
                 }
-                Short('d') | Long("device") => o.device = DeviceWish::parse(&text(&mut parser)?),
+                Short('d') | Long("device") => {
+                    let name = text(&mut parser)?;
+                    if name.trim().is_empty() {
+                        return Err(named(
+                            "--device",
+                            "expected auto, host, opencl, an index or part of a name",
+                        ));
+                    }
+                    o.device = DeviceWish::parse(&name);
+                }
                 Long("compute-units") => {
                     let n = number(&text(&mut parser)?, "--compute-units", 1..=u64::from(u32::MAX))?;
                     o.compute_units = Some(n as u32);
                 }
                 Long("plan") => o.plan = Some(text(&mut parser)?),
+                Long("kernels") => o.sources.folder = Some(parser.value().map_err(usage)?.into()),
                 Long("expect") => o.expect = Some(parser.value().map_err(usage)?.into()),
                 Long("min-accuracy") => o.min_accuracy = Some(share(&text(&mut parser)?)?),
                 Long("profile") => {
@@ -149,6 +164,9 @@ impl Options {
             if matches!(o.action, Action::Help | Action::Version) {
                 return Ok(o);
             }
+        }
+        if o.action == Action::SelfTest && !o.files.is_empty() {
+            return Err(Error::Usage("--selftest runs the baked vectors, it takes no FILE".into()));
         }
         if o.min_accuracy.is_some() && o.expect.is_none() {
             return Err(Error::Usage("--min-accuracy needs --expect FILE".into()));
@@ -240,6 +258,8 @@ mod tests {
             ("--min-accuracy 0.5", "needs --expect"),
             ("--expect e --min-accuracy 2", "expected 0 to 1"),
             ("--selftest=1", "--selftest"),
+            ("--selftest file", "takes no FILE"),
+            ("-d=", "--device: expected auto"),
         ] {
             let e = parse(line).expect_err(line);
             assert!(e.contains(part), "{line}: {e}");

@@ -15,6 +15,7 @@ pub mod model;
 pub mod profile;
 pub mod report;
 pub mod selftest;
+pub mod sources;
 pub mod spec;
 pub mod stream;
 pub mod sys;

@@ -114,6 +114,7 @@ fn list_devices() -> Result<(), Error> {
 }
 
 fn start_engine(options: &Options, wanted: Wanted) -> Result<Running, Error> {
+    options.sources.check()?;
     let running = select::start(&request(options, wanted))?;
     if let Some(warning) = &running.warning {
         say(warning);
@@ -139,6 +140,7 @@ fn request(options: &Options, wanted: Wanted) -> Request {
         batch: options.batch,
         wanted,
         timed: options.profile.is_some(),
+        sources: options.sources.clone(),
     }
 }
 

@@ -119,6 +119,7 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
                 batch: Some(100),
                 wanted: Wanted { scores: output != Output::Class, classes: true },
                 timed,
+                sources: Default::default(),
             };
             let mut running = start(&request).unwrap();
             let bytes = if format == Format::Csv { csv.clone() } else { u8s.clone() };

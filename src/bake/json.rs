@@ -1,7 +1,9 @@
 //! JSON with a place for every mistake: typed access to the members of an object.
 
 use super::Mistakes;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
+use std::fmt;
 
 /// An object of a JSON file, and where it stands.
 pub struct Object<'v> {
@@ -11,13 +13,73 @@ pub struct Object<'v> {
 
 /// Parses a file's text; a syntax error names line and column.
 pub fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<Value> {
-    match serde_json::from_str(text) {
-        Ok(value) => Some(value),
+    match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
+        Ok(Unique(value)) => Some(value),
         Err(e) => {
             mistakes
                 .add(format_args!("{file}:{}:{}", e.line(), e.column()), format_args!("not valid JSON: {e}"));
             None
         }
+    }
+}
+
+/// A value none of whose objects has a key twice; plain `Value` keeps the last of them.
+struct Unique(Value);
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Unique;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON value")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Unique, A::Error> {
+                let mut map = Map::new();
+                while let Some((key, Unique(value))) = members.next_entry::<String, Unique>()? {
+                    if map.contains_key(&key) {
+                        return Err(A::Error::custom(format_args!("the key \"{key}\" is there twice")));
+                    }
+                    map.insert(key, value);
+                }
+                Ok(Unique(Value::Object(map)))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Unique, A::Error> {
+                let mut list = Vec::new();
+                while let Some(Unique(value)) = items.next_element()? {
+                    list.push(value);
+                }
+                Ok(Unique(Value::Array(list)))
+            }
+
+            fn visit_str<E>(self, v: &str) -> Result<Unique, E> {
+                Ok(Unique(v.into()))
+            }
+
+            fn visit_bool<E>(self, v: bool) -> Result<Unique, E> {
+                Ok(Unique(v.into()))
+            }
+
+            fn visit_u64<E>(self, v: u64) -> Result<Unique, E> {
+                Ok(Unique(v.into()))
+            }
+
+            fn visit_i64<E>(self, v: i64) -> Result<Unique, E> {
+                Ok(Unique(v.into()))
+            }
+
+            fn visit_f64<E>(self, v: f64) -> Result<Unique, E> {
+                Ok(Unique(v.into()))
+            }
+
+            fn visit_unit<E>(self) -> Result<Unique, E> {
+                Ok(Unique(Value::Null))
+            }
+        }
+        from.deserialize_any(Any)
     }
 }
 

@@ -27,6 +27,9 @@ enum DataType {
 const DATA_TYPES: [(&str, DataType); 3] =
     [("csv", DataType::Csv), ("npy", DataType::Npy), ("f32", DataType::F32)];
 
+/// Most elements of a matrix: its bytes stay within 32 bits.
+const MOST_ELEMENTS: usize = (1 << 29) - 1;
+
 /// Most cells of one file that are reported one by one.
 const MOST_CELLS: usize = 5;
 
@@ -41,6 +44,11 @@ pub struct Files<'f> {
 impl Files<'_> {
     /// The bytes of a file; a failure names the file and where it was asked for.
     pub fn bytes(&mut self, path: &Path, asked: &str, mistakes: &mut Mistakes) -> Option<Vec<u8>> {
+        // A pipe or a device would never end.
+        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+            mistakes.add(asked, format_args!("{} is not a regular file", self.shown(path)));
+            return None;
+        }
         match std::fs::read(path) {
             Ok(bytes) => {
                 self.read.push(path.to_path_buf());
@@ -96,6 +104,11 @@ pub fn read(path: &Path, asked: &str, files: &mut Files<'_>, mistakes: &mut Mist
         mistakes.add(o.place(), format_args!("a matrix of {rows} × {cols} is empty"));
         return None;
     }
+    if rows.checked_mul(cols).is_none_or(|n| n > MOST_ELEMENTS) {
+        let message = format!("a matrix of {rows} × {cols} has more than {MOST_ELEMENTS} elements");
+        mistakes.add(o.place(), message);
+        return None;
+    }
     let data = path.parent().unwrap_or(Path::new("")).join(file);
     let place = o.at("file");
     match data_type {
@@ -137,7 +150,7 @@ fn csv(
 ) -> Option<Matrix> {
     let text = files.text(path, asked, mistakes)?;
     let name = files.shown(path);
-    let mut data: Vec<f32> = Vec::with_capacity(rows.unwrap_or(0) * cols);
+    let mut data: Vec<f32> = Vec::with_capacity((rows.unwrap_or(0) * cols).min(text.len() / 2 + 1));
     let (mut found_rows, mut bad) = (0, 0);
     let mut report = |place: String, message: String, mistakes: &mut Mistakes| {
         bad += 1;
@@ -231,8 +244,10 @@ fn npy(
             return None;
         }
     };
-    let shape = (header.shape.first().copied().unwrap_or(1), header.shape.iter().skip(1).product::<usize>());
-    if shape.1 != cols || rows.is_some_and(|r| r != shape.0) {
+    let product = header.shape.iter().skip(1).try_fold(1usize, |n, &s| n.checked_mul(s));
+    let shape = (header.shape.first().copied().unwrap_or(1), product.unwrap_or(0));
+    let elements = shape.0.checked_mul(shape.1).filter(|&n| n <= MOST_ELEMENTS);
+    if elements.is_none() || shape.1 != cols || rows.is_some_and(|r| r != shape.0) {
         let rows = rows.map_or("N".into(), |r| r.to_string());
         mistakes.add(&name, format_args!("expected the shape ({rows}, {cols}), found {:?}", header.shape));
         return None;

@@ -26,7 +26,7 @@ pub struct Mistakes(pub Vec<String>);
 impl Mistakes {
     /// Adds a mistake at `place`. Line breaks would cut the message in the build's output.
     pub fn add(&mut self, place: impl std::fmt::Display, message: impl std::fmt::Display) {
-        self.0.push(format!("{place}: {message}").replace('\n', " "));
+        self.0.push(format!("{place}: {message}").replace(|c: char| c.is_control(), " "));
     }
 }
 

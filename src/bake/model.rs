@@ -43,6 +43,11 @@ pub fn read(
         path.push("network.json");
     }
     // A network that lies outside is asked for by an absolute path, so that the message says what was tried.
+    if std::fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
+        let asked = format!("MORTONNET_MODEL={}", settings.model.display());
+        mistakes.add(asked, format_args!("{} is not a regular file", path.display()));
+        return None;
+    }
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(e) => {
@@ -81,8 +86,19 @@ pub fn read(
         if labels.len() != expected {
             mistakes.add(o.at("labels"), format_args!("expected {expected} names, found {}", labels.len()));
         }
-        if let Some(bad) = labels.iter().find(|l| l.contains(['\n', '\r', '\0'])) {
-            mistakes.add(o.at("labels"), format_args!("{bad:?} has a line break; a result is one line"));
+    }
+    for (key, names) in [("name", std::slice::from_ref(&name)), ("labels", &labels), ("features", &features)]
+    {
+        if let Some(bad) = names.iter().find(|n| n.is_empty() || n.contains(|c: char| c.is_control())) {
+            mistakes.add(
+                o.at(key),
+                format_args!("{bad:?}: expected a name without line breaks and control characters"),
+            );
+        }
+    }
+    for (key, names) in [("labels", &labels), ("features", &features)] {
+        if let Some(twice) = names.iter().enumerate().find(|(i, n)| names[..*i].contains(n)) {
+            mistakes.add(o.at(key), format_args!("\"{}\" is there twice", twice.1));
         }
     }
     if mistakes.0.len() > before {
@@ -110,6 +126,12 @@ pub fn read(
         }
         None => golden::synthetic(&network, &weights, &scaling),
     };
+    if golden.inputs.iter().chain(&golden.scores).any(|v| !v.is_finite()) {
+        let what =
+            "inputs that the scaling maps to its usual range leave the range of f32, or their scores do";
+        mistakes.add(o.place(), format_args!("{what}; check the scaling and the weights"));
+        return None;
+    }
     network.hash = hash(&network, &weights, &golden).into();
     Some((network, weights, golden))
 }
@@ -304,6 +326,11 @@ fn read_output(
     if threshold.is_some() && !matches!(kind, Kind::Binary | Kind::Multilabel) {
         mistakes
             .add(out.at("threshold"), format_args!("only binary and multilabel outputs have a threshold"));
+    }
+    if let Some(t) =
+        threshold.filter(|t| !(0.0..=1.0).contains(t) && activation != Some(FinalActivation::None))
+    {
+        mistakes.add(out.at("threshold"), format_args!("expected a probability from 0 to 1, found {t}"));
     }
     let default = match kind {
         Kind::Classes => FinalActivation::Softmax,

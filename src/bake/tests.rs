@@ -236,6 +236,34 @@ fn mistakes_one_by_one() {
         ("1_w.json: a matrix of 0 × 3 is empty", &|f| {
             f.put("1_w.json", r#"{"rows":0,"cols":3,"data_type":"csv","file":"1_w.csv"}"#);
         }),
+        ("1_w.json: a matrix of 1000000000000000000 × 64 has more than", &|f| {
+            f.put("1_w.json", r#"{"rows":1000000000000000000,"cols":64,"data_type":"csv","file":"1_w.csv"}"#);
+        }),
+        ("1_w.json: a matrix of 1 × 4611686018427387904 has more than", &|f| {
+            f.put("1_w.json", r#"{"rows":1,"cols":4611686018427387904,"data_type":"f32","file":"1_w.csv"}"#);
+        }),
+        ("expected the shape (4, 3), found [4, 9223372036854775809, 2]", &|f| {
+            let mut npy = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+            let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 9223372036854775809, 2), }";
+            npy.extend(format!("{header:<117}\n").bytes());
+            f.put("1_w.npy", &npy)
+                .put("1_w.json", r#"{"rows":4,"cols":3,"data_type":"npy","file":"1_w.npy"}"#);
+        }),
+        ("the key \"size\" is there twice", &|f| {
+            f.tiny(r#","size":3"#);
+        }),
+        ("1_w.json: file: /dev/zero is not a regular file", &|f| {
+            f.put("1_w.json", r#"{"rows":4,"cols":3,"data_type":"f32","file":"/dev/zero"}"#);
+        }),
+        ("name: \"n\\nx\": expected a name without line breaks", &|f| {
+            f.tiny(r#","name":"n\nx""#);
+        }),
+        ("labels: \"a\" is there twice", &|f| {
+            f.tiny(r#","labels":["a","a"]"#);
+        }),
+        ("check the scaling and the weights", &|f| {
+            f.tiny(r#","input":{"scale":1e-300}"#);
+        }),
         ("labels: expected 2 names, found 1", &|f| {
             f.tiny(r#","labels":["a"]"#);
         }),

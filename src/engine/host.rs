@@ -42,9 +42,17 @@ enum Place {
 }
 
 enum Action {
-    Affine { weights: Cow<'static, [f32]>, biases: Cow<'static, [f32]>, panel: usize, inputs: usize },
+    Affine {
+        weights: Cow<'static, [f32]>,
+        biases: Cow<'static, [f32]>,
+        panel: usize,
+        columns: usize,
+        inputs: usize,
+    },
     Activate,
-    ArgMax { outputs: usize },
+    ArgMax {
+        outputs: usize,
+    },
 }
 
 struct HostStep {
@@ -116,21 +124,20 @@ impl HostEngine {
         let width = model.network.width;
         let program = Program::new(model, timed)?;
         let blocks = batch.div_ceil(BLOCK);
-        let slots = std::array::from_fn(|slot| {
-            (0..blocks)
-                .map(|index| {
-                    let records = BLOCK.min(batch - index * BLOCK);
-                    Some(Block {
-                        slot,
-                        index,
-                        records: 0,
-                        input: vec![0.0; records * program.input_stride],
-                        scores: vec![0.0; records * program.output_stride],
-                        classes: vec![0; records],
-                    })
-                })
-                .collect()
-        });
+        let mut slots: [Vec<Option<Block>>; SLOTS] = Default::default();
+        for (slot, blocks_of) in slots.iter_mut().enumerate() {
+            for index in 0..blocks {
+                let records = BLOCK.min(batch - index * BLOCK);
+                blocks_of.push(Some(Block {
+                    slot,
+                    index,
+                    records: 0,
+                    input: zeros(records * program.input_stride)?,
+                    scores: zeros(records * program.output_stride)?,
+                    classes: vec![0; records],
+                }));
+            }
+        }
         let clock = StepClock::new(program.steps.len());
         let workspace = Workspace::new(&program);
         let shared = Arc::new(Shared {
@@ -205,6 +212,16 @@ impl HostEngine {
             }
         }
     }
+}
+
+/// Zeros, or an error instead of an abort where memory is short.
+fn zeros(count: usize) -> Result<Vec<f32>, Error> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|_| {
+        Error::Device("host engine: not enough memory for batches of this size; use a smaller --batch".into())
+    })?;
+    values.resize(count, 0.0);
+    Ok(values)
 }
 
 impl Engine for HostEngine {
@@ -340,8 +357,9 @@ impl Program {
                         Error::Device(format!("host engine: {}: layout {layout} is not R_P_1_C", step.kernel))
                     })?;
                     let (weights, biases) = (constant(0), constant(2));
-                    let inputs = step.problem.l;
-                    (Action::Affine { weights, biases, panel, inputs }, read(1), read(3))
+                    // Padding rows may hold NaN where a record overflowed: they are not summed.
+                    let (columns, inputs) = (step.problem.l, plan.buffers[read(1)].rows);
+                    (Action::Affine { weights, biases, panel, columns, inputs }, read(1), read(3))
                 }
                 Operation::Sigmoid | Operation::Relu | Operation::Tanh => {
                     (Action::Activate, read(0), read(0))
@@ -395,9 +413,15 @@ impl HostStep {
     fn run(&self, kernels: &Kernels, block: &mut Block, hidden: &mut [Vec<f32>]) {
         let count = block.records;
         match &self.action {
-            Action::Affine { weights, biases, panel, inputs } => {
-                let layer =
-                    Affine { weights, biases, panel: *panel, inputs: *inputs, activation: self.activation };
+            Action::Affine { weights, biases, panel, columns, inputs } => {
+                let layer = Affine {
+                    weights,
+                    biases,
+                    panel: *panel,
+                    columns: *columns,
+                    inputs: *inputs,
+                    activation: self.activation,
+                };
                 // The result leaves its place while it is written, so that both can be borrowed.
                 let mut result = match self.to {
                     Place::Hidden(i) => std::mem::take(&mut hidden[i]),
@@ -451,6 +475,8 @@ fn argmax(values: &[f32]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::network::{Layer, Network};
+    use crate::spec::reference::Weights;
 
     #[test]
     fn argmax_is_the_lowest_of_equal_values_and_never_hides_nan() {
@@ -459,5 +485,31 @@ mod tests {
         assert_eq!(argmax(&[f32::NEG_INFINITY; 3]), 0);
         assert_eq!(argmax(&[1.0, f32::NAN, 3.0]), NAN_CLASS);
         assert_eq!(argmax(&[f32::NAN, 3.0]), NAN_CLASS);
+    }
+
+    /// A record that overflows to infinity in a hidden layer: padding rows do not turn it into NaN.
+    #[test]
+    fn infinity_in_a_hidden_layer_is_not_nan() {
+        let affine = |outputs| Layer::Affine { outputs, inputs: 1 };
+        let relu = Layer::Activation(Activation::Relu);
+        let sigmoid = Layer::Activation(Activation::Sigmoid);
+        let network = Network {
+            width: 1,
+            layers: vec![affine(1), relu, affine(1), sigmoid, affine(2)].into(),
+            labels: Vec::new().into(),
+            ..crate::baked::NETWORK.clone()
+        };
+        let layer = |rows: usize, w| Weights { weights: vec![w; rows], biases: vec![0.0; rows] };
+        let none = Weights::default;
+        let weights = [layer(1, 1e30), none(), layer(1, 1.0), none(), layer(2, 1.0)];
+        let recipe = crate::model::recipe("host", crate::spec::library::EngineKind::Host).unwrap();
+        let model = Model::new(network, &weights, recipe, &crate::baked::LIBRARY, None).unwrap();
+        let mut engine = HostEngine::new(model, 1, false).unwrap();
+        engine.record(0, 0).unwrap().set(0, 1e10);
+        engine.submit(0, 1).unwrap();
+        engine.collect(0).unwrap();
+        let answer = engine.answer(0, 0);
+        assert_eq!(answer.scores.iter().collect::<Vec<_>>(), [1.0, 1.0]);
+        assert_eq!(answer.class, Some(0));
     }
 }

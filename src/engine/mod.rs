@@ -106,6 +106,12 @@ pub trait Engine {
     /// The answer for record `index` of a collected slot.
     fn answer(&self, slot: usize, index: usize) -> Answer<'_>;
 
+    /// Runs the steps on the input that slot 0 holds, once, and waits; nothing is transferred. For benchmarks.
+    fn resident(&mut self, records: usize) -> Result<(), Error> {
+        self.submit(0, records)?;
+        self.collect(0)
+    }
+
     /// The measured times of the plan's steps, where the engine was built to measure them.
     fn step_times(&mut self) -> Option<StepClock> {
         None

@@ -12,13 +12,14 @@
 //! after the other.
 
 use super::{Answer, Engine, Record, RecordMut, SLOTS};
-use crate::baked;
+use crate::baked::LIBRARY;
 use crate::cl::{
     Access, Buffer, Context, Device, Event, Home, Kernel, MapMode, MappedBuffer, Program, Queue,
 };
 use crate::error::Error;
 use crate::model::Model;
 use crate::profile::{Phases, StepClock};
+use crate::sources::Sources;
 use crate::spec::layout::Offsets;
 use crate::spec::library::DeviceLimits;
 use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Step};
@@ -71,6 +72,7 @@ impl OpenClEngine {
         model: &Model,
         wanted: Wanted,
         timed: bool,
+        sources: &Sources,
         phases: &mut Phases,
     ) -> Result<OpenClEngine, Error> {
         let plan = model.plan.clone();
@@ -79,7 +81,7 @@ impl OpenClEngine {
             let context = Context::new(device)?;
             Ok::<_, Error>((Queue::new(&context, timed)?, context))
         })?;
-        let programs = phases.time("build", || Programs::build(&context, &plan))?;
+        let programs = phases.time("build", || Programs::build(&context, &plan, sources))?;
         let constants = phases.time("upload", || upload(&queue, model))?;
         let arena = (plan.arena_bytes > 0)
             .then(|| Buffer::new(&queue, "arena", plan.arena_bytes, Access::ReadWrite, Home::Device))
@@ -129,6 +131,45 @@ impl OpenClEngine {
     }
 }
 
+impl OpenClEngine {
+    /// Gives the buffers of a slot to the device: the columns behind the last record are zero, everything is unmapped.
+    fn hand_over(&mut self, slot: usize, records: usize) -> Result<(), Error> {
+        let Slot { input, scores, classes, .. } = &mut self.slots[slot];
+        let data = input.slice_mut::<f32>();
+        for &col in &self.input.cols[records..self.plan.columns(records)] {
+            self.input.rows.iter().for_each(|&r| data[(col + r) as usize] = 0.0);
+        }
+        for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten().filter(|r| r.is_mapped()) {
+            results.enqueue_unmap(None)?;
+        }
+        Ok(input.enqueue_unmap(None)?)
+    }
+
+    /// Enqueues all steps.
+    fn launch(&mut self, slot: usize, records: usize) -> Result<(), Error> {
+        let Slot { kernels, events, .. } = &mut self.slots[slot];
+        for ((launch, kernel), event) in self.launches.iter().zip(kernels.iter()).zip(events) {
+            let global = [launch.step.global.0.items(records), launch.step.global.1.items(records)];
+            let event = self.clock.is_some().then_some(event);
+            self.queue.launch(kernel, &global, launch.local.as_ref().map(<[usize; 2]>::as_slice), event)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the times of a finished batch and gives its events back.
+    fn read_clock(&mut self, slot: usize) -> Result<(), Error> {
+        let Some(clock) = &mut self.clock else { return Ok(()) };
+        for (times, event) in clock.steps.iter_mut().zip(&mut self.slots[slot].events) {
+            let t = event.times()?;
+            times.queued.record(Duration::from_nanos(t.submit.saturating_sub(t.queued)));
+            times.wait.record(Duration::from_nanos(t.start.saturating_sub(t.submit)));
+            times.run.record(Duration::from_nanos(t.end.saturating_sub(t.start)));
+            event.release();
+        }
+        Ok(())
+    }
+}
+
 /// What kernels need to know of a device.
 pub fn limits(device: &Device) -> DeviceLimits {
     let items = |i: usize| device.max_work_items.get(i).copied().unwrap_or(1);
@@ -146,7 +187,7 @@ pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     let limits = limits(device);
     let mut failed: Vec<String> = Vec::new();
     for step in plan.steps.iter() {
-        if let Some((_, kernel)) = baked::LIBRARY.kernel(&step.kernel) {
+        if let Some((_, kernel)) = LIBRARY.kernel(&step.kernel) {
             failed.extend(kernel.admits(step.problem, Some(&limits)).err().unwrap_or_default());
         }
     }
@@ -166,7 +207,8 @@ pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     if !device.compiler_available {
         failed.push("its driver has no OpenCL C compiler".into());
     }
-    failed.dedup();
+    let mut seen = std::collections::BTreeSet::new();
+    failed.retain(|f| seen.insert(f.clone()));
     if failed.is_empty() {
         return Ok(());
     }
@@ -179,15 +221,14 @@ struct Programs {
 }
 
 impl Programs {
-    fn build(context: &Context, plan: &Plan) -> Result<Programs, Error> {
+    fn build(context: &Context, plan: &Plan, sources: &Sources) -> Result<Programs, Error> {
         let mut programs = Programs { built: Vec::new() };
         for step in plan.steps.iter() {
             let (source, options) = program_of(step);
             if programs.find(&source, &options).is_none() {
-                let text = baked::source(&source).unwrap_or_default();
-                let name = format!("kernels/{source}");
-                let text = format!("#line 1 \"{name}\"\n{text}");
-                let program = Program::from_source(context, &name, &text, &options)?;
+                let Some((_, kernel)) = LIBRARY.kernel(&step.kernel) else { continue };
+                let text = sources.text(kernel)?;
+                let program = Program::from_source(context, &format!("kernels/{source}"), &text, &options)?;
                 programs.built.push((source, options, program));
             }
         }
@@ -200,7 +241,7 @@ impl Programs {
 
     fn kernel(&self, step: &Step) -> Result<Kernel, Error> {
         let (source, options) = program_of(step);
-        let function = baked::LIBRARY.kernel(&step.kernel).map_or("", |k| &k.1.function);
+        let function = LIBRARY.kernel(&step.kernel).map_or("", |k| &k.1.function);
         match self.find(&source, &options) {
             Some(program) => Ok(program.kernel(function)?),
             None => Err(Error::Device(format!("{}: its program was not built", step.kernel))),
@@ -210,7 +251,7 @@ impl Programs {
 
 /// Source path and compiler options of a step.
 fn program_of(step: &Step) -> (String, String) {
-    let Some((_, kernel)) = baked::LIBRARY.kernel(&step.kernel) else { return Default::default() };
+    let Some((_, kernel)) = LIBRARY.kernel(&step.kernel) else { return Default::default() };
     let source = kernel.source.as_deref().unwrap_or_default().to_string();
     let options = format!("-cl-std=CL1.1 {}", kernel.options(step.activation, step.local));
     (source, options.trim_end().to_string())
@@ -291,7 +332,13 @@ impl Engine for OpenClEngine {
     }
 
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
-        let data = self.slots[slot].input.slice_mut::<f32>();
+        let input = &mut self.slots[slot].input;
+        if !input.is_mapped() {
+            // Only after `resident`: a batch ends with its input mapped again.
+            input.enqueue_map()?;
+            input.wait()?;
+        }
+        let data = input.slice_mut::<f32>();
         let offset = self.input.cols[index] as usize;
         // The map may have lost the old contents: padding is written with each record.
         let (rows, padding) = self.input.rows.split_at(self.width);
@@ -300,20 +347,9 @@ impl Engine for OpenClEngine {
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
-        let Slot { input, scores, classes, kernels, events } = &mut self.slots[slot];
-        let data = input.slice_mut::<f32>();
-        for &col in &self.input.cols[records..self.plan.columns(records)] {
-            self.input.rows.iter().for_each(|&r| data[(col + r) as usize] = 0.0);
-        }
-        for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten().filter(|r| r.is_mapped()) {
-            results.enqueue_unmap(None)?;
-        }
-        input.enqueue_unmap(None)?;
-        for ((launch, kernel), event) in self.launches.iter().zip(kernels.iter()).zip(events) {
-            let global = [launch.step.global.0.items(records), launch.step.global.1.items(records)];
-            let event = self.clock.is_some().then_some(event);
-            self.queue.launch(kernel, &global, launch.local.as_ref().map(<[usize; 2]>::as_slice), event)?;
-        }
+        self.hand_over(slot, records)?;
+        self.launch(slot, records)?;
+        let Slot { input, scores, classes, .. } = &mut self.slots[slot];
         for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten() {
             results.enqueue_map()?;
         }
@@ -323,21 +359,21 @@ impl Engine for OpenClEngine {
     }
 
     fn collect(&mut self, slot: usize) -> Result<(), Error> {
-        let Slot { input, scores, classes, events, .. } = &mut self.slots[slot];
+        let Slot { input, scores, classes, .. } = &mut self.slots[slot];
         for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten() {
             results.wait()?;
         }
         input.wait()?;
-        if let Some(clock) = &mut self.clock {
-            for (times, event) in clock.steps.iter_mut().zip(events) {
-                let t = event.times()?;
-                times.queued.record(Duration::from_nanos(t.submit.saturating_sub(t.queued)));
-                times.wait.record(Duration::from_nanos(t.start.saturating_sub(t.submit)));
-                times.run.record(Duration::from_nanos(t.end.saturating_sub(t.start)));
-                event.release();
-            }
+        self.read_clock(slot)
+    }
+
+    fn resident(&mut self, records: usize) -> Result<(), Error> {
+        if self.slots[0].input.is_mapped() {
+            self.hand_over(0, records)?;
         }
-        Ok(())
+        self.launch(0, records)?;
+        self.queue.finish()?;
+        self.read_clock(0)
     }
 
     fn answer(&self, slot: usize, index: usize) -> Answer<'_> {

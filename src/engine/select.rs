@@ -8,6 +8,7 @@ use crate::cl::{self, Device, DeviceKind, Devices, Library};
 use crate::error::Error;
 use crate::model::{Model, recipe};
 use crate::profile::Phases;
+use crate::sources::Sources;
 use crate::spec::library::{DeviceClass, EngineKind, PlanRecipe};
 use crate::spec::lower::lower;
 use crate::spec::plan::Plan;
@@ -55,6 +56,8 @@ pub struct Request {
     pub wanted: Wanted,
     /// Whether steps are timed.
     pub timed: bool,
+    /// Where kernel sources come from.
+    pub sources: Sources,
 }
 
 /// A running engine and how it came about.
@@ -116,7 +119,8 @@ fn run(request: &Request, decision: &Decision, phases: &mut Phases) -> Result<St
     let (plan, again) = (model.plan.clone(), model.laid_out_again);
     match &decision.device {
         Some(device) => {
-            let engine = OpenClEngine::new(device, &model, request.wanted, request.timed, phases)?;
+            let engine =
+                OpenClEngine::new(device, &model, request.wanted, request.timed, &request.sources, phases)?;
             Ok((Box::new(engine), format!("opencl {}", line(device)), plan, again))
         }
         None => {
@@ -167,7 +171,7 @@ pub fn decide(request: &Request, phases: &mut Phases) -> Result<Decision, Error>
     }
     let library = phases.time("library", Library::open)?;
     let devices = phases.time("devices", || cl::devices(library)).map_err(Error::from)?;
-    let device = choose(&devices, request, library)?;
+    let device = choose(&devices, &request.device, request.compute_units, library)?;
     let why = vec![format!("{}: asked for", line(&device))];
     on_device(request, device, why)
 }
@@ -272,9 +276,14 @@ fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
 }
 
 /// The one device that was asked for; none or several are an error that lists what there is.
-fn choose(devices: &Devices, request: &Request, library: &Library) -> Result<Device, Error> {
-    let units = |d: &&Device| request.compute_units.is_none_or(|n| n == d.compute_units);
-    let matching: Vec<&Device> = match &request.device {
+pub fn choose(
+    devices: &Devices,
+    wish: &DeviceWish,
+    compute_units: Option<u32>,
+    library: &Library,
+) -> Result<Device, Error> {
+    let units = |d: &&Device| compute_units.is_none_or(|n| n == d.compute_units);
+    let matching: Vec<&Device> = match wish {
         DeviceWish::Index(i) => devices.devices.iter().filter(|d| d.index == *i).filter(units).collect(),
         DeviceWish::Name(part) => {
             let part = part.to_lowercase();
@@ -291,7 +300,7 @@ fn choose(devices: &Devices, request: &Request, library: &Library) -> Result<Dev
             };
             let best = all.iter().map(|d| rank(d)).min();
             all.retain(|d| Some(rank(d)) == best);
-            if request.compute_units.is_none() {
+            if compute_units.is_none() {
                 all.truncate(1);
             }
             all
@@ -300,16 +309,16 @@ fn choose(devices: &Devices, request: &Request, library: &Library) -> Result<Dev
     if let [one] = matching.as_slice() {
         return Ok((*one).clone());
     }
-    let mut wish = match &request.device {
+    let mut text = match wish {
         DeviceWish::Index(i) => format!("index {i}"),
         DeviceWish::Name(part) => format!("a name with \"{part}\""),
         _ => "any kind".to_string(),
     };
-    if let Some(n) = request.compute_units {
-        let _ = write!(wish, " and {n} compute units");
+    if let Some(n) = compute_units {
+        let _ = write!(text, " and {n} compute units");
     }
     let count = if matching.is_empty() { "no OpenCL device fits" } else { "several OpenCL devices fit" };
-    Err(Error::Device(format!("{count} {wish}; {} offers\n{}", library.path(), listing(devices))))
+    Err(Error::Device(format!("{count} {text}; {} offers\n{}", library.path(), listing(devices))))
 }
 
 /// One device on one line: index, name, compute units.

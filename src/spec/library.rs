@@ -340,6 +340,31 @@ impl Kernel {
         if failed.is_empty() { Ok(()) } else { Err(failed) }
     }
 
+    /// The smallest problem this kernel runs that holds `real`, in work-groups of `group`: sizes rounded up to what
+    /// alignments, layouts and whole work-groups of whole tiles demand.
+    pub fn pad(&self, real: Problem, group: Option<(usize, usize)>) -> Problem {
+        let r = &self.restrictions;
+        let (mut h, mut w, mut l) = (1, 1, 1);
+        if let Some((y, x)) = group {
+            (h, w) = (r.scale.0.max(1) * y, r.scale.1.max(1) * x);
+        }
+        let demand = |o: &Option<Operand>, rows: &mut usize, cols: &mut usize| {
+            if let Some(o) = o {
+                let (y, x) = o.representation.as_ref().map_or((1, 1), Layout::granularity);
+                *rows = lcm(*rows, lcm(o.row_align, y));
+                *cols = lcm(*cols, lcm(o.col_align, x));
+            }
+        };
+        demand(&r.a, &mut h, &mut l);
+        demand(&r.b, &mut l, &mut w);
+        demand(&r.r, &mut h, &mut w);
+        Problem {
+            h: real.h.next_multiple_of(h),
+            w: real.w.next_multiple_of(w),
+            l: real.l.next_multiple_of(l),
+        }
+    }
+
     /// Options its source is compiled with: its constants, the fused activation, the work-group.
     pub fn options(&self, activation: Activation, group: Option<(usize, usize)>) -> String {
         let mut options: Vec<String> =
@@ -397,4 +422,13 @@ impl Kernel {
             found.join(", ")
         ))
     }
+}
+
+/// Least common multiple.
+pub fn lcm(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
 }

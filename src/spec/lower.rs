@@ -2,9 +2,12 @@
 //! around a buffer accept, checks that layouts chain, and places the hidden buffers in the arena.
 
 use super::layout::Layout;
-use super::library::{Kernel, Library, Operation, PlanRecipe, Problem};
+use super::library::{Kernel, Library, Operation, PlanRecipe, Problem, lcm};
 use super::network::{Activation, Kind, Layer, Network};
 use super::plan::{ARENA_ALIGN, Arg, Buffer, BufferRole, Constant, Extent, Plan, Step, Tensor, TensorRole};
+
+/// Largest buffer of a plan.
+const MOST_BYTES: u64 = (1 << 31) - 1;
 
 /// A step before sizes are known.
 struct Draft<'l> {
@@ -275,7 +278,6 @@ impl<'l> Lowering<'l> {
                 arena: 0,
             })
             .collect();
-        let arena_bytes = self.arena(&mut buffers, padded_batch);
         let classes = buffers.len();
         if network.output.kind == Kind::Classes {
             buffers.push(Buffer {
@@ -288,6 +290,21 @@ impl<'l> Lowering<'l> {
             });
         }
 
+        // Sizes stay within 32 bits, whatever the board's pointers are.
+        for b in &buffers {
+            let bytes = b.padded_rows as u64 * padded_batch as u64 * 4;
+            if bytes > MOST_BYTES {
+                self.errors.push(format!(
+                    "plan {}: {} records of {} values need a buffer of {bytes} bytes, at most {MOST_BYTES} are possible; \
+                     use a smaller batch",
+                    self.recipe.name, padded_batch, b.padded_rows
+                ));
+            }
+        }
+        if !self.errors.is_empty() {
+            return Err(self.errors);
+        }
+        let arena_bytes = self.arena(&mut buffers, padded_batch);
         let mut constants: Vec<Constant> = Vec::new();
         let mut steps = Vec::new();
         for d in &self.drafts {
@@ -423,12 +440,4 @@ fn global(kernel: &Kernel, p: Problem, granule: usize) -> (Extent, Extent) {
         }
         _ => (Extent::Fixed(p.h / r.scale.0), per_granule(granule / r.scale.1)),
     }
-}
-
-fn lcm(a: usize, b: usize) -> usize {
-    let (mut x, mut y) = (a, b);
-    while y != 0 {
-        (x, y) = (y, x % y);
-    }
-    a / x * b
 }

@@ -224,11 +224,17 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Whether the first line is a header: no field is a number, and not all of them begin as numbers do (a damaged first
-/// record shall be an error, not a header).
+/// What programs write where a number is missing, in lower case.
+const MISSING: [&[u8]; 8] = [b"na", b"n/a", b"nan", b"null", b"none", b"nil", b"?", b"inf"];
+
+/// Whether the first line is a header: no field is a number, and not all of them begin as numbers do or stand for a
+/// missing one (a damaged first record shall be an error, not a header).
 fn is_header(line: &[u8]) -> bool {
-    let like_a_number =
-        |f: Field<'_>| matches!(trim(f.content).first(), None | Some(b'0'..=b'9' | b'+' | b'-' | b'.'));
+    let like_a_number = |f: Field<'_>| {
+        let text = trim(f.content);
+        matches!(text.first(), None | Some(b'0'..=b'9' | b'+' | b'-' | b'.'))
+            || MISSING.contains(&text.to_ascii_lowercase().as_slice())
+    };
     !is_binary(line) && !Field::all(line).any(|f| f.is_number()) && !Field::all(line).all(like_a_number)
 }
 

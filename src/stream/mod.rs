@@ -159,8 +159,13 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
             let records = self.slots[slot].places.len();
             if records > 0 {
                 let start = self.now();
-                self.stream.engine.submit(slot, records)?;
+                let submitted = self.stream.engine.submit(slot, records);
                 self.add(start, |t| &mut t.engine);
+                if let Err(e) = submitted {
+                    // The batch before it is computed: its answers are not lost.
+                    self.answer(true)?;
+                    return Err(e);
+                }
             }
             self.answer(false)?;
             if records > 0 {

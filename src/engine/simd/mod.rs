@@ -17,7 +17,9 @@ pub struct Affine<'a> {
     pub biases: &'a [f32],
     /// Rows of a panel, a multiple of 4.
     pub panel: usize,
-    /// Common dimension.
+    /// Columns of the weights: the padded common dimension.
+    pub columns: usize,
+    /// Common dimension: columns behind it are padding and not read.
     pub inputs: usize,
     /// Applied to each sum.
     pub activation: Activation,
@@ -82,7 +84,10 @@ impl Kernels {
             return;
         }
         assert!(layer.panel > 0 && layer.panel % 4 == 0 && rows % layer.panel == 0, "panels of 4 n rows");
-        assert!(layer.weights.len() == rows * layer.inputs, "weights of {rows} rows");
+        assert!(
+            layer.weights.len() == rows * layer.columns && layer.inputs <= layer.columns,
+            "weights of {rows} rows"
+        );
         assert!(x.data.len() >= (x.count - 1) * x.stride + layer.inputs, "records");
         assert!(result_stride >= rows && result.len() >= (x.count - 1) * result_stride + rows, "results");
         (self.affine)(layer, x, result, result_stride);
@@ -316,13 +321,13 @@ unsafe fn strips<V: Vector, const M: usize, const N: usize>(
     result: &mut [f32],
     stride: usize,
 ) -> usize {
-    let (panel, inputs) = (layer.panel, layer.inputs);
+    let (panel, columns, inputs) = (layer.panel, layer.columns, layer.inputs);
     let records: [*const f32; M] = std::array::from_fn(|m| x.data[(n + m) * x.stride..].as_ptr());
     while v + N <= vectors {
         // Vector i covers rows i · LANES of the layer: a part of a panel.
         let weights: [*const f32; N] = std::array::from_fn(|i| {
             let row = (v + i) * V::LANES;
-            layer.weights[row / panel * panel * inputs + row % panel..].as_ptr()
+            layer.weights[row / panel * panel * columns + row % panel..].as_ptr()
         });
         // SAFETY: every pointer stays inside its slice: `inputs` values of a record; of the weights, `inputs` vectors
         // that are `panel` apart; LANES biases and results per vector.
@@ -385,7 +390,8 @@ mod tests {
                 let padded = usize::next_multiple_of(outputs, panel);
                 let w: Vec<f32> = (0..outputs * inputs).map(|_| random()).collect();
                 let layout = Layout::parse(&format!("R_{panel}_1_C")).unwrap();
-                let packed = layout.pack(&w, (outputs, inputs), (padded, inputs), 0.0);
+                let columns = inputs + 2;
+                let packed = layout.pack(&w, (outputs, inputs), (padded, columns), f32::NAN);
                 let mut biases: Vec<f32> = (0..outputs).map(|_| random()).collect();
                 biases.resize(padded, 0.0);
                 let (x_stride, r_stride) = (inputs + 3, padded + 5);
@@ -395,7 +401,8 @@ mod tests {
                     for activation in
                         [Activation::None, Activation::Sigmoid, Activation::Relu, Activation::Tanh]
                     {
-                        let layer = Affine { weights: &packed, biases: &biases, panel, inputs, activation };
+                        let layer =
+                            Affine { weights: &packed, biases: &biases, panel, columns, inputs, activation };
                         let mut result = vec![f32::NAN; 19 * r_stride];
                         let records = Records { data: &x, stride: x_stride, count };
                         kernels.affine(&layer, records, &mut result, r_stride);
@@ -417,8 +424,10 @@ mod tests {
                         }
                         if activation == Activation::None {
                             match first.is_empty() {
-                                true => first = result[..padded].to_vec(),
-                                false => assert_eq!(first, result[..padded], "record 0 depends on its batch"),
+                                true => first = result[..outputs].to_vec(),
+                                false => {
+                                    assert_eq!(first, result[..outputs], "record 0 depends on its batch")
+                                }
                             }
                         }
                     }

@@ -1,0 +1,53 @@
+//! Kernel sources: the baked ones, or those of a folder that has a file of the same name (`--kernels DIR`), so that a
+//! kernel can be edited and tried on the board without a build.
+
+use crate::baked;
+use crate::error::Error;
+use crate::spec::library::Kernel;
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+/// Where kernel sources come from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// `--kernels`; files that it does not have are the baked ones.
+    pub folder: Option<PathBuf>,
+}
+
+impl Sources {
+    /// The source of `kernel`, checked against its entry of the library, with a line that names it in compiler logs.
+    pub fn text(&self, kernel: &Kernel) -> Result<String, Error> {
+        let path = kernel.source.as_deref().unwrap_or_default();
+        let edited = self.folder.as_ref().map(|folder| folder.join(path)).filter(|file| file.exists());
+        let (name, text) = match &edited {
+            Some(file) => {
+                let text =
+                    std::fs::read_to_string(file).map_err(|e| Error::io(file.display().to_string(), e))?;
+                (file.display().to_string(), Cow::Owned(text))
+            }
+            None => {
+                let text = baked::source(path);
+                let missing =
+                    || Error::Device(format!("{}: its source {path} was not baked", kernel.codename));
+                (format!("kernels/{path}"), Cow::Borrowed(text.ok_or_else(missing)?))
+            }
+        };
+        kernel.check_source(&text).map_err(|e| Error::Device(format!("{name}: {e}")))?;
+        Ok(format!("#line 1 \"{}\"\n{text}", name.replace(['"', '\\', '\n'], "_")))
+    }
+
+    /// Whether the folder exists and has at least one kernel of the library; a typing mistake must not look like a
+    /// kernel that changes nothing.
+    pub fn check(&self) -> Result<(), Error> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let sources = baked::SOURCES.iter().map(|s| s.0);
+        if sources.clone().any(|path| folder.join(path).exists()) {
+            return Ok(());
+        }
+        let example = sources.into_iter().next().unwrap_or_default();
+        Err(Error::Usage(format!(
+            "--kernels {}: expected kernel sources under their names below kernels/, for example {example}",
+            folder.display()
+        )))
+    }
+}
