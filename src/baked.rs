@@ -44,6 +44,11 @@ pub fn golden() -> Golden {
     }
 }
 
+/// Bytes of all baked data: constants and golden vectors, page by page.
+pub fn data_bytes() -> usize {
+    generated::BLOB_BYTES
+}
+
 /// The text of the kernel source `path` (below `kernels/`).
 pub fn source(path: &str) -> Option<&'static str> {
     SOURCES.iter().find(|s| s.0 == path).map(|s| s.1)

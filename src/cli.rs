@@ -1,15 +1,20 @@
 //! The command line: a contract that scripts rely on.
 
+use crate::bench::BenchOptions;
+use crate::bench::cache::CacheShape;
+use crate::bench::render::OutputFormat;
 use crate::engine::select::DeviceWish;
 use crate::error::Error;
 use crate::sources::Sources;
 use crate::stream::{Format, Output};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// `--help`.
 pub const HELP: &str = "\
 mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of stdin
+mortonnet bench [NAME]...           check and time kernels and networks; bench --help
 
   -f, --format FMT        csv | f32 | u8 | idx | npy   (magic bytes tell npy and idx; else csv)
   -o, --output KIND       class | label | scores | probs | top=K | json   a line per record
@@ -38,6 +43,37 @@ stdout carries results only. Exit codes: 0 fine, 1 input, device or I/O error, 2
 MORTONNET_OPENCL names the OpenCL library to load.
 ";
 
+/// `bench --help`.
+pub const BENCH_HELP: &str = "\
+mortonnet bench [OPTIONS] [NAME]...     check kernels on a device, then time them
+
+NAME is an operation (matmul, bias, sobel, ...), a kernel (matmul_morton_4_2), or network; without
+names everything runs, in the tables of the documents that the kernels come from.
+
+  -d, --device DEV        opencl | INDEX | part of a name (network: also host)     [the first GPU]
+      --compute-units N   the OpenCL device with N compute units
+      --sizes LIST        sizes of square products instead of the tables', for example 96,1000,1024
+      --repeat N          timed launches of each case, after one that is reported apart     [10]
+      --check             verify only
+      --time-limit S      skip what would not end within S seconds, or launches above 1 s    [180]
+      --full              skip nothing
+      --kernels DIR       kernel sources from a folder instead of the baked ones
+  -o, --output FMT        table | md | csv | json                                       [table]
+      --report FILE.html  also write a page with tables and plots
+      --against FILE.json add ratios to somebody else's run (-o json)
+      --cache-model       cache misses of each product's accesses, by calculation; no device needed
+      --cache SHAPE       line=64,l1_lines=256,l1_ways=4,l2_lines=2048,l2_ways=16,cores=4
+
+bench network: the baked network or any shape, input resident on the device, arg-max left out
+      --batch N           records                                                          [100]
+      --plan NAME         baked | a plan of the library                    [the device class's]
+      --shape SHAPE       784-2500-2000-10:relu with generated weights, or one of baseline,
+                          partial-mnist, partial-cifar, full-mnist, full-cifar
+      --host              from f32 records on the host to classes on the host
+
+Exit code 1 if a kernel computes something else than it should: it is named and not timed.
+";
+
 /// How `--profile` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileFormat {
@@ -58,6 +94,10 @@ pub enum Action {
     ListDevices,
     /// Print what is baked.
     Info,
+    /// Benchmarks.
+    Bench,
+    /// Print the help of the benchmarks.
+    BenchHelp,
     /// Print the help.
     Help,
     /// Print the version.
@@ -93,6 +133,8 @@ pub struct Options {
     pub sources: Sources,
     /// Say what runs.
     pub verbose: bool,
+    /// What to measure.
+    pub bench: Option<BenchOptions>,
 }
 
 /// Most records of a batch: sizes and offsets of every plan stay far inside 32 bits.
@@ -116,6 +158,7 @@ impl Options {
             profile: None,
             sources: Sources::default(),
             verbose: false,
+            bench: None,
         };
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next().map_err(usage)? {
@@ -157,6 +200,13 @@ impl Options {
                 Long("info") => o.action = Action::Info,
                 Short('h') | Long("help") => o.action = Action::Help,
                 Short('V') | Long("version") => o.action = Action::Version,
+                Value(name) if name == "bench" && o.files.is_empty() && o.bench.is_none() => {
+                    o.action = Action::Bench;
+                    o.bench = Some(bench(&mut parser, &o)?);
+                    if o.bench.as_ref().is_some_and(|b| b.names == ["--help"]) {
+                        o.action = Action::BenchHelp;
+                    }
+                }
                 Value(file) => o.files.push(file.into()),
                 other => return Err(usage(other.unexpected())),
             }
@@ -173,6 +223,77 @@ impl Options {
         }
         Ok(o)
     }
+}
+
+/// The arguments behind `bench`.
+fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<BenchOptions, Error> {
+    use lexopt::prelude::*;
+    let mut b = BenchOptions {
+        names: Vec::new(),
+        device: o.device.clone(),
+        compute_units: o.compute_units,
+        sizes: Vec::new(),
+        repeat: 10,
+        output: OutputFormat::Table,
+        check: false,
+        time_limit: Some(Duration::from_secs(180)),
+        sources: o.sources.clone(),
+        report: None,
+        against: None,
+        cache: None,
+        batch: o.batch,
+        plan: o.plan.clone(),
+        shape: None,
+        host: false,
+    };
+    while let Some(arg) = parser.next().map_err(usage)? {
+        match arg {
+            Short('d') | Long("device") => b.device = DeviceWish::parse(&text(parser)?),
+            Long("compute-units") => {
+                b.compute_units =
+                    Some(number(&text(parser)?, "--compute-units", 1..=u64::from(u32::MAX))? as u32);
+            }
+            Long("sizes") => {
+                let list = text(parser)?;
+                let sizes =
+                    list.split(',').map(|s| number(s.trim(), "--sizes", 1..=1 << 14).map(|n| n as usize));
+                b.sizes = sizes.collect::<Result<_, _>>()?;
+            }
+            Long("repeat") => b.repeat = number(&text(parser)?, "--repeat", 1..=10_000)? as usize,
+            Long("check") => b.check = true,
+            Long("time-limit") => {
+                b.time_limit =
+                    Some(Duration::from_secs(number(&text(parser)?, "--time-limit", 1..=1 << 20)?));
+            }
+            Long("full") => b.time_limit = None,
+            Long("kernels") => b.sources.folder = Some(parser.value().map_err(usage)?.into()),
+            Short('o') | Long("output") => {
+                let format = text(parser)?;
+                b.output = OutputFormat::parse(&format).ok_or_else(|| {
+                    named("--output", &format!("expected table, md, csv or json, found \"{format}\""))
+                })?;
+            }
+            Long("report") => b.report = Some(parser.value().map_err(usage)?.into()),
+            Long("against") => b.against = Some(parser.value().map_err(usage)?.into()),
+            Long("cache-model") => b.cache = Some(b.cache.take().unwrap_or_default()),
+            Long("cache") => {
+                b.cache = Some(CacheShape::parse(&text(parser)?).map_err(|e| named("--cache", &e))?);
+            }
+            Short('b') | Long("batch") => {
+                b.batch = Some(number(&text(parser)?, "--batch", 1..=MOST_RECORDS as u64)? as usize);
+            }
+            Long("plan") => b.plan = Some(text(parser)?),
+            Long("shape") => b.shape = Some(text(parser)?),
+            Long("host") => b.host = true,
+            Short('h') | Long("help") => {
+                b.names = vec!["--help".into()];
+                return Ok(b);
+            }
+            Value(name) => b.names.push(name.string().map_err(usage)?),
+            other => return Err(usage(other.unexpected())),
+        }
+    }
+    Ok(b)
 }
 
 fn usage(e: lexopt::Error) -> Error {
@@ -268,7 +389,7 @@ mod tests {
 
     #[test]
     fn help_fits_a_screen() {
-        assert!(HELP.lines().count() <= 40);
-        assert!(HELP.lines().all(|l| l.chars().count() <= 100));
+        assert!(HELP.lines().count() <= 40 && BENCH_HELP.lines().count() <= 40);
+        assert!(HELP.lines().chain(BENCH_HELP.lines()).all(|l| l.chars().count() <= 100));
     }
 }

@@ -20,7 +20,8 @@ pub fn page(request: &Request) -> String {
     };
     row("program", format!("mortonnet {}", env!("CARGO_PKG_VERSION")));
     row("model", format!("{}, hash {}", NETWORK.name, NETWORK.hash));
-    row("constants", format!("{} bytes, SHA-256 {}", PLAN.constant_bytes(), &BLOB_HASH[..16]));
+    let (bytes, all) = (PLAN.constant_bytes(), crate::baked::data_bytes());
+    row("constants", format!("{bytes} bytes; with golden vectors {all} bytes, SHA-256 {}", &BLOB_HASH[..16]));
     row("input", input(&NETWORK));
     row("output", output(&NETWORK));
     row("layers", layers(&NETWORK));

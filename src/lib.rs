@@ -6,6 +6,7 @@
 #[allow(unreachable_pub, dead_code)]
 mod bake;
 pub mod baked;
+pub mod bench;
 pub mod cl;
 pub mod cli;
 pub mod engine;

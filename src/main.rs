@@ -1,8 +1,9 @@
 //! The program: `main` chooses the action, each action is a function below it.
 
 use mortonnet::baked::{self, NETWORK};
+use mortonnet::bench;
 use mortonnet::cl;
-use mortonnet::cli::{Action, HELP, Options};
+use mortonnet::cli::{Action, BENCH_HELP, HELP, Options};
 use mortonnet::engine::opencl::Wanted;
 use mortonnet::engine::select::{self, Request, Running};
 use mortonnet::error::Error;
@@ -23,6 +24,8 @@ fn main() -> ExitCode {
         Action::SelfTest => self_test(&options),
         Action::ListDevices => list_devices(),
         Action::Info => print(&info::page(&request(&options, Wanted { scores: true, classes: true }))),
+        Action::Bench => options.bench.as_ref().map_or(Ok(()), |b| bench::run(b, &mut |text| print(text))),
+        Action::BenchHelp => print(BENCH_HELP),
         Action::Help => print(HELP),
         Action::Version => print(&format!("{}\n", info::version())),
     });

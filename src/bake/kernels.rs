@@ -119,8 +119,9 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
     }
     let mut operand = |key: &str| r.get(key).and_then(|v| read_operand(v, r.at(key), mistakes));
     let (a, b, result) = (operand("a"), operand("b"), operand("r"));
-    // The probe's result is plain numbers, no matrix with a layout.
-    let wants = |name: &str| operation != Operation::Order && operation.operands().contains(&name);
+    // The probes' operands are plain numbers, no matrices with a layout.
+    let plain = matches!(operation, Operation::Order | Operation::Probe);
+    let wants = |name: &str| !plain && operation.operands().contains(&name);
     for (name, there) in [("a", a.is_some()), ("b", b.is_some()), ("r", result.is_some())] {
         if wants(name) != there && r.get(name).is_some() == there {
             let what = if there { "takes no" } else { "needs an" };
@@ -346,7 +347,7 @@ fn read_sources(
         let place = format!("kernels/library.json: {}", kernel.codename);
         if !sources.iter().any(|s| s.0 == **path) {
             let Some(text) = files.text(&folder.join(&**path), &place, mistakes) else { continue };
-            sources.push((path.to_string(), text));
+            sources.push((path.to_string(), without_comments(&text)));
         }
         if let Some((_, text)) = sources.iter().find(|s| s.0 == **path) {
             if let Err(e) = kernel.check_source(text) {
@@ -361,6 +362,12 @@ fn read_sources(
         }
     }
     sources
+}
+
+/// The text without comments and indentation: a third of it goes to the board. Lines keep their numbers.
+fn without_comments(text: &str) -> String {
+    let code = |line: &str| line.split("//").next().unwrap_or("").trim().to_string();
+    text.lines().map(code).collect::<Vec<_>>().join("\n") + "\n"
 }
 
 /// All `.cl` files below `folder`, sorted.

@@ -368,7 +368,11 @@ impl Program {
                     let b = read(0);
                     (Action::ArgMax { outputs: plan.buffers[b].rows }, b, b)
                 }
-                Operation::Matmul | Operation::Bias | Operation::Sobel | Operation::Order => {
+                Operation::Matmul
+                | Operation::Bias
+                | Operation::Sobel
+                | Operation::Order
+                | Operation::Probe => {
                     return Err(Error::Device(format!("host engine: no kernel for {}", step.kernel)));
                 }
             };

@@ -38,7 +38,7 @@ impl<'a> RecordMut<'a> {
     }
 
     /// Sets feature `i`, `i < len()`.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, i: usize, value: f32) {
         self.data[self.offset + self.rows[i] as usize] = value;
     }
@@ -65,7 +65,7 @@ impl<'a> Record<'a> {
     }
 
     /// Score `i`, `i < len()`.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, i: usize) -> f32 {
         self.data[self.offset + self.rows[i] as usize]
     }

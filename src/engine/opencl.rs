@@ -207,8 +207,11 @@ pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     if !device.compiler_available {
         failed.push("its driver has no OpenCL C compiler".into());
     }
-    let mut seen = std::collections::BTreeSet::new();
-    failed.retain(|f| seen.insert(f.clone()));
+    for i in (1..failed.len()).rev() {
+        if failed[..i].contains(&failed[i]) {
+            failed.remove(i);
+        }
+    }
     if failed.is_empty() {
         return Ok(());
     }

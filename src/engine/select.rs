@@ -133,7 +133,7 @@ fn run(request: &Request, decision: &Decision, phases: &mut Phases) -> Result<St
 
 /// Threads of the host engine: the cores this process may use.
 pub fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get())
+    crate::sys::io::cores()
 }
 
 /// Nobody asked for a device or for a plan that only one engine runs.
@@ -286,8 +286,13 @@ pub fn choose(
     let matching: Vec<&Device> = match wish {
         DeviceWish::Index(i) => devices.devices.iter().filter(|d| d.index == *i).filter(units).collect(),
         DeviceWish::Name(part) => {
-            let part = part.to_lowercase();
-            devices.devices.iter().filter(|d| d.name.to_lowercase().contains(&part)).filter(units).collect()
+            let part = part.to_ascii_lowercase();
+            devices
+                .devices
+                .iter()
+                .filter(|d| d.name.to_ascii_lowercase().contains(&part))
+                .filter(units)
+                .collect()
         }
         _ => {
             let mut all: Vec<&Device> = devices.devices.iter().filter(units).collect();

@@ -29,11 +29,13 @@ pub enum Operation {
     Sobel,
     /// r[i] = number of work-items before this one (the thesis, fig. 12.1)
     Order,
+    /// Measures the device: multiply-adds in registers, or a copy
+    Probe,
 }
 
 impl Operation {
     /// Every operation, in the order of a layer.
-    pub const ALL: [Operation; 9] = [
+    pub const ALL: [Operation; 10] = [
         Operation::Matmul,
         Operation::Bias,
         Operation::Affine,
@@ -43,6 +45,7 @@ impl Operation {
         Operation::ArgMax,
         Operation::Sobel,
         Operation::Order,
+        Operation::Probe,
     ];
 
     /// Its name in `library.json`, and the folder of its kernels.
@@ -57,6 +60,7 @@ impl Operation {
             Operation::ArgMax => "argmax",
             Operation::Sobel => "sobel",
             Operation::Order => "order",
+            Operation::Probe => "probe",
         }
     }
 
@@ -70,6 +74,7 @@ impl Operation {
             Operation::ArgMax => &["b", "classes"],
             Operation::Sobel => &["image", "dx", "dy"],
             Operation::Order => &["counter", "r"],
+            Operation::Probe => &["a", "r"],
         }
     }
 

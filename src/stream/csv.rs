@@ -100,6 +100,7 @@ impl Csv {
     }
 }
 
+#[inline(always)]
 fn x_if_finite(x: f32, set: impl FnOnce(f32)) -> bool {
     let finite = x.is_finite();
     if finite {
@@ -126,7 +127,7 @@ fn trim(text: &[u8]) -> &[u8] {
 }
 
 /// The position of the first byte from `at` on that is no blank.
-#[inline]
+#[inline(always)]
 fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     while line.get(at).is_some_and(|&b| is_blank(b)) {
         at += 1;
@@ -135,7 +136,7 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
 }
 
 /// Reads exactly `width` numbers; `set` says whether it could use one.
-#[inline]
+#[inline(always)]
 fn numbers<N: Number>(
     line: &[u8],
     width: usize,

@@ -37,7 +37,7 @@ pub(super) trait Number: Copy {
 }
 
 impl Number for f64 {
-    #[inline]
+    #[inline(always)]
     fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self> {
         if mantissa > EXACT_F64 {
             return None;
@@ -48,7 +48,7 @@ impl Number for f64 {
         Some(if negative { -value } else { value })
     }
 
-    #[inline]
+    #[inline(always)]
     fn small(value: u32) -> Self {
         value as Self
     }
@@ -59,7 +59,7 @@ impl Number for f64 {
 }
 
 impl Number for f32 {
-    #[inline]
+    #[inline(always)]
     fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self> {
         if mantissa <= EXACT_F32 {
             if let Some(power) = POWERS_F32.get(exponent.unsigned_abs() as usize) {
@@ -75,7 +75,7 @@ impl Number for f32 {
         (value.to_bits() & HIDDEN != 1 << 28).then_some(value as f32)
     }
 
-    #[inline]
+    #[inline(always)]
     fn small(value: u32) -> Self {
         value as Self
     }
@@ -87,15 +87,19 @@ impl Number for f32 {
 
 /// The field of a line that starts at `at`, and its end, where it is a bare whole number below ten million: pixels
 /// and counters need no more.
-#[inline]
+#[inline(always)]
 pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
     let mut value = 0u32;
-    for (i, &b) in line.get(at..)?.iter().enumerate().take(8) {
+    let mut end = at;
+    // Plain indices: the crate is compiled for size, which leaves chains of iterators standing.
+    while end < line.len() && end < at + 8 {
+        let b = line[end];
         let digit = b.wrapping_sub(b'0');
         if digit > 9 {
-            return (b == b',' && i > 0).then(|| (N::small(value), at + i));
+            return if b == b',' && end > at { Some((N::small(value), end)) } else { None };
         }
         value = value * 10 + u32::from(digit);
+        end += 1;
     }
     // The end of the line, or a number that is too long: the other way reads both.
     None
@@ -103,7 +107,7 @@ pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
 
 /// The number at the start of `bytes` and its length, where the fast path serves it. The end may be anything: the
 /// caller checks what follows.
-#[inline]
+#[inline(always)]
 pub(super) fn quick<N: Number>(bytes: &[u8]) -> Option<(N, usize)> {
     let (d, length) = decimal(bytes)?;
     Some((N::quick(d.negative, d.mantissa, d.exponent)?, length))
@@ -114,7 +118,7 @@ pub(super) fn parse<N: Number>(text: &[u8]) -> Option<N> {
     N::parse(std::str::from_utf8(text).ok()?)
 }
 
-#[inline]
+#[inline(always)]
 fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
     let negative = bytes.first() == Some(&b'-');
     let mut at = usize::from(negative || bytes.first() == Some(&b'+'));

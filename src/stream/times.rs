@@ -63,11 +63,11 @@ impl Latencies {
 
     /// The smallest latency that `percent` of the kept ones do not exceed (nearest rank); `None` without any.
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
-        let mut sorted = self.nanoseconds.clone();
-        sorted.sort_unstable();
+        let mut sorted: Vec<f64> = self.nanoseconds.iter().map(|&ns| ns as f64).collect();
+        crate::profile::sort(&mut sorted);
         let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
         let ns = sorted.get(rank.clamp(1, sorted.len().max(1)) - 1)?;
-        Some(Duration::from_nanos(*ns))
+        Some(Duration::from_nanos(*ns as u64))
     }
 }
 

@@ -36,6 +36,21 @@ fn poll_one(fd: BorrowedFd<'_>, events: c_short, timeout: c_int) -> bool {
     }
 }
 
+/// Cores that this process may use (sched_getaffinity); at least 1.
+///
+/// `std::thread::available_parallelism` also reads cgroup quotas, which boards do not set, with ten kilobytes of code.
+pub fn cores() -> usize {
+    // SAFETY: an all-zero set is a valid one; the call writes no more than its size.
+    let count = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        match libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) {
+            0 => libc::CPU_COUNT(&set),
+            _ => 1,
+        }
+    };
+    count.max(1) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

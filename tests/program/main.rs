@@ -2,6 +2,7 @@
 #![allow(unreachable_pub)]
 
 mod baking;
+mod benching;
 mod binary;
 mod devices;
 mod docs;

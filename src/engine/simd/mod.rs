@@ -4,8 +4,6 @@
 //! few vectors of rows; its sums stay in registers. Each sum adds its products in the order of k, so a record's scores
 //! do not depend on the records beside it.
 #![allow(unsafe_code)]
-// Loops over registers: the index is what the loop is about.
-#![allow(clippy::needless_range_loop)]
 
 use crate::spec::network::Activation;
 
@@ -278,10 +276,25 @@ mod aarch64 {
     }
 }
 
+/// Runs the body for each `$i` below `$n` (a constant, at most 8), written out: the crate is compiled for size, and a
+/// loop over registers must not stay a loop.
+macro_rules! unrolled {
+    ($i:ident < $n:expr, $body:block) => {
+        unrolled!(@ $i, $n, $body, 0 1 2 3 4 5 6 7)
+    };
+    (@ $i:ident, $n:expr, $body:block, $($k:literal)*) => {
+        $(if $k < $n {
+            let $i = $k;
+            $body
+        })*
+    };
+}
+
 /// All rows of a layer for all records, without the activation.
 ///
-/// A tile is M records by two vectors of rows (a load of each vector serves M multiply-adds, a broadcast serves two);
-/// for a single record, eight vectors keep enough sums in flight.
+/// A tile is M records by two vectors of rows (a load of each vector serves M multiply-adds, a broadcast serves two).
+/// All records pass by a pair of vectors before the next pair is read: weights come from memory once. For a single
+/// record, eight vectors keep enough sums in flight.
 ///
 /// SAFETY: `Kernels::affine` has checked the slices, V's lanes divide the panel, the CPU has V's instruction set.
 #[inline(always)]
@@ -292,72 +305,73 @@ unsafe fn affine<V: Vector, const M: usize>(
     stride: usize,
 ) {
     let vectors = layer.biases.len() / V::LANES;
-    let mut n = 0;
+    let tiles = x.count / M * M;
+    let mut v = 0;
     // SAFETY: tiles cover records n to n + M and vectors v to v + N, both inside; passed on.
     unsafe {
-        while n + M <= x.count {
-            let v = strips::<V, M, 2>(layer, x, n, 0, vectors, result, stride);
-            strips::<V, M, 1>(layer, x, n, v, vectors, result, stride);
-            n += M;
+        while tiles > 0 && v + 2 <= vectors {
+            (0..tiles).step_by(M).for_each(|n| tile::<V, M, 2>(layer, x, n, v, result, stride));
+            v += 2;
         }
-        while n < x.count {
-            let v = strips::<V, 1, 8>(layer, x, n, 0, vectors, result, stride);
-            strips::<V, 1, 1>(layer, x, n, v, vectors, result, stride);
-            n += 1;
+        while tiles > 0 && v < vectors {
+            (0..tiles).step_by(M).for_each(|n| tile::<V, M, 1>(layer, x, n, v, result, stride));
+            v += 1;
+        }
+        v = 0;
+        while tiles < x.count && v + 8 <= vectors {
+            (tiles..x.count).for_each(|n| tile::<V, 1, 8>(layer, x, n, v, result, stride));
+            v += 8;
+        }
+        while tiles < x.count && v < vectors {
+            (tiles..x.count).for_each(|n| tile::<V, 1, 1>(layer, x, n, v, result, stride));
+            v += 1;
         }
     }
 }
 
-/// Tiles of M records × N vectors from vector `v` on, as many as fit; gives the first vector that is left.
+/// Records n to n + M by vectors v to v + N.
 ///
-/// SAFETY: as `affine`; records n to n + M exist.
+/// SAFETY: as `affine`; the records and vectors exist.
 #[inline(always)]
-unsafe fn strips<V: Vector, const M: usize, const N: usize>(
+unsafe fn tile<V: Vector, const M: usize, const N: usize>(
     layer: &Affine<'_>,
     x: Records<'_>,
     n: usize,
-    mut v: usize,
-    vectors: usize,
+    v: usize,
     result: &mut [f32],
     stride: usize,
-) -> usize {
+) {
     let (panel, columns, inputs) = (layer.panel, layer.columns, layer.inputs);
-    let records: [*const f32; M] = std::array::from_fn(|m| x.data[(n + m) * x.stride..].as_ptr());
-    while v + N <= vectors {
-        // Vector i covers rows i · LANES of the layer: a part of a panel.
-        let weights: [*const f32; N] = std::array::from_fn(|i| {
-            let row = (v + i) * V::LANES;
-            layer.weights[row / panel * panel * columns + row % panel..].as_ptr()
-        });
-        // SAFETY: every pointer stays inside its slice: `inputs` values of a record; of the weights, `inputs` vectors
-        // that are `panel` apart; LANES biases and results per vector.
-        unsafe {
-            let mut sums = [[V::splat(0.0); N]; M];
-            for k in 0..inputs {
-                let mut w = [V::splat(0.0); N];
-                for i in 0..N {
-                    w[i] = V::load(weights[i].add(k * panel));
-                }
-                for m in 0..M {
-                    let value = V::splat(*records[m].add(k));
-                    for i in 0..N {
-                        sums[m][i] = sums[m][i].fma(w[i], value);
-                    }
-                }
-            }
-            for i in 0..N {
-                let row = (v + i) * V::LANES;
-                let bias = V::load(layer.biases[row..].as_ptr());
-                for m in 0..M {
-                    // Adding with a factor of one rounds once, as adding does.
-                    let sum = bias.fma(sums[m][i], V::splat(1.0));
-                    sum.store(result[(n + m) * stride + row..].as_mut_ptr());
-                }
-            }
+    let mut records = [std::ptr::null::<f32>(); M];
+    unrolled!(m < M, { records[m] = x.data[(n + m) * x.stride..].as_ptr() });
+    // Vector i covers rows i · LANES of the layer: a part of a panel.
+    let mut weights = [std::ptr::null::<f32>(); N];
+    unrolled!(i < N, {
+        let row = (v + i) * V::LANES;
+        weights[i] = layer.weights[row / panel * panel * columns + row % panel..].as_ptr();
+    });
+    // SAFETY: every pointer stays inside its slice: `inputs` values of a record; of the weights, `inputs` vectors that
+    // are `panel` apart; LANES biases and results per vector.
+    unsafe {
+        let mut sums = [[V::splat(0.0); N]; M];
+        for k in 0..inputs {
+            let mut w = [V::splat(0.0); N];
+            unrolled!(i < N, { w[i] = V::load(weights[i].add(k * panel)) });
+            unrolled!(m < M, {
+                let value = V::splat(*records[m].add(k));
+                unrolled!(i < N, { sums[m][i] = sums[m][i].fma(w[i], value) });
+            });
         }
-        v += N;
+        unrolled!(i < N, {
+            let row = (v + i) * V::LANES;
+            let bias = V::load(layer.biases[row..].as_ptr());
+            unrolled!(m < M, {
+                // Adding with a factor of one rounds once, as adding does.
+                let sum = bias.fma(sums[m][i], V::splat(1.0));
+                sum.store(result[(n + m) * stride + row..].as_mut_ptr());
+            });
+        });
     }
-    v
 }
 
 /// Applies an activation in place. NaN stays NaN.

@@ -1,0 +1,561 @@
+//! One kernel on one problem of one device: checked against float64, then timed.
+
+use super::reference::{self, Random};
+use crate::cl::{
+    Access, Buffer, Context, Device, Element, Event, Home, Image2d, Kernel, MapMode, Program, Queue,
+};
+use crate::engine::NAN_CLASS;
+use crate::engine::opencl::limits;
+use crate::error::Error;
+use crate::sources::Sources;
+use crate::spec::layout::Layout;
+use crate::spec::library::{Kernel as Entry, Operand, Operation, Problem};
+use crate::spec::network::Activation;
+use std::time::Instant;
+
+/// Work-group of a launch.
+pub type Group = Option<(usize, usize)>;
+
+/// A device under test: one profiling queue, and the programs built so far.
+pub struct Lab {
+    /// The device.
+    pub device: Device,
+    queue: Queue,
+    sources: Sources,
+    programs: Vec<(String, Program)>,
+    seed: u64,
+}
+
+/// Why a kernel was not run or not believed.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The device cannot run it: the restrictions that fail.
+    Refused(String),
+    /// It computes something else.
+    Wrong(String),
+    /// The driver failed.
+    Failed(Error),
+}
+
+impl<E: Into<Error>> From<E> for Trouble {
+    fn from(e: E) -> Self {
+        Trouble::Failed(e.into())
+    }
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Trouble::Refused(m) => write!(f, "not run: {m}"),
+            Trouble::Wrong(m) => write!(f, "WRONG: {m}"),
+            Trouble::Failed(e) => write!(f, "failed: {e}"),
+        }
+    }
+}
+
+/// Device times of repeated launches, in microseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    /// The first launch.
+    pub first: f64,
+    /// The others.
+    pub run: Vec<f64>,
+    /// From enqueueing to handing over, of the others.
+    pub queued: Vec<f64>,
+    /// From handing over to the start, of the others.
+    pub wait: Vec<f64>,
+}
+
+/// Bytes before and after a guarded buffer.
+const CANARY: usize = 4096;
+
+/// A buffer, with canaries around it or exactly as large as its contents (so that a simulator sees every step outside).
+struct Guarded {
+    view: Buffer,
+    parent: Option<Buffer>,
+    bytes: usize,
+}
+
+/// Numbers as the bytes of a buffer.
+trait Bytes: Element {
+    fn put(self, bytes: &mut Vec<u8>);
+}
+
+impl Bytes for f32 {
+    fn put(self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.to_ne_bytes());
+    }
+}
+
+impl Bytes for u32 {
+    fn put(self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.to_ne_bytes());
+    }
+}
+
+impl Bytes for u8 {
+    fn put(self, bytes: &mut Vec<u8>) {
+        bytes.push(self);
+    }
+}
+
+impl Guarded {
+    fn new<T: Bytes>(queue: &Queue, name: &str, data: &[T], canaries: bool) -> Result<Guarded, Error> {
+        let bytes = size_of_val(data).max(4);
+        if !canaries {
+            let view = Buffer::new(queue, name, bytes, Access::ReadWrite, Home::Device)?;
+            view.write(0, data)?;
+            return Ok(Guarded { view, parent: None, bytes });
+        }
+        // Written in one piece: oclgrind forgets what it knows of a buffer when a part of it is written.
+        let mut all = vec![0xA5u8; CANARY];
+        data.iter().for_each(|&v| v.put(&mut all));
+        all.resize(CANARY + bytes.next_multiple_of(4) + CANARY, 0xA5);
+        let parent = Buffer::new(queue, name, all.len(), Access::ReadWrite, Home::Device)?;
+        parent.write(0, &all)?;
+        let view = parent.sub_buffer(name, CANARY, bytes)?;
+        Ok(Guarded { view, parent: Some(parent), bytes })
+    }
+
+    fn read<T: Element + Default>(&self, count: usize) -> Result<Vec<T>, Error> {
+        let mut data = vec![T::default(); count];
+        self.view.read(0, &mut data)?;
+        Ok(data)
+    }
+
+    /// Whether nothing was written around it.
+    fn intact(&self) -> Result<bool, Error> {
+        let Some(parent) = &self.parent else { return Ok(true) };
+        let mut all = vec![0u8; parent.bytes()];
+        parent.read(0, &mut all)?;
+        let around = all[..CANARY].iter().chain(&all[CANARY + self.bytes..]);
+        Ok(around.copied().all(|b| b == 0xA5))
+    }
+}
+
+/// The inputs of a run in plain row-major order, without padding.
+struct Data {
+    real: Problem,
+    a: Vec<f32>,
+    b: Vec<f32>,
+    /// The result before the run: the summand of scaled products, the operand of in-place kernels.
+    r: Vec<f32>,
+    bias: Vec<f32>,
+    image: Vec<u8>,
+    alpha: f32,
+    beta: f32,
+}
+
+/// A kernel with its arguments.
+struct Setup {
+    kernel: Kernel,
+    buffers: Vec<(&'static str, Guarded)>,
+    global: Vec<usize>,
+    local: Option<Vec<usize>>,
+    padded: Problem,
+    _image: Option<Image2d>,
+}
+
+impl Setup {
+    fn buffer(&self, name: &str) -> Option<&Guarded> {
+        self.buffers.iter().find(|b| b.0 == name).map(|b| &b.1)
+    }
+}
+
+impl Lab {
+    /// Opens `device` for benchmarks.
+    pub fn new(device: &Device, sources: Sources) -> Result<Lab, Error> {
+        let queue = Queue::new(&Context::new(device)?, true)?;
+        // Fresh inputs for every run of the program.
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(1, |d| d.as_nanos() as u64);
+        Ok(Lab { device: device.clone(), queue, sources, programs: Vec::new(), seed: now })
+    }
+
+    fn random(&mut self) -> Random {
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        Random::new(self.seed)
+    }
+
+    fn program(&mut self, entry: &Entry, activation: Activation, group: Group) -> Result<Program, Error> {
+        let source = entry.source.as_deref().unwrap_or_default();
+        let options = format!("-cl-std=CL1.1 {}", entry.options(activation, group));
+        let key = format!("{source} {options}");
+        if let Some((_, program)) = self.programs.iter().find(|p| p.0 == key) {
+            return Ok(program.clone());
+        }
+        let text = self.sources.text(entry)?;
+        let program = Program::from_source(
+            self.queue.context(),
+            &format!("kernels/{source}"),
+            &text,
+            options.trim_end(),
+        )?;
+        self.programs.push((key, program.clone()));
+        Ok(program)
+    }
+
+    fn data(&mut self, entry: &Entry, real: Problem, (alpha, beta): (f32, f32)) -> Data {
+        let mut random = self.random();
+        let Problem { h, w, l } = real;
+        let mut floats = |n: usize| (0..n).map(|_| random.float()).collect::<Vec<f32>>();
+        let in_place = matches!(
+            entry.operation,
+            Operation::Bias | Operation::Sigmoid | Operation::Relu | Operation::Tanh
+        );
+        // Results are poisoned unless the kernel reads them.
+        let reads = in_place || (entry.restrictions.scaled && beta != 0.0);
+        let r = if reads { floats(h * w) } else { vec![f32::NAN; h * w] };
+        let product = matches!(entry.operation, Operation::Matmul | Operation::Affine);
+        let b = match entry.operation {
+            _ if product => floats(l * w),
+            Operation::ArgMax => {
+                let mut b = floats(l * w);
+                // Ties and NaN.
+                for c in (0..w).step_by(3) {
+                    (0..l).for_each(|i| b[i * w + c] = (b[i * w + c] * 3.0).round());
+                }
+                for c in (1..w).step_by(5) {
+                    b[(c % l) * w + c] = f32::NAN;
+                }
+                b
+            }
+            _ => Vec::new(),
+        };
+        let a = match entry.operation {
+            Operation::Probe => floats(h * w),
+            _ if product => floats(h * l),
+            _ => Vec::new(),
+        };
+        let bias = floats(h);
+        let sobel = entry.operation == Operation::Sobel;
+        let image = if sobel { (0..h * w).map(|_| random.byte()).collect() } else { Vec::new() };
+        Data { real, a, b, r, bias, image, alpha, beta }
+    }
+
+    /// Creates buffers and kernel for `data`.
+    fn setup(
+        &mut self,
+        entry: &Entry,
+        activation: Activation,
+        group: Group,
+        data: &Data,
+        canaries: bool,
+    ) -> Result<Setup, Trouble> {
+        let padded = entry.pad(data.real, group);
+        let mut limits = limits(&self.device);
+        limits.work_group = limits.work_group.min(self.device.max_work_group);
+        let mut wanted = entry.clone();
+        wanted.restrictions.work_group = group;
+        wanted.admits(padded, Some(&limits)).map_err(|e| Trouble::Refused(e.join("; ")))?;
+        let largest = (padded.h * padded.w).max(padded.h * padded.l).max(padded.l * padded.w) as u64 * 4;
+        if largest + 2 * CANARY as u64 > self.device.max_alloc {
+            let most = self.device.max_alloc;
+            return Err(Trouble::Refused(format!("a buffer of {largest} bytes, the device allows {most}")));
+        }
+        let mut kernel = self.program(entry, activation, group)?.kernel(&entry.function)?;
+        let r = &entry.restrictions;
+        let mut index = 0;
+        for letter in r.arglist.chars() {
+            let size = match letter {
+                'l' => padded.l,
+                'w' => padded.w,
+                'h' => padded.h,
+                _ => data.real.l,
+            };
+            kernel.set_arg_u32(index, size as u32)?;
+            index += 1;
+        }
+        if r.scaled {
+            kernel.set_arg_f32(index, data.alpha)?;
+            kernel.set_arg_f32(index + 1, data.beta)?;
+            index += 2;
+        }
+        let queue = self.queue.clone();
+        let real = data.real;
+        let pack =
+            |o: &Option<Operand>, values: &[f32], size: (usize, usize), padded: (usize, usize), pad: f32| {
+                let layout = o.as_ref().and_then(|o| o.representation.clone()).unwrap_or(Layout::R);
+                layout.pack(values, size, padded, pad)
+            };
+        let (mut buffers, mut image) = (Vec::new(), None);
+        for &name in entry.operation.operands() {
+            let guarded = match (entry.operation, name) {
+                (Operation::Sobel, "image") => Guarded::new(&queue, name, &data.image, canaries)?,
+                (Operation::Sobel, _) => {
+                    Guarded::new(&queue, name, &vec![BORDER; real.h * real.w], canaries)?
+                }
+                (Operation::Order, "counter") => Guarded::new(&queue, name, &[0u32], canaries)?,
+                (Operation::Order, _) => Guarded::new(&queue, name, &vec![0u32; real.h * real.w], canaries)?,
+                (Operation::Probe, "a") => Guarded::new(&queue, name, &data.a, canaries)?,
+                (_, "classes") => Guarded::new(&queue, name, &vec![0u32; padded.w], canaries)?,
+                (_, "a") => {
+                    let a = pack(&r.a, &data.a, (real.h, real.l), (padded.h, padded.l), 0.0);
+                    Guarded::new(&queue, name, &a, canaries)?
+                }
+                (_, "bias") => {
+                    let mut bias = data.bias.clone();
+                    bias.resize(padded.h, 0.0);
+                    Guarded::new(&queue, name, &bias, canaries)?
+                }
+                (_, "b") if r.b.as_ref().is_some_and(|b| b.image) => {
+                    let b = Layout::R.pack(&data.b, (real.l, real.w), (padded.l, padded.w), 0.0);
+                    let pixels = Image2d::new(&queue, name, padded.w / 4, padded.l, Access::ReadOnly)?;
+                    let mut mapped = pixels.map(MapMode::Overwrite)?;
+                    b.chunks_exact(padded.w)
+                        .enumerate()
+                        .for_each(|(y, row)| mapped.row_mut(y).copy_from_slice(row));
+                    mapped.unmap()?;
+                    kernel.set_arg_image(index, &pixels)?;
+                    index += 1;
+                    image = Some(pixels);
+                    continue;
+                }
+                (_, "b") => {
+                    let b = pack(&r.b, &data.b, (real.l, real.w), (padded.l, padded.w), 0.0);
+                    Guarded::new(&queue, name, &b, canaries)?
+                }
+                _ => {
+                    let pad = if data.r.first().is_some_and(|v| v.is_nan()) { f32::NAN } else { 0.0 };
+                    let r = pack(&r.r, &data.r, (real.h, real.w), (padded.h, padded.w), pad);
+                    Guarded::new(&queue, name, &r, canaries)?
+                }
+            };
+            kernel.set_arg_buffer(index, &guarded.view)?;
+            index += 1;
+            buffers.push((name, guarded));
+        }
+        let (sy, sx) = (r.scale.0.max(1), r.scale.1.max(1));
+        let global = match entry.operation {
+            Operation::ArgMax => vec![padded.w],
+            Operation::Sobel => {
+                let tiles = |size: usize, tile: usize| size.saturating_sub(2).div_ceil(tile).max(1);
+                vec![tiles(real.h, sy), tiles(real.w, sx)]
+            }
+            // Whole tiles only: `check` and `peaks` ask for multiples of them.
+            Operation::Probe => vec![padded.h, padded.w / sx],
+            _ if r.r.as_ref().is_some_and(|o| o.representation.is_none()) => vec![padded.h * padded.w],
+            _ => vec![padded.h.div_ceil(sy), padded.w.div_ceil(sx)],
+        };
+        if let Some((y, x)) = group {
+            let most = kernel.work_group_limit()?;
+            if y * x > most {
+                return Err(Trouble::Refused(format!(
+                    "work-groups of {y}×{x} work-items, the device allows this kernel {most}"
+                )));
+            }
+        }
+        let local = group.map(|(y, x)| vec![y, x]);
+        Ok(Setup { kernel, buffers, global, local, padded, _image: image })
+    }
+
+    /// Checks a kernel at sizes that hit every edge: with canaries first, then exact buffers. Gives the largest error in
+    /// units of the bound.
+    pub fn check(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
+        let unit = entry.pad(Problem { h: 1, w: 1, l: 1 }, group);
+        let mut sizes = vec![(1, 1, 1), (17, 9, 5), (9, 33, 18)];
+        let (h, w, l) = (unit.h, unit.w, unit.l);
+        sizes.extend([
+            (h.max(2) - 1, w + 1, l),
+            (h, w, l.max(2) - 1),
+            (h + 1, w.max(2) - 1, l + 1),
+            (3 * h, w, 2 * l),
+        ]);
+        match entry.operation {
+            Operation::Sobel => {
+                sizes = [
+                    (1, 1),
+                    (2, 9),
+                    (3, 3),
+                    (4, 7),
+                    (5, 8),
+                    (3, 10),
+                    (9, 11),
+                    (7, 17),
+                    (6, 18),
+                    (5, 19),
+                    (33, 34),
+                    (16, 35),
+                ]
+                .map(|(h, w)| (h, w, 0))
+                .to_vec();
+            }
+            Operation::Order => sizes = vec![(33, 33, 0)],
+            Operation::Probe => sizes = vec![(1, 16, 1), (3, 32, 7), (33, 48, 20)],
+            _ => {}
+        }
+        let factors: &[(f32, f32)] =
+            if entry.restrictions.scaled { &[(1.0, 0.0), (1.0, 0.1), (-2.0, 1.0)] } else { &[(1.0, 0.0)] };
+        let activations: &[Activation] = match entry.operation {
+            Operation::Affine => &[Activation::None, Activation::Sigmoid, Activation::Relu, Activation::Tanh],
+            _ => &[Activation::None],
+        };
+        let mut worst = 0.0f64;
+        for &(h, w, l) in &sizes {
+            for &factor in factors {
+                for &activation in activations {
+                    for canaries in [true, false] {
+                        let data = self.data(entry, Problem { h, w, l }, factor);
+                        let setup = self.setup(entry, activation, group, &data, canaries)?;
+                        self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None)?;
+                        self.queue.finish()?;
+                        worst = worst.max(verify(entry, activation, &setup, &data)?);
+                    }
+                }
+            }
+        }
+        Ok(worst)
+    }
+
+    /// Times a kernel on fresh inputs, after checking sampled rows of its first result.
+    pub fn time(
+        &mut self,
+        entry: &Entry,
+        group: Group,
+        real: Problem,
+        repeats: usize,
+    ) -> Result<(Times, f64), Trouble> {
+        let factor = if entry.restrictions.scaled { (1.0, 0.1) } else { (1.0, 0.0) };
+        let activation =
+            if entry.operation == Operation::Affine { Activation::Relu } else { Activation::None };
+        let data = self.data(entry, real, factor);
+        let setup = self.setup(entry, activation, group, &data, false)?;
+        let mut times = Times::default();
+        let mut event = Event::new();
+        let mut error = 0.0;
+        for turn in 0..=repeats {
+            self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), Some(&mut event))?;
+            event.wait()?;
+            let t = event.times()?;
+            let us = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e3;
+            if turn == 0 {
+                times.first = us(t.start, t.end);
+                error = verify(entry, activation, &setup, &data)?;
+            } else {
+                times.run.push(us(t.start, t.end));
+                times.queued.push(us(t.queued, t.submit));
+                times.wait.push(us(t.submit, t.start));
+            }
+        }
+        Ok((times, error))
+    }
+
+    /// The order in which work-groups of one work-item started, on a `size` × `size` grid.
+    pub fn order(&mut self, entry: &Entry, size: usize) -> Result<Vec<u32>, Trouble> {
+        let data = self.data(entry, Problem { h: size, w: size, l: 0 }, (1.0, 0.0));
+        let setup = self.setup(entry, Activation::None, entry.restrictions.work_group, &data, false)?;
+        self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None)?;
+        self.queue.finish()?;
+        match setup.buffer("r") {
+            Some(r) => Ok(r.read(size * size)?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Seconds of a function on the host, for comparisons in the same run.
+    pub fn host_seconds(work: impl FnOnce()) -> f64 {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64()
+    }
+}
+
+/// What the borders of a Sobel result hold before and after.
+const BORDER: u8 = 0x5A;
+
+/// Compares results with float64 and looks at the canaries; gives the largest error in units of the bound.
+fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> Result<f64, Trouble> {
+    let real = data.real;
+    for (name, buffer) in &setup.buffers {
+        if !buffer.intact()? {
+            return Err(Trouble::Wrong(format!("wrote outside {name} at {}", shape(real))));
+        }
+    }
+    let wrong = |what: String| Err(Trouble::Wrong(format!("{what} at {}", shape(real))));
+    let read_r = || -> Result<Vec<f32>, Trouble> {
+        let Some(r) = setup.buffer("r") else { return Ok(Vec::new()) };
+        let packed = r.read::<f32>(setup.padded.h * setup.padded.w)?;
+        let layout =
+            entry.restrictions.r.as_ref().and_then(|o| o.representation.clone()).unwrap_or(Layout::R);
+        Ok(layout.unpack(&packed, (real.h, real.w), (setup.padded.h, setup.padded.w)))
+    };
+    let excess = match entry.operation {
+        Operation::Matmul | Operation::Affine => {
+            let bias = (entry.operation == Operation::Affine).then_some(&*data.bias);
+            let product = reference::Product {
+                real,
+                a: &data.a,
+                b: &data.b,
+                c: &data.r,
+                bias,
+                alpha: data.alpha,
+                beta: data.beta,
+                activation,
+            };
+            product.excess(&read_r()?)
+        }
+        Operation::Bias => {
+            let exact = |i: usize| f64::from(data.r[i]) + f64::from(data.bias[i / real.w]);
+            reference::elementwise(&read_r()?, exact, 2f64.powi(-24))
+        }
+        Operation::Sigmoid | Operation::Relu | Operation::Tanh => {
+            let activation = entry.operation.activation().unwrap_or(Activation::None);
+            reference::elementwise(&read_r()?, |i| activation.apply(f64::from(data.r[i])), 2f64.powi(-20))
+        }
+        Operation::ArgMax => {
+            let classes =
+                setup.buffer("classes").map(|c| c.read::<u32>(real.w)).transpose()?.unwrap_or_default();
+            for (column, &class) in classes.iter().enumerate() {
+                let values: Vec<f64> = (0..real.l).map(|i| f64::from(data.b[i * real.w + column])).collect();
+                let nan = values.iter().any(|v| v.is_nan());
+                let expected = if nan { NAN_CLASS } else { crate::spec::network::argmax(&values) };
+                if class != expected {
+                    return wrong(format!("column {column} has class {class}, not {expected}"));
+                }
+            }
+            0.0
+        }
+        Operation::Sobel => {
+            for (name, horizontal) in [("dx", true), ("dy", false)] {
+                let found = setup
+                    .buffer(name)
+                    .map(|b| b.read::<u8>(real.h * real.w))
+                    .transpose()?
+                    .unwrap_or_default();
+                let expected = reference::sobel(&data.image, real.h, real.w, horizontal, BORDER);
+                if let Some(i) = (0..found.len()).find(|&i| found[i] != expected[i]) {
+                    let (y, x) = (i / real.w, i % real.w);
+                    return wrong(format!(
+                        "{name}({y}, {x}) is {}, not {}",
+                        found[i] as i8, expected[i] as i8
+                    ));
+                }
+            }
+            0.0
+        }
+        Operation::Probe => {
+            let copy = entry.restrictions.arglist.is_empty();
+            reference::elementwise(
+                &read_r()?,
+                |i| if copy { data.a[i].into() } else { reference::probe(data.a[i], real.l) },
+                1e-5,
+            )
+        }
+        Operation::Order => {
+            let mut seen =
+                setup.buffer("r").map(|r| r.read::<u32>(real.h * real.w)).transpose()?.unwrap_or_default();
+            seen.sort_unstable();
+            if !seen.iter().zip(1..).all(|(&found, n)| found == n) {
+                return wrong("the numbers are not 1 to the number of work-items".into());
+            }
+            0.0
+        }
+    };
+    if excess <= 1.0 { Ok(excess) } else { wrong(format!("an error of {excess:.2} times the bound")) }
+}
+
+/// `17×9 (5)`
+fn shape(p: Problem) -> String {
+    if p.l == 0 { format!("{}×{}", p.h, p.w) } else { format!("{}×{}, common dimension {}", p.h, p.w, p.l) }
+}

@@ -1,0 +1,625 @@
+//! The documents' tables on this device: which kernels at which sizes, in which shape.
+
+use super::case::{Group, Lab, Times, Trouble};
+use super::network::{measured, quantile};
+use super::table::{Cell, Measured, Plot, Row, Section};
+use super::{BenchOptions, Budget, groups, network};
+use crate::baked::LIBRARY;
+use crate::error::Error;
+use crate::spec::library::{Kernel, Operation, Problem};
+
+/// Sizes of the cache model: table 8.2 of the thesis, and a power of two beside a size that is none.
+pub const CACHE_SIZES: &[usize] = &[96, 192, 384, 768, 1440, 2880, 4000, 4096];
+
+const BY_128: &[usize] = &[128, 256, 384, 512, 640, 768, 896, 1000, 1024, 1152, 2048, 4096];
+const TABLE_8_2: &[usize] = &[96, 192, 384, 768, 1000, 1024, 1440, 2048, 2880, 4096];
+const ARM_SIZES: &[usize] = &[96, 192, 384, 768, 1000, 1024, 1440, 2048, 2880, 4096];
+
+/// A table of GFLOPS by size.
+struct BySize {
+    id: &'static str,
+    title: &'static str,
+    sizes: &'static [usize],
+    kernels: &'static [&'static str],
+    /// Figures of the document: the column's name, then (size, GFLOPS).
+    document: &'static [(&'static str, &'static [(usize, f64)])],
+}
+
+const BY_SIZE: &[BySize] = &[
+    BySize {
+        id: "thesis_7_1",
+        title: "Layouts (thesis, table 7.1)",
+        sizes: BY_128,
+        kernels: &["matmul_naive", "matmul_rmcm"],
+        document: &[
+            (
+                "RM×RM, document",
+                &[
+                    (128, 2.516),
+                    (256, 0.448),
+                    (384, 0.397),
+                    (512, 0.330),
+                    (640, 0.364),
+                    (768, 0.352),
+                    (896, 0.332),
+                    (1024, 0.304),
+                    (1152, 0.283),
+                ],
+            ),
+            (
+                "RM×CM, document",
+                &[
+                    (128, 2.406),
+                    (256, 0.599),
+                    (384, 0.480),
+                    (512, 0.409),
+                    (640, 0.449),
+                    (768, 0.447),
+                    (896, 0.443),
+                    (1024, 0.428),
+                    (1152, 0.392),
+                ],
+            ),
+        ],
+    },
+    BySize {
+        id: "thesis_7_3",
+        title: "Work-groups (thesis, fig. 7.3)",
+        sizes: BY_128,
+        kernels: &[
+            "matmul_naive",
+            "matmul_rmcm",
+            "matmul_naive_grouped",
+            "matmul_rmcm_grouped",
+            "matmul_rmcm_grouped_8x32",
+        ],
+        document: &[],
+    },
+    BySize {
+        id: "thesis_7_4",
+        title: "Vectors (thesis, fig. 7.4)",
+        sizes: BY_128,
+        kernels: &["matmul_naive", "matmul_rmcm_grouped", "matmul_rmcm_vector"],
+        document: &[],
+    },
+    BySize {
+        id: "thesis_7_7",
+        title: "Blocking (thesis, fig. 7.7)",
+        sizes: BY_128,
+        kernels: &["matmul_rmcm_vector", "matmul_blocked_rmrm", "matmul_blocked_rmcm"],
+        document: &[],
+    },
+    BySize {
+        id: "thesis_8_2",
+        title: "Hybrid Morton Order (thesis, table 8.2)",
+        sizes: TABLE_8_2,
+        kernels: &["matmul_blocked_rmcm", "matmul_morton_4_2", "matmul_morton_4_4"],
+        document: &[
+            ("ARM paper", &[(96, 11.2), (192, 13.0), (384, 13.2), (768, 13.1), (1440, 13.1), (2880, 10.8)]),
+            (
+                "blocked, document",
+                &[(96, 11.65), (192, 13.65), (384, 13.08), (768, 12.90), (1440, 12.98), (2880, 2.14)],
+            ),
+            (
+                "Morton 4-2, document",
+                &[(96, 13.04), (192, 14.86), (384, 14.19), (768, 13.67), (1440, 13.61), (2880, 13.65)],
+            ),
+            (
+                "Morton 4-4, document",
+                &[(96, 12.05), (192, 13.93), (384, 12.94), (768, 12.45), (1440, 12.02), (2880, 11.98)],
+            ),
+        ],
+    },
+    BySize {
+        id: "thesis_8_3",
+        title: "From the baseline to Morton order (thesis, fig. 8.3)",
+        sizes: BY_128,
+        kernels: &[
+            "matmul_naive",
+            "matmul_rmcm_grouped",
+            "matmul_rmcm_vector",
+            "matmul_blocked_rmcm",
+            "matmul_morton_4_4",
+            "matmul_morton_4_2",
+        ],
+        document: &[],
+    },
+];
+
+/// Kernels of ARM's tables 1.3 and 1.4.
+const ARM: &[&str] = &[
+    "matmul_scalar_nn",
+    "matmul_scalar_nt",
+    "matmul_blocked_nn",
+    "matmul_blocked_nt",
+    "matmul_blocked_nt_1x4x4",
+    "matmul_cacheblocked_nn",
+    "matmul_cacheblocked_nt",
+    "matmul_cacheblocked_nt_1x4x4",
+];
+
+/// Shapes of figures 9.1 and 9.2.
+const SHAPES: [(usize, usize); 3] = [(1024, 1024), (256, 4096), (4096, 256)];
+
+/// Sobel, ARM's table 1.1: pixels per cycle on the Mali-T604.
+const SOBEL_DOCUMENT: [(&str, f64); 8] = [
+    ("sobel_char", 0.3),
+    ("sobel_char8", 1.8),
+    ("sobel_char16", 1.8),
+    ("sobel_char8_load16", 2.2),
+    ("sobel_char16_swizzle", 2.6),
+    ("sobel_2xchar8", 2.1),
+    ("sobel_2xchar8_load16", 2.5),
+    ("sobel_3xchar8", 1.4),
+];
+
+/// What a kernel took, or why it was not run.
+type Outcome = Result<(Times, f64), String>;
+
+/// Measures and arranges.
+pub struct Tables<'a> {
+    lab: &'a mut Lab,
+    kernels: Vec<&'a Kernel>,
+    options: &'a BenchOptions,
+    budget: Budget,
+    done: Vec<(String, Group, Problem, Outcome)>,
+    peak: Option<f64>,
+}
+
+/// Sections, and more lines for the head.
+pub struct Measurements {
+    /// Lines of the head: the measured peaks.
+    pub head: Vec<(String, String)>,
+    /// Tables.
+    pub sections: Vec<Section>,
+}
+
+impl<'a> Tables<'a> {
+    /// Tables of the given kernels, which are known to be right.
+    pub fn new(
+        lab: &'a mut Lab,
+        kernels: Vec<&'a Kernel>,
+        options: &'a BenchOptions,
+        budget: Budget,
+    ) -> Tables<'a> {
+        Tables { lab, kernels, options, budget, done: Vec::new(), peak: None }
+    }
+
+    /// Everything that the kernels belong to, within the budget.
+    pub fn run(mut self) -> Result<Measurements, Error> {
+        let head = self.peaks();
+        let mut sections = self.by_size();
+        sections.extend(self.others());
+        sections.extend(self.arm());
+        sections.extend(self.shapes());
+        sections.extend(self.sobel());
+        sections.extend(self.sdk());
+        sections.extend(self.tutorial());
+        sections.extend(self.order());
+        if self.options.names.is_empty() {
+            sections.extend(network::sections(&self.lab.device, self.peak, self.options)?);
+        }
+        Ok(Measurements { head, sections })
+    }
+
+    fn has(&self, codename: &str) -> Option<&'a Kernel> {
+        self.kernels
+            .iter()
+            .copied()
+            .find(|k| k.codename == codename || k.aliases.iter().any(|a| a == codename))
+    }
+
+    /// Measures a case once; a launch is predicted from the largest smaller case of the same kernel.
+    fn measure(&mut self, kernel: &'a Kernel, group: Group, real: Problem) -> Outcome {
+        let name = &*kernel.codename;
+        if let Some(found) = self.done.iter().find(|d| d.0 == name && d.1 == group && d.2 == real) {
+            return found.3.clone();
+        }
+        let work = |p: Problem| p.h as f64 * p.w as f64 * p.l.max(1) as f64;
+        let known = |done: &[(String, Group, Problem, Outcome)]| {
+            let smaller = done.iter().filter(|d| d.0 == name && work(d.2) <= work(real));
+            let best = smaller.filter_map(|d| Some((work(d.2), quantile(&d.3.as_ref().ok()?.0.run, 0.5))));
+            best.max_by(|a, b| a.0.total_cmp(&b.0))
+        };
+        if known(&self.done).is_none() && work(real) > 1e7 {
+            // Nothing smaller was measured: a small case first, so that nobody waits for minutes.
+            let small = |n: usize| n.min(128);
+            let _ =
+                self.measure(kernel, group, Problem { h: small(real.h), w: small(real.w), l: small(real.l) });
+        }
+        let repeats = self.options.repeat.max(1);
+        let refused = known(&self.done)
+            .and_then(|(w, us)| self.budget.refuses(us * work(real) / w, repeats + 1))
+            .or_else(|| self.budget.refuses(0.0, 1));
+        let outcome = match refused {
+            Some(why) => Err(why),
+            None => self.lab.time(kernel, group, real, repeats).map_err(|t: Trouble| t.to_string()),
+        };
+        self.done.push((name.to_string(), group, real, outcome.clone()));
+        outcome
+    }
+
+    /// GFLOPS of a product: 2 flop a multiply-add.
+    fn gflops(&mut self, kernel: &'a Kernel, group: Group, size: usize) -> Cell {
+        let real = Problem { h: size, w: size, l: size };
+        match self.measure(kernel, group, real) {
+            Err(why) => Cell::Skipped(why),
+            Ok((times, error)) => {
+                let flop = 2.0 * (size as f64).powi(3);
+                let rates: Vec<f64> = times.run.iter().map(|us| flop / us / 1e3).collect();
+                let mut m = measured(&rates);
+                m.first = Some(flop / times.first / 1e3);
+                m.percent = self.peak.map(|peak| 100.0 * m.value / peak);
+                m.error = Some(error);
+                Cell::Measured(m)
+            }
+        }
+    }
+
+    fn ms(&mut self, kernel: &'a Kernel, group: Group, real: Problem) -> Cell {
+        match self.measure(kernel, group, real) {
+            Err(why) => Cell::Skipped(why),
+            Ok((times, error)) => {
+                let ms: Vec<f64> = times.run.iter().map(|us| us / 1e3).collect();
+                let m = measured(&ms);
+                Cell::Measured(Measured { first: Some(times.first / 1e3), error: Some(error), ..m })
+            }
+        }
+    }
+
+    /// What the device can do at most: multiply-adds on vectors in registers, and a copy.
+    fn peaks(&mut self) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        let mut best = 0.0f64;
+        for kernel in LIBRARY.kernels.iter().filter(|k| k.operation == Operation::Probe) {
+            let copy = kernel.codename.ends_with("copy");
+            // Enough work-items to fill a device, enough work for the clock to see.
+            let real = Problem {
+                h: 1 << 10,
+                w: if copy { 1 << 12 } else { kernel.restrictions.scale.1 << 6 },
+                l: if copy { 0 } else { 512 },
+            };
+            if let Ok((times, _)) = self.measure(kernel, None, real) {
+                let us = times.run.iter().copied().fold(f64::INFINITY, f64::min);
+                let text = if copy {
+                    let bytes = 2.0 * 4.0 * real.h as f64 * real.w as f64;
+                    format!("{:.2} GB/s, read and written", bytes / us / 1e3)
+                } else {
+                    let flop = 2.0 * CHAINS * real.l as f64 * real.h as f64 * real.w as f64;
+                    let gflops = flop / us / 1e3;
+                    best = best.max(gflops);
+                    format!("{gflops:.2} GFLOPS")
+                };
+                found.push((format!("peak {}", kernel.codename), text));
+            }
+        }
+        self.peak = (best > 0.0).then_some(best);
+        found
+    }
+
+    fn sizes(&self, table: &[usize]) -> Vec<usize> {
+        if self.options.sizes.is_empty() { table.to_vec() } else { self.options.sizes.clone() }
+    }
+
+    fn by_size(&mut self) -> Vec<Section> {
+        // All tables grow together from small sizes to large ones, so that the budget serves each of them.
+        let mut sections = Vec::new();
+        let mut plans: Vec<(&BySize, Vec<&'a Kernel>, Vec<usize>)> = Vec::new();
+        for table in BY_SIZE {
+            let kernels: Vec<&'a Kernel> = table.kernels.iter().filter_map(|k| self.has(k)).collect();
+            if !kernels.is_empty() {
+                plans.push((table, kernels, self.sizes(table.sizes)));
+            }
+        }
+        let mut next = plans.iter().flat_map(|p| p.2.iter().copied()).min();
+        while let Some(size) = next {
+            next = plans.iter().flat_map(|p| p.2.iter().copied()).filter(|&s| s > size).min();
+            for (_, kernels, sizes) in &plans {
+                if sizes.contains(&size) {
+                    for kernel in kernels {
+                        self.gflops(kernel, kernel.restrictions.work_group, size);
+                    }
+                }
+            }
+        }
+        for (table, kernels, sizes) in plans {
+            let mut columns: Vec<String> = kernels.iter().map(|k| k.codename.to_string()).collect();
+            columns.extend(table.document.iter().map(|d| d.0.to_string()));
+            let mut rows = Vec::new();
+            for &size in &sizes {
+                let mut cells: Vec<Cell> =
+                    kernels.iter().map(|k| self.gflops(k, k.restrictions.work_group, size)).collect();
+                for (_, figures) in table.document {
+                    let figure = figures.iter().find(|f| f.0 == size);
+                    cells.push(figure.map_or(Cell::Empty, |f| Cell::Document(f.1)));
+                }
+                rows.push(Row { label: size.to_string(), cells });
+            }
+            sections.push(gflops_section(table.id, table.title, columns, rows));
+        }
+        sections
+    }
+
+    /// Products that no document's table has, at the sizes of table 8.2.
+    fn others(&mut self) -> Option<Section> {
+        let in_tables = |k: &Kernel| {
+            BY_SIZE.iter().any(|t| t.kernels.contains(&&*k.codename)) || ARM.contains(&&*k.codename)
+        };
+        let kernels: Vec<&'a Kernel> = self
+            .kernels
+            .iter()
+            .copied()
+            .filter(|k| matches!(k.operation, Operation::Matmul | Operation::Affine) && !in_tables(k))
+            .collect();
+        if kernels.is_empty() {
+            return None;
+        }
+        let rows = self.rows_by_size(&kernels, TABLE_8_2);
+        let columns = kernels.iter().map(|k| k.codename.to_string()).collect();
+        Some(gflops_section("products", "Other products: SDK, Adreno, tutorial, fused layers", columns, rows))
+    }
+
+    fn rows_by_size(&mut self, kernels: &[&'a Kernel], sizes: &[usize]) -> Vec<Row> {
+        self.sizes(sizes)
+            .into_iter()
+            .map(|size| Row {
+                label: size.to_string(),
+                cells: kernels.iter().map(|k| self.gflops(k, k.restrictions.work_group, size)).collect(),
+            })
+            .collect()
+    }
+
+    /// Best and median over the work-group sizes of the sweep.
+    fn arm(&mut self) -> Option<Section> {
+        let kernels: Vec<&'a Kernel> = ARM.iter().filter_map(|k| self.has(k)).collect();
+        if kernels.is_empty() {
+            return None;
+        }
+        let mut columns = Vec::new();
+        for k in &kernels {
+            let name = k.codename.trim_start_matches("matmul_");
+            columns.extend([format!("{name} best"), format!("{name} median")]);
+        }
+        let mut rows = Vec::new();
+        for size in self.sizes(ARM_SIZES) {
+            let mut cells = Vec::new();
+            for kernel in &kernels {
+                let mut rates = Vec::new();
+                let mut why = String::new();
+                for group in groups(kernel) {
+                    match self.gflops(kernel, group, size) {
+                        Cell::Measured(m) => rates.push(m),
+                        Cell::Skipped(reason) => why = reason,
+                        _ => {}
+                    }
+                }
+                rates.sort_by(|a, b| b.value.total_cmp(&a.value));
+                match rates.first() {
+                    Some(best) => {
+                        cells.extend([Cell::Measured(*best), Cell::Measured(rates[rates.len() / 2])])
+                    }
+                    None => cells.extend([Cell::Skipped(why.clone()), Cell::Skipped(why)]),
+                }
+            }
+            rows.push(Row { label: size.to_string(), cells });
+        }
+        let mut section = gflops_section(
+            "arm_1_4",
+            "C = αAB + βC: best and median over work-group sizes (ARM, tables 1.3 and 1.4)",
+            columns,
+            rows,
+        );
+        section
+            .notes
+            .push("ARM counts 2N²(N+1) flop; here 2N³, as in the other tables (1 % less at 96).".into());
+        Some(section)
+    }
+
+    /// Bias and activations on three shapes, in milliseconds.
+    fn shapes(&mut self) -> Vec<Section> {
+        let mut sections = Vec::new();
+        for (id, title, operations) in [
+            ("thesis_9_1", "Bias (thesis, fig. 9.1)", &[Operation::Bias][..]),
+            (
+                "thesis_9_2",
+                "Activations (thesis, fig. 9.2)",
+                &[Operation::Sigmoid, Operation::Relu, Operation::Tanh],
+            ),
+            ("argmax", "Arg-max of columns", &[Operation::ArgMax]),
+        ] {
+            let kernels: Vec<&'a Kernel> =
+                self.kernels.iter().copied().filter(|k| operations.contains(&k.operation)).collect();
+            let rows: Vec<Row> = kernels
+                .into_iter()
+                .map(|k| {
+                    let problem = |(h, w): (usize, usize)| {
+                        // The arg-max goes down the columns: its operand's rows are the common dimension.
+                        if k.operation == Operation::ArgMax {
+                            Problem { h: 1, w, l: h }
+                        } else {
+                            Problem { h, w, l: 0 }
+                        }
+                    };
+                    let cells = SHAPES.map(|s| self.ms(k, k.restrictions.work_group, problem(s))).to_vec();
+                    Row { label: k.codename.to_string(), cells }
+                })
+                .collect();
+            if !rows.is_empty() {
+                let columns = SHAPES.iter().map(|(h, w)| format!("{h}×{w}")).collect();
+                sections.push(section(id, title, "kernel", "ms", false, columns, rows, Plot::Bars));
+            }
+        }
+        sections
+    }
+
+    fn sobel(&mut self) -> Option<Section> {
+        let kernels: Vec<&'a Kernel> =
+            self.kernels.iter().copied().filter(|k| k.operation == Operation::Sobel).collect();
+        if kernels.is_empty() {
+            return None;
+        }
+        let real = Problem { h: 512, w: 512, l: 0 };
+        let rate = |o: &Outcome| o.as_ref().ok().map(|(t, _)| 512.0 * 512.0 / quantile(&t.run, 0.5));
+        let base = self.has("sobel_char").map(|k| self.measure(k, None, real)).as_ref().and_then(rate);
+        let document =
+            |name: &str| SOBEL_DOCUMENT.iter().find(|d| d.0 == name).map(|d| d.1 / SOBEL_DOCUMENT[0].1);
+        let rows = kernels
+            .into_iter()
+            .map(|k| {
+                let outcome = self.measure(k, k.restrictions.work_group, real);
+                let own = match (&outcome, rate(&outcome), base) {
+                    (Ok((t, _)), Some(rate), Some(base)) => {
+                        let ratios: Vec<f64> = t.run.iter().map(|us| 512.0 * 512.0 / us / base).collect();
+                        let m = measured(&ratios);
+                        Cell::Measured(Measured { value: rate / base, error: Some(0.0), ..m })
+                    }
+                    (Err(why), _, _) => Cell::Skipped(why.clone()),
+                    _ => Cell::Empty,
+                };
+                let million = rate(&outcome).map_or(Cell::Empty, |r| Cell::Text(format!("{r:.1}")));
+                let figure = document(&k.codename).map_or(Cell::Empty, Cell::Document);
+                Row { label: k.codename.to_string(), cells: vec![own, figure, million] }
+            })
+            .collect();
+        let columns = vec!["relative to char".into(), "document (T604)".into(), "million pixels/s".into()];
+        let title = "Sobel filter, 512×512 (ARM, table 1.1)";
+        Some(section(
+            "arm_1_1",
+            title,
+            "kernel",
+            "pixels per second relative to char",
+            true,
+            columns,
+            rows,
+            Plot::Bars,
+        ))
+    }
+
+    /// Queued, wait and run time of one launch.
+    fn sdk(&mut self) -> Option<Section> {
+        let kernel = self.has("matmul_sgemm")?;
+        let real = Problem { h: 1024, w: 1024, l: 1024 };
+        let outcome = self.measure(kernel, kernel.restrictions.work_group, real);
+        let cell = |pick: fn(&Times) -> &Vec<f64>| match &outcome {
+            Ok((times, _)) => {
+                let ms: Vec<f64> = pick(times).iter().map(|us| us / 1e3).collect();
+                Cell::Measured(measured(&ms))
+            }
+            Err(why) => Cell::Skipped(why.clone()),
+        };
+        let row = |label: &str, own: Cell, document: f64| Row {
+            label: label.into(),
+            cells: vec![own, Cell::Document(document)],
+        };
+        let rows = vec![
+            row("queued", cell(|t| &t.queued), 0.094),
+            row("wait", cell(|t| &t.wait), 0.074),
+            row("run", cell(|t| &t.run), 1316.41),
+        ];
+        let columns = vec!["here".into(), "document".into()];
+        Some(section("sdk", "sgemm, 1024×1024 (SDK)", "time", "ms", false, columns, rows, Plot::None))
+    }
+
+    /// Column-major kernels against a serial loop in double precision on the CPU.
+    fn tutorial(&mut self) -> Option<Section> {
+        let kernels: Vec<&'a Kernel> =
+            ["matmul_columns", "matmul_columns_local"].iter().filter_map(|k| self.has(k)).collect();
+        if kernels.is_empty() {
+            return None;
+        }
+        const SIZE: usize = 512;
+        let values: Vec<f64> = (0..SIZE * SIZE).map(|i| ((i * 7919) % 1000) as f64 / 500.0 - 1.0).collect();
+        let mut result = vec![0.0f64; SIZE * SIZE];
+        let serial = 1e3
+            * Lab::host_seconds(|| {
+                for j in 0..SIZE {
+                    for i in 0..SIZE {
+                        result[i + SIZE * j] =
+                            (0..SIZE).map(|k| values[i + SIZE * k] * values[k + SIZE * j]).sum();
+                    }
+                }
+            });
+        std::hint::black_box(&result);
+        let mut rows = vec![Row {
+            label: "serial, double, CPU".into(),
+            cells: vec![
+                Cell::Measured(Measured { value: serial, runs: 1, ..Measured::default() }),
+                Cell::Text("1.0".into()),
+            ],
+        }];
+        for kernel in kernels {
+            let own = self.ms(kernel, kernel.restrictions.work_group, Problem { h: SIZE, w: SIZE, l: SIZE });
+            let gain = match &own {
+                Cell::Measured(m) => Cell::Text(format!("{:.1}", serial / m.value)),
+                _ => Cell::Empty,
+            };
+            rows.push(Row { label: kernel.codename.to_string(), cells: vec![own, gain] });
+        }
+        let columns = vec!["time".into(), "times faster".into()];
+        Some(section(
+            "tutorial",
+            "512×512, column major (tutorial)",
+            "kernel",
+            "ms",
+            false,
+            columns,
+            rows,
+            Plot::None,
+        ))
+    }
+
+    /// The grid of figure 12.1.
+    fn order(&mut self) -> Option<Section> {
+        let kernel = self.has("order_probe")?;
+        const SIZE: usize = 33;
+        let grid = self.lab.order(kernel, SIZE).ok()?;
+        let rows = grid
+            .chunks_exact(SIZE)
+            .enumerate()
+            .map(|(i, row)| Row {
+                label: i.to_string(),
+                cells: row.iter().map(|n| Cell::Text(n.to_string())).collect(),
+            })
+            .collect();
+        let columns = (0..SIZE).map(|i| i.to_string()).collect();
+        let title = "Order in which work-groups of one work-item start (thesis, fig. 12.1)";
+        let mut s = section("order", title, "global id 0", "", false, columns, rows, Plot::None);
+        s.notes.push(
+            "Columns are global id 1. Numbered by an atomic counter: the document's kernel is a race.".into(),
+        );
+        Some(s)
+    }
+}
+
+/// Independent multiply-add chains of the peak probe.
+const CHAINS: f64 = 8.0;
+
+fn gflops_section(id: &str, title: &str, columns: Vec<String>, rows: Vec<Row>) -> Section {
+    let mut s = section(id, title, "size", "GFLOPS", true, columns, rows, Plot::Lines);
+    s.notes.push("Square products, device time, 2 flop a multiply-add; percent of the measured peak.".into());
+    s
+}
+
+#[allow(clippy::too_many_arguments)]
+fn section(
+    id: &str,
+    title: &str,
+    rows_are: &str,
+    unit: &str,
+    larger_is_better: bool,
+    columns: Vec<String>,
+    rows: Vec<Row>,
+    plot: Plot,
+) -> Section {
+    Section {
+        id: id.into(),
+        title: title.into(),
+        rows_are: rows_are.into(),
+        unit: unit.into(),
+        larger_is_better,
+        columns,
+        rows,
+        notes: Vec::new(),
+        plot,
+    }
+}

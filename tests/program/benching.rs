@@ -1,0 +1,120 @@
+//! `mortonnet bench` on both witnesses: everything is right, a wrong kernel is found and not timed.
+
+use super::support::{DIGITS, Folder, Witness, command, feed, on, root, run};
+use std::fs;
+
+fn bench(witness: Witness, args: &[&str]) -> super::support::Run {
+    let folder = Folder::new();
+    let log = folder.path("oclgrind.log");
+    let mut c = command(DIGITS);
+    on(witness, &mut c, &log);
+    let r = feed(c.arg("bench").args(args), "");
+    let said = fs::read_to_string(&log).unwrap_or_default();
+    assert!(said.is_empty(), "{args:?}: {said}");
+    r
+}
+
+#[test]
+fn every_kernel_is_right_on_pocl() {
+    let r = bench(Witness::Pocl, &["--check"]);
+    assert!(
+        r.code == Some(0) && r.out.contains("matmul_morton_4_2") && !r.out.contains("WRONG"),
+        "{}{}",
+        r.out,
+        r.err
+    );
+}
+
+#[test]
+fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
+    let r = bench(Witness::Oclgrind, &["--check"]);
+    assert!(
+        r.code == Some(0) && r.out.contains("matmul_morton_4_2") && !r.out.contains("WRONG"),
+        "{}{}",
+        r.out,
+        r.err
+    );
+}
+
+#[test]
+fn tables_are_measured_and_compared() {
+    let folder = Folder::new();
+    let json = bench(Witness::Pocl, &["matmul", "--sizes", "32,64", "--repeat", "3", "-o", "json"]);
+    assert_eq!(json.code, Some(0), "{}", json.err);
+    let v: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    let sections = v["sections"].as_array().unwrap();
+    let table = sections.iter().find(|s| s["id"] == "thesis_8_2").unwrap();
+    assert!(table["rows"][1]["cells"][0]["value"].as_f64().unwrap() > 0.0, "{table}");
+    let file = folder.put("other.json", &json.out);
+    let page = folder.path("page.html");
+    let args = ["matmul_naive", "--sizes", "32,64", "--repeat", "3", "--against", file.to_str().unwrap()];
+    let r = bench(Witness::Pocl, &[&args[..], &["--report", page.to_str().unwrap(), "-o", "md"]].concat());
+    assert!(r.code == Some(0) && r.out.contains("matmul_naive / other"), "{}{}", r.out, r.err);
+    let html = fs::read_to_string(page).unwrap();
+    assert!(html.starts_with("<!") && html.contains("<svg") && !html.contains("http://"));
+    let csv = bench(Witness::Pocl, &["matmul_naive", "--sizes", "32", "--repeat", "2", "-o", "csv"]);
+    assert!(csv.out.lines().any(|l| l.starts_with("thesis_7_1,32,matmul_naive,")), "{}", csv.out);
+}
+
+/// An edited kernel is taken from a folder; a wrong one is named and not timed, one that takes other arguments refused.
+#[test]
+fn edited_kernels_are_checked_like_any_other() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("matmul")).unwrap();
+    let source = fs::read_to_string(root().join("kernels/matmul/naive.cl")).unwrap();
+    let dir = folder.0.to_str().unwrap();
+    let args = ["matmul", "--kernels", dir, "--sizes", "32", "--repeat", "2"];
+    folder.put("matmul/naive.cl", source.replace("float sum = 0.0f", "float sum = 0.25f"));
+    let r = bench(Witness::Pocl, &args);
+    assert_eq!(r.code, Some(1));
+    assert!(r.err.contains("matmul_naive: WRONG") && r.out.contains("matmul_morton_4_2"), "{}", r.err);
+    assert!(!r.out.contains("thesis, table 7.1"), "a wrong kernel was timed: {}", r.out);
+    folder.put("matmul/naive.cl", source.replace("uint l, uint w,", "uint l,"));
+    let r = bench(Witness::Pocl, &args);
+    assert!(
+        r.code == Some(1) && r.err.contains("expected the parameters (uint l, uint w, a, b, r)"),
+        "{}",
+        r.err
+    );
+    folder.put("matmul/naive.cl", source.replace("float sum", "r[-1] = 0.0f; float sum"));
+    let r = bench(Witness::Pocl, &args);
+    assert!(r.code == Some(1) && r.err.contains("wrote outside r"), "{}", r.err);
+    let r = bench(Witness::Pocl, &["--kernels", "/no/such/folder", "--check"]);
+    assert_eq!(r.code, Some(2), "{}", r.err);
+    // The main command takes them too.
+    folder.put("matmul/naive.cl", source.replace("sum +=", "sum += sum +"));
+    let mut c = command(DIGITS);
+    on(Witness::Pocl, &mut c, &folder.path("log"));
+    let r = feed(c.args(["-d", "opencl", "--plan", "thesis-baseline", "--selftest", "--kernels", dir]), "");
+    assert!(r.code == Some(1) && r.err.contains("self-test failed"), "{}", r.err);
+}
+
+#[test]
+fn networks_are_one_row() {
+    let row = |r: super::support::Run| {
+        assert_eq!(r.lines()[0], "network,device,plan,batch,launches,median_us,p95_us,gflops");
+        let fields: Vec<String> = r.lines()[1].split(',').map(String::from).collect();
+        assert!(fields.len() == 8 && fields[5].parse::<f64>().unwrap() > 0.0, "{fields:?}");
+        fields
+    };
+    let host = row(run(DIGITS, &["bench", "network", "--shape", "partial-cifar", "--batch", "10"], ""));
+    assert_eq!((&*host[0], &*host[2], &*host[3]), ("partial-cifar", "host", "10"));
+    assert_eq!(row(run(DIGITS, &["bench", "network", "--host"], ""))[0], "digits");
+    let device = row(bench(
+        Witness::Pocl,
+        &["network", "--shape", "20-30-5:tanh", "--plan", "thesis-morton", "--batch", "7"],
+    ));
+    assert_eq!((&*device[2], &*device[4]), ("thesis-morton", "5"));
+    let r = run(DIGITS, &["bench", "network", "--shape", "20-x"], "");
+    assert!(r.code == Some(2) && r.err.contains("--shape: expected sizes"), "{}", r.err);
+}
+
+#[test]
+fn the_cache_model_needs_no_device() {
+    let r = run(DIGITS, &["bench", "--cache-model", "--sizes", "96"], "");
+    assert!(r.code == Some(0) && r.out.contains("morton_4_2"), "{}", r.err);
+    let r = run(DIGITS, &["bench", "--cache", "line=60"], "");
+    assert_eq!(r.code, Some(2), "{}", r.err);
+    assert!(run(DIGITS, &["bench", "--help"], "").lines()[0].starts_with("mortonnet bench"));
+    assert_eq!(run(DIGITS, &["bench", "no_such_kernel"], "").code, Some(2));
+}
