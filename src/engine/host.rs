@@ -88,6 +88,8 @@ struct Queue {
     finished: Vec<Block>,
     /// Clocks of threads are added here after each block.
     clock: StepClock,
+    /// Threads that have everything they need.
+    ready: usize,
     quit: bool,
 }
 
@@ -145,6 +147,7 @@ impl HostEngine {
                 waiting: Vec::with_capacity(SLOTS * blocks),
                 finished: Vec::with_capacity(SLOTS * blocks),
                 clock,
+                ready: 0,
                 quit: false,
             }),
             program,
@@ -159,7 +162,13 @@ impl HostEngine {
                     .spawn(move || shared.serve())
                     .map_err(|e| Error::Device(format!("host engine: cannot start thread {i}: {e}")))
             })
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<JoinHandle<()>>, Error>>()?;
+        // Start-up ends here: a thread that began later would allocate its buffers in the hot loop.
+        let mut queue = shared.lock();
+        while queue.ready < threads.len() {
+            queue = shared.done.wait(queue).unwrap_or_else(|e| e.into_inner());
+        }
+        drop(queue);
         Ok(HostEngine {
             shared,
             threads,
@@ -300,6 +309,8 @@ impl Shared {
     fn serve(&self) {
         let mut workspace = Workspace::new(&self.program);
         let mut queue = self.lock();
+        queue.ready += 1;
+        self.done.notify_one();
         loop {
             if queue.quit {
                 return;
