@@ -17,12 +17,19 @@ fn main() {
     let cargo = |name: &str| std::env::var(name).unwrap_or_default();
     let model = variable("MORTONNET_MODEL");
     let plan = variable("MORTONNET_PLAN");
+    let kernels = variable("MORTONNET_KERNELS");
     let default_plan =
         if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") { "mali-midgard" } else { "host" };
     let settings = bake::Settings {
         root: PathBuf::from(cargo("CARGO_MANIFEST_DIR")),
         model: model.clone().unwrap_or("model/digits".into()).into(),
         plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),
+        all_kernels: match kernels.as_deref().and_then(|k| k.to_str()) {
+            None if kernels.is_none() => false,
+            Some("plans") => false,
+            Some("all") => true,
+            _ => return println!("cargo::error=MORTONNET_KERNELS: expected plans or all"),
+        },
     };
     for path in ["build.rs", "src/bake", "src/spec", "kernels"] {
         println!("cargo::rerun-if-changed={path}");

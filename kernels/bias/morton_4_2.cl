@@ -1,6 +1,7 @@
 // Adds a bias to every column of a Morton 4-2 matrix, one element per work-item.
 // Differs from bias_rm: the index of C_4_2_C. (The listing of the thesis computes one of
-// C_4_4_C; its text uses it for C_4_2_C.)
+// C_4_4_C; its text uses it for C_4_2_C, and calls it vectorised.)
+// bias_morton_4_2_grouped is the same with work-groups of 1x16.
 // Source: thesis, section 9.1 and source 12.6.
 // Layouts: r C_4_2_C; bias is plain.
 //

@@ -75,6 +75,19 @@ pub fn read(
     (mistakes.0.len() == before).then_some((library, sources))
 }
 
+/// The library without the kernels that only `bench` would run: what a board needs. (All were checked.)
+pub fn in_use(
+    (mut library, mut sources): (Library, Vec<(String, String)>),
+) -> (Library, Vec<(String, String)>) {
+    let used = |k: &Kernel| {
+        k.operation == Operation::Probe || library.plans.iter().any(|p| p.kernels.contains(&k.codename))
+    };
+    let kernels: Vec<Kernel> = library.kernels.iter().filter(|k| used(k)).cloned().collect();
+    sources.retain(|(path, _)| kernels.iter().any(|k| k.source.as_deref() == Some(path)));
+    library.kernels = kernels.into();
+    (library, sources)
+}
+
 fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Kernel> {
     let keys = ["codename", "aliases", "about", "document", "function", "source", "defines", "restrictions"];
     let o = Object::new(value, place, &keys, mistakes)?;

@@ -38,6 +38,8 @@ pub struct Settings {
     pub model: PathBuf,
     /// MORTONNET_PLAN: the plan's name.
     pub plan: String,
+    /// MORTONNET_KERNELS=all: bake every kernel of the library, not only those that plans and peak probes use.
+    pub all_kernels: bool,
 }
 
 /// Everything that goes into the binary.
@@ -75,7 +77,8 @@ pub const PAGE: usize = 4096;
 pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     let mut mistakes = Mistakes::default();
     let mut files = Vec::new();
-    let library = kernels::read(&settings.root, &mut files, &mut mistakes);
+    let library = kernels::read(&settings.root, &mut files, &mut mistakes)
+        .map(|all| if settings.all_kernels { all } else { kernels::in_use(all) });
     let model = model::read(settings, &mut files, &mut mistakes);
     let (Some((library, sources)), Some((network, weights, golden))) = (library, model) else {
         return Err((mistakes, files));

@@ -52,7 +52,8 @@ impl Folder {
 
     fn bake_plan(&self, plan: &str) -> Result<Baked, Vec<String>> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        bake(&Settings { root, model: self.0.clone(), plan: plan.into() }).map_err(|e| e.0.0)
+        bake(&Settings { root, model: self.0.clone(), plan: plan.into(), all_kernels: false })
+            .map_err(|e| e.0.0)
     }
 
     fn bake(&self) -> Result<Baked, Vec<String>> {
@@ -427,7 +428,8 @@ fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -
     for (name, text) in files {
         std::fs::write(to.join(name), text).unwrap();
     }
-    let settings = Settings { root: f.0.clone(), model: "network.json".into(), plan: "host".into() };
+    let settings =
+        Settings { root: f.0.clone(), model: "network.json".into(), plan: "host".into(), all_kernels: true };
     bake(&settings).err().map_or_else(Vec::new, |e| e.0.0)
 }
 

@@ -390,13 +390,12 @@ impl<'l> Lowering<'l> {
             let last = self.drafts.iter().rposition(uses).unwrap_or(0);
             let size = (buffer.len(columns) * 4).next_multiple_of(ARENA_ALIGN);
             let mut start = 0;
-            let mut clashes: Vec<_> = taken.iter().filter(|t| t.0 <= last && first <= t.1).collect();
-            clashes.sort_by_key(|t| t.2);
-            for t in clashes {
-                if start + size <= t.2 {
-                    break;
-                }
-                start = start.max(t.3);
+            // Move behind whatever is in the way, until nothing is.
+            let in_use = |t: &&(usize, usize, usize, usize)| t.0 <= last && first <= t.1;
+            let overlaps =
+                |start: usize| taken.iter().filter(in_use).find(|t| start < t.3 && t.2 < start + size);
+            while let Some(t) = overlaps(start) {
+                start = t.3;
             }
             buffer.arena = start;
             taken.push((first, last, start, start + size));

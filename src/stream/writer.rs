@@ -288,10 +288,11 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             let by_key: Ordering = key(*b).partial_cmp(&key(*a)).unwrap_or(Ordering::Equal);
             by_key.then(a.cmp(b))
         };
-        if k < classes {
-            self.order.select_nth_unstable_by(k, likelier);
+        // K is small: a selection is as fast as a sort, and the standard library's brings kilobytes of code.
+        for i in 0..k {
+            let best = (i..classes).min_by(|&a, &b| likelier(&self.order[a], &self.order[b]));
+            self.order.swap(i, best.unwrap_or(i));
         }
-        self.order[..k].sort_unstable_by(likelier);
         list(&mut self.buffer, &self.order[..k], |b, &c| {
             integer(b, c.into());
             b.push(b':');

@@ -25,6 +25,20 @@ fn every_kernel_is_right_on_pocl() {
     );
 }
 
+/// The kernels of all documents, with the work-group limit of a Mali.
+#[test]
+fn every_kernel_of_the_documents_is_right_on_pocl() {
+    let folder = Folder::new();
+    let program = super::support::bake(&root().join("model/digits"), Some("kernels=all"), &folder).unwrap();
+    let mut c = command(program);
+    on(Witness::Pocl, &mut c, &folder.path("log"));
+    let r = feed(c.env("POCL_MAX_WORK_GROUP_SIZE", "256").args(["bench", "--check", "-o", "csv"]), "");
+    assert_eq!(r.code, Some(0), "{}", r.err);
+    let right = r.lines().iter().filter(|l| l.contains("\"right, largest error")).count();
+    assert_eq!(right, r.lines().iter().filter(|l| l.contains(",result,")).count(), "{}", r.out);
+    assert!(right > 45, "{right} kernels");
+}
+
 #[test]
 fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
     let r = bench(Witness::Oclgrind, &["--check"]);

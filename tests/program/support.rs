@@ -139,8 +139,16 @@ pub fn bake(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf
         .env("MORTONNET_MODEL", model)
         .env_remove("MORTONNET_PLAN")
         .env_remove("RUSTFLAGS");
-    if let Some(plan) = plan {
-        cargo.env("MORTONNET_PLAN", plan);
+    // A plan, or `kernels=all`.
+    cargo.env_remove("MORTONNET_KERNELS");
+    match plan {
+        Some("kernels=all") => {
+            cargo.env("MORTONNET_KERNELS", "all");
+        }
+        Some(plan) => {
+            cargo.env("MORTONNET_PLAN", plan);
+        }
+        None => {}
     }
     let output = cargo.output().unwrap();
     if !output.status.success() {

@@ -1,0 +1,52 @@
+// SGEMM r = alpha * a * b + beta * r: blocked_nt with its loop in step.
+// Differs from blocked_nt: a barrier after every DELTA_K steps (of four each) keeps the
+// work-items of a group close together, so that they find each other's lines in the
+// cache. Any l that blocked_nt takes is right: the last stretch is a shorter one, and its
+// length is the same for all work-items. With beta = 0, r is not read: it may hold NaN.
+// Source: ARM, section 1.4.8 and listing 1.13 (which reads out of bounds unless l is a
+// multiple of 128; there dimension 0 is the column, here the row).
+// Layouts: a R, b C (the transpose of ARM's row-major B), r R; h and w are multiples of
+// 2, l of 4.
+//
+//   k4:   0 ......... 31 | 32 ........ 63 | 64 .. l/4 |
+//                     barrier          barrier     barrier
+#ifndef DELTA_K
+#define DELTA_K 32
+#endif
+#if DELTA_K < 1
+#error "matmul_cacheblocked_nt: DELTA_K must be at least 1"
+#endif
+
+#ifdef GROUP_0
+__attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
+#endif
+kernel void matmul_cacheblocked_nt(uint l, uint w,
+                                   float alpha, float beta,
+                                   global const float4 *restrict a,
+                                   global const float4 *restrict b,
+                                   global float2 *restrict r)
+{
+    const uint row = get_global_id(0); // of pairs
+    const uint col = get_global_id(1); // of pairs
+    const uint l4 = l >> 2;
+    const uint w2 = w >> 1;
+    global const float4 *pa = a + 2 * row * l4;
+    global const float4 *pb = b + 2 * col * l4;
+    float4 sum = (float4)(0.0f);
+    for (uint start = 0; start < l4; start += DELTA_K) {
+        const uint end = min(start + DELTA_K, l4);
+        for (uint k = start; k < end; ++k) {
+            const float4 a0 = pa[k], a1 = pa[k + l4];
+            const float4 b0 = pb[k], b1 = pb[k + l4];
+            sum += (float4)(dot(a0, b0), dot(a0, b1), dot(a1, b0), dot(a1, b1));
+        }
+        // No memory is shared; the barrier only lets the work-items catch up.
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    const uint at = 2 * row * w2 + col;
+    float4 result = alpha * sum;
+    if (beta != 0.0f)
+        result += beta * (float4)(r[at], r[at + w2]);
+    r[at] = result.s01;
+    r[at + w2] = result.s23;
+}

@@ -1,0 +1,82 @@
+// Sobel filter 3x3, two rows of eight pixels per work-item, one load per row.
+// Differs from 2xchar8: the ten pixels of a row come with one load of sixteen.
+// Where the interior is not a whole number of tiles, the last tile is moved back to end at
+// the border: it and its neighbour write equal values to the pixels they share.
+// Source: ARM, section 1.3.7 and listing 1.7
+// (there dimension 0 is the column, here the row).
+// Layouts: image, dx and dy are w x h bytes, row after row. dx is right minus left, dy top
+// minus bottom, each an eighth. The border of one pixel is not written.
+
+// One pixel, for interiors that are too small for the tile. p is its upper left neighbour.
+void pixel(uint w, global const uchar *p, global char *dx, global char *dy)
+{
+    const short l0 = p[0], m0 = p[1], r0 = p[2];
+    const short l1 = p[w], r1 = p[w + 2];
+    const short l2 = p[2 * w], m2 = p[2 * w + 1], r2 = p[2 * w + 2];
+    *dx = (char)((r0 - l0 + (r1 - l1) * 2 + r2 - l2) >> 3);
+    *dy = (char)((l0 + m0 * 2 + r0 - l2 - m2 * 2 - r2) >> 3);
+}
+
+kernel void sobel_2xchar8_load16(uint w, uint h,
+                                 global const uchar *restrict image,
+                                 global char *restrict dx,
+                                 global char *restrict dy)
+{
+    uint row = get_global_id(0) * 2;
+    uint col = get_global_id(1) * 8;
+    if (row + 2 >= h || col + 2 >= w)
+        return;
+    if (w < 10 || h < 4) {
+        for (uint y = row; y < min(row + 2, h - 2); ++y)
+            for (uint x = col; x < min(col + 8, w - 2); ++x)
+                pixel(w, image + y * w + x, dx + (y + 1) * w + x + 1, dy + (y + 1) * w + x + 1);
+        return;
+    }
+    row = min(row, h - 4); // the last tile ends at the border
+    col = min(col, w - 10);
+    const uint from = row * w + col;
+    // A load of 16 may run into the next row, but not past the last one.
+    const bool inside = row + 4 < h || col + 16 <= w;
+    const uchar16 v0 = vload16(0, image + from);
+    const short8 l0 = convert_short8(v0.s01234567);
+    const short8 m0 = convert_short8(v0.s12345678);
+    const short8 r0 = convert_short8(v0.s23456789);
+    short8 x0 = r0 - l0;
+    short8 y0 = l0 + m0 * (short8)(2) + r0;
+
+    const uchar16 v1 = vload16(0, image + from + w);
+    const short8 l1 = convert_short8(v1.s01234567);
+    const short8 m1 = convert_short8(v1.s12345678);
+    const short8 r1 = convert_short8(v1.s23456789);
+    x0 += (r1 - l1) * (short8)(2);
+    short8 x1 = r1 - l1;
+    short8 y1 = l1 + m1 * (short8)(2) + r1;
+
+    const uchar16 v2 = vload16(0, image + from + 2 * w);
+    const short8 l2 = convert_short8(v2.s01234567);
+    const short8 m2 = convert_short8(v2.s12345678);
+    const short8 r2 = convert_short8(v2.s23456789);
+    x0 += r2 - l2;
+    y0 -= l2 + m2 * (short8)(2) + r2;
+    x1 += (r2 - l2) * (short8)(2);
+
+    global const uchar *last = image + from + 3 * w;
+    short8 l3, m3, r3;
+    if (inside) {
+        const uchar16 v3 = vload16(0, last);
+        l3 = convert_short8(v3.s01234567);
+        m3 = convert_short8(v3.s12345678);
+        r3 = convert_short8(v3.s23456789);
+    } else {
+        l3 = convert_short8(vload8(0, last));
+        m3 = convert_short8(vload8(0, last + 1));
+        r3 = convert_short8(vload8(0, last + 2));
+    }
+    x1 += r3 - l3;
+    y1 -= l3 + m3 * (short8)(2) + r3;
+
+    vstore8(convert_char8(x0 >> 3), 0, dx + from + w + 1);
+    vstore8(convert_char8(y0 >> 3), 0, dy + from + w + 1);
+    vstore8(convert_char8(x1 >> 3), 0, dx + from + 2 * w + 1);
+    vstore8(convert_char8(y1 >> 3), 0, dy + from + 2 * w + 1);
+}
