@@ -202,11 +202,8 @@ impl Options {
                 Short('h') | Long("help") => o.action = Action::Help,
                 Short('V') | Long("version") => o.action = Action::Version,
                 Value(name) if name == "bench" && o.files.is_empty() && o.bench.is_none() => {
-                    o.action = Action::Bench;
-                    o.bench = Some(bench(&mut parser, &o)?);
-                    if o.bench.as_ref().is_some_and(|b| b.names == ["--help"]) {
-                        o.action = Action::BenchHelp;
-                    }
+                    o.bench = bench(&mut parser, &o)?;
+                    o.action = if o.bench.is_some() { Action::Bench } else { Action::BenchHelp };
                 }
                 Value(file) => o.files.push(file.into()),
                 other => return Err(usage(other.unexpected())),
@@ -226,8 +223,8 @@ impl Options {
     }
 }
 
-/// The arguments behind `bench`.
-fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<BenchOptions, Error> {
+/// The arguments behind `bench`; `None` asks for its help.
+fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<BenchOptions>, Error> {
     use lexopt::prelude::*;
     let mut b = BenchOptions {
         names: Vec::new(),
@@ -286,15 +283,12 @@ fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<BenchOptions, Error
             Long("plan") => b.plan = Some(text(parser)?),
             Long("shape") => b.shape = Some(text(parser)?),
             Long("host") => b.host = true,
-            Short('h') | Long("help") => {
-                b.names = vec!["--help".into()];
-                return Ok(b);
-            }
+            Short('h') | Long("help") => return Ok(None),
             Value(name) => b.names.push(name.string().map_err(usage)?),
             other => return Err(usage(other.unexpected())),
         }
     }
-    Ok(b)
+    Ok(Some(b))
 }
 
 fn usage(e: lexopt::Error) -> Error {

@@ -244,8 +244,7 @@ impl Lab {
         canaries: bool,
     ) -> Result<Setup, Trouble> {
         let padded = entry.pad(data.real, group);
-        let mut limits = limits(&self.device);
-        limits.work_group = limits.work_group.min(self.device.max_work_group);
+        let limits = limits(&self.device);
         let mut wanted = entry.clone();
         wanted.restrictions.work_group = group;
         wanted.admits(padded, Some(&limits)).map_err(|e| Trouble::Refused(e.join("; ")))?;
