@@ -17,19 +17,12 @@ fn main() {
     let cargo = |name: &str| std::env::var(name).unwrap_or_default();
     let model = variable("MORTONNET_MODEL");
     let plan = variable("MORTONNET_PLAN");
-    let kernels = variable("MORTONNET_KERNELS");
     let default_plan =
         if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") { "mali-midgard" } else { "host" };
     let settings = bake::Settings {
         root: PathBuf::from(cargo("CARGO_MANIFEST_DIR")),
         model: model.clone().unwrap_or("model/digits".into()).into(),
         plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),
-        all_kernels: match kernels.as_deref().and_then(|k| k.to_str()) {
-            None if kernels.is_none() => false,
-            Some("plans") => false,
-            Some("all") => true,
-            _ => return println!("cargo::error=MORTONNET_KERNELS: expected plans or all"),
-        },
     };
     for path in ["build.rs", "src/bake", "src/spec", "kernels"] {
         println!("cargo::rerun-if-changed={path}");
@@ -46,7 +39,9 @@ fn main() {
     files.iter().for_each(|f| println!("cargo::rerun-if-changed={}", one_line(f.display())));
     match baked {
         Ok(baked) => {
-            write(&baked, Path::new(&cargo("OUT_DIR")));
+            let out = PathBuf::from(cargo("OUT_DIR"));
+            write(&baked, &out);
+            drop_unwind_tables(&out, cargo);
             if model.is_some() {
                 let (n, plan) = (&baked.network, &baked.plan);
                 let (name, shape, bytes) = (one_line(&n.name), n.shape(), plan.constant_bytes());
@@ -70,9 +65,27 @@ fn write(baked: &bake::Baked, out: &Path) {
         }
     };
     put("baked.rs", bake::emit::rust(baked).as_bytes());
+    put(bake::emit::LIBRARY_FILE, &bake::emit::library(baked));
     put(bake::emit::BLOB_FILE, &baked.blob);
     put("weights.s", bake::emit::assembly(baked).as_bytes());
     cc::Build::new().file(out.join("weights.s")).include(out).warnings(false).compile("mortonnet_weights");
+}
+
+/// Leaves the unwind tables out of release binaries for 64-bit Linux: a panic aborts, so only backtraces would read
+/// them, and they are 75 KB, most of it the standard library's.
+fn drop_unwind_tables(out: &Path, cargo: impl Fn(&str) -> String) {
+    let arch = cargo("CARGO_CFG_TARGET_ARCH");
+    let applies = cargo("CARGO_CFG_TARGET_OS") == "linux" && matches!(&*arch, "x86_64" | "aarch64");
+    if !applies || cargo("PROFILE") != "release" {
+        return;
+    }
+    let script = out.join("no-unwind-tables.ld");
+    let sections = "*(.eh_frame) *(.eh_frame_hdr) *(.gcc_except_table .gcc_except_table.*)";
+    let text = format!("SECTIONS {{ /DISCARD/ : {{ {sections} }} }}\nINSERT AFTER .text;\n");
+    match std::fs::write(&script, text) {
+        Ok(()) => println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", one_line(script.display())),
+        Err(e) => println!("cargo::error=cannot write {}: {e}", script.display()),
+    }
 }
 
 /// N of Rust 1.N: AVX-512 is stable from 1.89 on, the package compiles from 1.85 on.

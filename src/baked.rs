@@ -2,12 +2,12 @@
 //! the linked symbol.
 
 use crate::spec::layout::{Chunk, Layout, Order};
-use crate::spec::library::{
-    DeviceClass, EngineKind, Kernel, Library, Needs, Operand, Operation, PlanRecipe, Problem, Restrictions,
-};
+use crate::spec::library::{EngineKind, KernelSources, Library, Operation, Problem};
 use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Transform};
 use crate::spec::plan::{Arg, Buffer, BufferRole, Constant, Extent, Plan, Step, Tensor, TensorRole};
+use crate::spec::wire::{Reader, Wire};
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 /// The generated data.
 #[allow(missing_docs, unused_imports)]
@@ -16,7 +16,22 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/baked.rs"));
 }
 
-pub use generated::{BLOB_HASH, GOLDEN_GIVEN, LIBRARY, NETWORK, PLAN, SOURCES};
+pub use generated::{BLOB_HASH, GOLDEN_GIVEN, NETWORK, PLAN};
+
+static UNPACKED: LazyLock<(Library, KernelSources)> = LazyLock::new(|| {
+    let bytes = lz4_flex::block::decompress(generated::LIBRARY_PACKED, generated::LIBRARY_BYTES);
+    Wire::take(&mut Reader(bytes.expect("the build packed it").leak()))
+});
+
+/// The kernel library, unpacked at its first use.
+pub fn library() -> &'static Library {
+    &UNPACKED.0
+}
+
+/// The kernel sources, comments stripped.
+pub fn sources() -> &'static KernelSources {
+    &UNPACKED.1
+}
 
 /// Constant `i` of [`PLAN`], padded and in its layout.
 pub fn constant(i: usize) -> &'static [f32] {
@@ -51,7 +66,7 @@ pub fn data_bytes() -> usize {
 
 /// The text of the kernel source `path` (below `kernels/`).
 pub fn source(path: &str) -> Option<&'static str> {
-    SOURCES.iter().find(|s| s.0 == path).map(|s| s.1)
+    sources().iter().find(|s| s.0 == path).map(|s| &*s.1)
 }
 
 fn slice(offset: usize, len: usize) -> &'static [f32] {

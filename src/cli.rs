@@ -48,8 +48,7 @@ pub const BENCH_HELP: &str = "\
 mortonnet bench [OPTIONS] [NAME]...     check kernels on a device, then time them
 
 NAME is an operation (matmul, bias, sobel, ...), a kernel (matmul_morton_4_2), or network; without
-names everything runs, in the tables of the documents that the kernels come from. A binary has the
-kernels of its plans; a build with MORTONNET_KERNELS=all has those of all documents.
+names everything runs, in the tables of the documents that the kernels come from.
 
   -d, --device DEV        opencl | INDEX | part of a name (network: also host)     [the first GPU]
       --compute-units N   the OpenCL device with N compute units

@@ -1,6 +1,6 @@
 //! `--info` and `--version`: what is baked, and what would run it.
 
-use crate::baked::{BLOB_HASH, GOLDEN_GIVEN, LIBRARY, NETWORK, PLAN};
+use crate::baked::{BLOB_HASH, GOLDEN_GIVEN, NETWORK, PLAN, library};
 use crate::engine::select::{self, Request};
 use crate::profile::Phases;
 use crate::spec::network::{Kind, Layer, Network, Transform};
@@ -28,8 +28,8 @@ pub fn page(request: &Request) -> String {
     row("work", format!("{} flop a record", NETWORK.flop()));
     let given = if GOLDEN_GIVEN { "given with the network" } else { "computed by the build in float64" };
     row("golden", format!("{} vectors, {given}", crate::baked::golden().count));
-    let plans: Vec<&str> = LIBRARY.plans.iter().map(|p| &*p.name).collect();
-    row("plans", format!("{} (baked: {}); library {}", plans.join(", "), PLAN.name, LIBRARY.hash));
+    let plans: Vec<&str> = library().plans.iter().map(|p| &*p.name).collect();
+    row("plans", format!("{} (baked: {}); library {}", plans.join(", "), PLAN.name, library().hash));
     let mut phases = Phases::default();
     match select::decide(request, &mut phases) {
         Ok(decision) => {

@@ -26,7 +26,7 @@ impl Model {
     /// are laid out again.
     pub fn baked(recipe: &PlanRecipe, batch: Option<usize>) -> Result<Model, String> {
         let network = baked::NETWORK.clone();
-        let plan = lower(&network, recipe, &baked::LIBRARY, batch).map_err(|e| e.join("; "))?;
+        let plan = lower(&network, recipe, baked::library(), batch).map_err(|e| e.join("; "))?;
         let mut laid_out_again = 0;
         let constants = plan
             .constants
@@ -91,7 +91,7 @@ pub fn baked_weights() -> Vec<Weights> {
 
 /// The recipe called `name`, which must be one of `engine`'s.
 pub fn recipe(name: &str, engine: EngineKind) -> Result<&'static PlanRecipe, String> {
-    let recipe = baked::LIBRARY.plan(name)?;
+    let recipe = baked::library().plan(name)?;
     if recipe.engine == engine {
         return Ok(recipe);
     }

@@ -40,7 +40,7 @@ impl Sources {
     /// kernel that changes nothing.
     pub fn check(&self) -> Result<(), Error> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        let sources = baked::SOURCES.iter().map(|s| s.0);
+        let sources = baked::sources().iter().map(|s| &*s.0);
         if sources.clone().any(|path| folder.join(path).exists()) {
             return Ok(());
         }

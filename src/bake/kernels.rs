@@ -6,10 +6,12 @@ use super::matrix::Files;
 use super::{Mistakes, hex};
 use crate::spec::layout::Layout;
 use crate::spec::library::{
-    DeviceClass, EngineKind, Kernel, Library, Needs, Operand, Operation, PlanRecipe, Restrictions,
+    DeviceClass, EngineKind, Kernel, KernelSources, Library, Needs, Operand, Operation, PlanRecipe,
+    Restrictions,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// The version of the file's format.
@@ -20,7 +22,7 @@ pub fn read(
     root: &Path,
     read: &mut Vec<PathBuf>,
     mistakes: &mut Mistakes,
-) -> Option<(Library, Vec<(String, String)>)> {
+) -> Option<(Library, KernelSources)> {
     let before = mistakes.0.len();
     let folder = root.join("kernels");
     let mut files = Files { root, read };
@@ -72,20 +74,9 @@ pub fn read(
         devices: devices.into(),
         hosts: hosts.into(),
     };
-    (mistakes.0.len() == before).then_some((library, sources))
-}
-
-/// The library without the kernels that only `bench` would run: what a board needs. (All were checked.)
-pub fn in_use(
-    (mut library, mut sources): (Library, Vec<(String, String)>),
-) -> (Library, Vec<(String, String)>) {
-    let used = |k: &Kernel| {
-        k.operation == Operation::Probe || library.plans.iter().any(|p| p.kernels.contains(&k.codename))
-    };
-    let kernels: Vec<Kernel> = library.kernels.iter().filter(|k| used(k)).cloned().collect();
-    sources.retain(|(path, _)| kernels.iter().any(|k| k.source.as_deref() == Some(path)));
-    library.kernels = kernels.into();
-    (library, sources)
+    let sources: Vec<(Cow<'static, str>, Cow<'static, str>)> =
+        sources.into_iter().map(|(path, text)| (path.into(), text.into())).collect();
+    (mistakes.0.len() == before).then_some((library, sources.into()))
 }
 
 fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Kernel> {

@@ -10,7 +10,7 @@ pub mod kernels;
 pub mod matrix;
 pub mod model;
 
-use crate::spec::library::Library;
+use crate::spec::library::{KernelSources, Library};
 use crate::spec::lower::lower;
 use crate::spec::network::Network;
 use crate::spec::plan::{Plan, TensorRole};
@@ -38,8 +38,6 @@ pub struct Settings {
     pub model: PathBuf,
     /// MORTONNET_PLAN: the plan's name.
     pub plan: String,
-    /// MORTONNET_KERNELS=all: bake every kernel of the library, not only those that plans and peak probes use.
-    pub all_kernels: bool,
 }
 
 /// Everything that goes into the binary.
@@ -49,7 +47,7 @@ pub struct Baked {
     /// The kernel library.
     pub library: Library,
     /// Kernel sources: path below `kernels/`, text.
-    pub sources: Vec<(String, String)>,
+    pub sources: KernelSources,
     /// The plan.
     pub plan: Plan,
     /// Constants in their layouts, then the golden vectors: everything page-aligned.
@@ -77,8 +75,7 @@ pub const PAGE: usize = 4096;
 pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     let mut mistakes = Mistakes::default();
     let mut files = Vec::new();
-    let library = kernels::read(&settings.root, &mut files, &mut mistakes)
-        .map(|all| if settings.all_kernels { all } else { kernels::in_use(all) });
+    let library = kernels::read(&settings.root, &mut files, &mut mistakes);
     let model = model::read(settings, &mut files, &mut mistakes);
     let (Some((library, sources)), Some((network, weights, golden))) = (library, model) else {
         return Err((mistakes, files));

@@ -1,6 +1,6 @@
 //! What heads a report: device, driver, board, clocks, temperatures, as far as the system tells.
 
-use crate::baked::{BLOB_HASH, LIBRARY, NETWORK};
+use crate::baked::{BLOB_HASH, NETWORK, library};
 use crate::cl::Device;
 use std::fs;
 
@@ -31,7 +31,7 @@ pub fn head(device: &Device) -> Vec<(String, String)> {
         format!(
             "mortonnet {}, library {}, network {} {}, constants {}",
             env!("CARGO_PKG_VERSION"),
-            LIBRARY.hash,
+            library().hash,
             NETWORK.name,
             NETWORK.hash,
             &BLOB_HASH[..16]

@@ -12,7 +12,7 @@ pub mod render;
 pub mod table;
 pub mod tables;
 
-use crate::baked::{self, LIBRARY};
+use crate::baked::{self, library};
 use crate::cl::{self, Device, Library};
 use crate::engine::select::{self, DeviceWish};
 use crate::error::Error;
@@ -125,7 +125,7 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
 
 /// The kernels that `names` ask for, in teaching order.
 fn chosen(names: &[String]) -> Result<Vec<&'static Kernel>, Error> {
-    let device_kernels = || LIBRARY.kernels.iter().filter(|k| k.source.is_some());
+    let device_kernels = || library().kernels.iter().filter(|k| k.source.is_some());
     for name in names {
         if !device_kernels().any(|k| is(k, name)) {
             let operations: Vec<&str> = Operation::ALL.iter().map(|o| o.name()).collect();
@@ -222,7 +222,7 @@ pub fn finish(
     };
     print(&render::text(&report, options.output))?;
     if let Some(file) = &options.report {
-        let title = format!("mortonnet bench, {}", baked::LIBRARY.hash);
+        let title = format!("mortonnet bench, {}", baked::library().hash);
         std::fs::write(file, html::page(&report, &title))
             .map_err(|e| Error::io(file.display().to_string(), e))?;
     }

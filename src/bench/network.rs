@@ -4,7 +4,7 @@ use super::BenchOptions;
 use super::reference::Random;
 use super::render::OutputFormat;
 use super::table::{Cell, Measured, Plot, Row, Section};
-use crate::baked::{LIBRARY, NETWORK};
+use crate::baked::{NETWORK, library};
 use crate::cl::Device;
 use crate::engine::Engine;
 use crate::engine::host::HostEngine;
@@ -103,7 +103,7 @@ impl Rig {
         sources: &Sources,
     ) -> Result<Rig, Error> {
         let model =
-            Model::new(network.clone(), weights, recipe, &LIBRARY, Some(batch)).map_err(Error::Device)?;
+            Model::new(network.clone(), weights, recipe, library(), Some(batch)).map_err(Error::Device)?;
         let (plan, launches) = (model.plan.name.to_string(), model.plan.steps.len());
         let wanted = Wanted { scores: true, classes: network.output.kind == Kind::Classes };
         let engine: Box<dyn Engine> = match device {
@@ -194,8 +194,8 @@ pub fn quantile(times: &[f64], share: f64) -> f64 {
 pub fn recipe_for(device: Option<&Device>, name: Option<&str>) -> Result<&'static PlanRecipe, Error> {
     let kind = if device.is_some() { EngineKind::OpenCl } else { EngineKind::Host };
     let class = match device {
-        Some(d) => LIBRARY.device_class(&d.vendor, &d.name),
-        None => LIBRARY.host_class(std::env::consts::ARCH),
+        Some(d) => library().device_class(&d.vendor, &d.name),
+        None => library().host_class(std::env::consts::ARCH),
     };
     let name = match name {
         Some("baked") => &*crate::baked::PLAN.name,
@@ -216,7 +216,7 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
         DeviceWish::Auto if options.compute_units.is_none() => {
             let plan =
                 options.plan.as_deref().map(|p| if p == "baked" { &*crate::baked::PLAN.name } else { p });
-            match plan.map(|p| LIBRARY.plan(p).map_err(Error::Usage)).transpose()? {
+            match plan.map(|p| library().plan(p).map_err(Error::Usage)).transpose()? {
                 Some(p) if p.engine == EngineKind::OpenCl => Some(super::device(options)?),
                 _ => None,
             }
@@ -361,7 +361,7 @@ fn baseline_rows(device: &Device, options: &BenchOptions) -> Result<Vec<Row>, Er
         rig.resident(options.repeat.max(3))?;
         let Some(clock) = rig.engine.step_times() else { continue };
         let model =
-            Model::new(network.clone(), &weights, recipe, &LIBRARY, Some(1000)).map_err(Error::Device)?;
+            Model::new(network.clone(), &weights, recipe, library(), Some(1000)).map_err(Error::Device)?;
         for (step, times) in model.plan.steps.iter().zip(&clock.steps) {
             // The host's blocks are parts of a batch: their times add up to it.
             let batches = options.repeat.max(3) as f64 + 2.0;

@@ -4,7 +4,7 @@ use super::case::{Group, Lab, Times, Trouble};
 use super::network::{measured, quantile};
 use super::table::{Cell, Measured, Plot, Row, Section};
 use super::{BenchOptions, Budget, groups, network};
-use crate::baked::LIBRARY;
+use crate::baked::library;
 use crate::error::Error;
 use crate::spec::library::{Kernel, Operation, Problem};
 
@@ -271,7 +271,7 @@ impl<'a> Tables<'a> {
     fn peaks(&mut self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         let mut best = 0.0f64;
-        for kernel in LIBRARY.kernels.iter().filter(|k| k.operation == Operation::Probe) {
+        for kernel in library().kernels.iter().filter(|k| k.operation == Operation::Probe) {
             let copy = kernel.codename.ends_with("copy");
             // Enough work-items to fill a device, enough work for the clock to see.
             let real = Problem {

@@ -518,7 +518,7 @@ mod tests {
         let none = Weights::default;
         let weights = [layer(1, 1e30), none(), layer(1, 1.0), none(), layer(2, 1.0)];
         let recipe = crate::model::recipe("host", crate::spec::library::EngineKind::Host).unwrap();
-        let model = Model::new(network, &weights, recipe, &crate::baked::LIBRARY, None).unwrap();
+        let model = Model::new(network, &weights, recipe, crate::baked::library(), None).unwrap();
         let mut engine = HostEngine::new(model, 1, false).unwrap();
         engine.record(0, 0).unwrap().set(0, 1e10);
         engine.submit(0, 1).unwrap();

@@ -12,7 +12,7 @@
 //! after the other.
 
 use super::{Answer, Engine, Record, RecordMut, SLOTS};
-use crate::baked::LIBRARY;
+use crate::baked::library;
 use crate::cl::{
     Access, Buffer, Context, Device, Event, Home, Kernel, MapMode, MappedBuffer, Program, Queue,
 };
@@ -187,7 +187,7 @@ pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     let limits = limits(device);
     let mut failed: Vec<String> = Vec::new();
     for step in plan.steps.iter() {
-        if let Some((_, kernel)) = LIBRARY.kernel(&step.kernel) {
+        if let Some((_, kernel)) = library().kernel(&step.kernel) {
             failed.extend(kernel.admits(step.problem, Some(&limits)).err().unwrap_or_default());
         }
     }
@@ -229,7 +229,7 @@ impl Programs {
         for step in plan.steps.iter() {
             let (source, options) = program_of(step);
             if programs.find(&source, &options).is_none() {
-                let Some((_, kernel)) = LIBRARY.kernel(&step.kernel) else { continue };
+                let Some((_, kernel)) = library().kernel(&step.kernel) else { continue };
                 let text = sources.text(kernel)?;
                 let program = Program::from_source(context, &format!("kernels/{source}"), &text, &options)?;
                 programs.built.push((source, options, program));
@@ -244,7 +244,7 @@ impl Programs {
 
     fn kernel(&self, step: &Step) -> Result<Kernel, Error> {
         let (source, options) = program_of(step);
-        let function = LIBRARY.kernel(&step.kernel).map_or("", |k| &k.1.function);
+        let function = library().kernel(&step.kernel).map_or("", |k| &k.1.function);
         match self.find(&source, &options) {
             Some(program) => Ok(program.kernel(function)?),
             None => Err(Error::Device(format!("{}: its program was not built", step.kernel))),
@@ -254,7 +254,7 @@ impl Programs {
 
 /// Source path and compiler options of a step.
 fn program_of(step: &Step) -> (String, String) {
-    let Some((_, kernel)) = LIBRARY.kernel(&step.kernel) else { return Default::default() };
+    let Some((_, kernel)) = library().kernel(&step.kernel) else { return Default::default() };
     let source = kernel.source.as_deref().unwrap_or_default().to_string();
     let options = format!("-cl-std=CL1.1 {}", kernel.options(step.activation, step.local));
     (source, options.trim_end().to_string())

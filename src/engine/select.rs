@@ -145,14 +145,14 @@ fn is_auto(request: &Request) -> bool {
 fn wished_engine(request: &Request) -> Option<EngineKind> {
     match request.plan.as_deref()? {
         "baked" => Some(baked::PLAN.engine),
-        name => baked::LIBRARY.plan(name).ok().map(|r| r.engine),
+        name => baked::library().plan(name).ok().map(|r| r.engine),
     }
 }
 
 /// Decides what runs the network. Loads OpenCL only where an OpenCL device can be the answer.
 pub fn decide(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
     if let Some(name) = request.plan.as_deref().filter(|n| *n != "baked") {
-        baked::LIBRARY.plan(name).map_err(|e| Error::Usage(format!("--plan: {e}")))?;
+        baked::library().plan(name).map_err(|e| Error::Usage(format!("--plan: {e}")))?;
     }
     if is_auto(request) {
         return auto(request, phases);
@@ -190,7 +190,7 @@ fn on_host(request: &Request, mut why: Vec<String>, warning: Option<String>) -> 
 }
 
 fn on_device(request: &Request, device: Device, mut why: Vec<String>) -> Result<Decision, Error> {
-    let class = baked::LIBRARY.device_class(&device.vendor, &device.name);
+    let class = baked::library().device_class(&device.vendor, &device.name);
     let recipe = match request.plan.as_deref() {
         Some("baked") => recipe(&baked::PLAN.name, EngineKind::OpenCl),
         Some(name) => recipe(name, EngineKind::OpenCl),
@@ -213,13 +213,13 @@ fn plan_reason(request: &Request, recipe: &PlanRecipe, class: Option<&DeviceClas
 }
 
 fn host_class() -> Option<&'static DeviceClass> {
-    baked::LIBRARY.host_class(std::env::consts::ARCH)
+    baked::library().host_class(std::env::consts::ARCH)
 }
 
 /// Expected time of a full batch in microseconds, for as many records as the host takes at once.
 fn estimate(class: &DeviceClass, rate: f64, records: usize) -> Option<f64> {
-    let recipe = baked::LIBRARY.plan(&class.plan).ok()?;
-    let plan = lower(&baked::NETWORK, recipe, &baked::LIBRARY, Some(records)).ok()?;
+    let recipe = baked::library().plan(&class.plan).ok()?;
+    let plan = lower(&baked::NETWORK, recipe, baked::library(), Some(records)).ok()?;
     let launches = if plan.engine == EngineKind::Host { 1 } else { plan.steps.len() };
     let flop = baked::NETWORK.flop() as f64 * records as f64;
     Some(launches as f64 * class.launch_us + flop / (class.gflops * rate) / 1e3)
@@ -230,7 +230,7 @@ fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
     let threads = threads();
     let host = host_class().and_then(|c| estimate(c, threads as f64, records)).unwrap_or(f64::MAX);
     let on_host_us = format!("{host:.0} µs on {threads} host threads");
-    let classes = baked::LIBRARY.devices.iter();
+    let classes = baked::library().devices.iter();
     let gpu = classes.filter_map(|c| estimate(c, 1.0, records)).fold(f64::INFINITY, f64::min);
     let batch = format!("a batch of {records}");
     if host <= gpu {
@@ -258,7 +258,7 @@ fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
         .into_iter()
         .filter(|d| matches!(d.kind, DeviceKind::Gpu | DeviceKind::Accelerator) && d.available)
         .filter_map(|d| {
-            let class = baked::LIBRARY.device_class(&d.vendor, &d.name)?;
+            let class = baked::library().device_class(&d.vendor, &d.name)?;
             Some((estimate(class, 1.0, records)?, d))
         })
         .min_by(|a, b| a.0.total_cmp(&b.0));

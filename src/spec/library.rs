@@ -220,6 +220,9 @@ pub struct DeviceClass {
     pub gflops: f64,
 }
 
+/// Path (below `kernels/`) and text of every kernel source.
+pub type KernelSources = Cow<'static, [(Cow<'static, str>, Cow<'static, str>)]>;
+
 /// Everything in `kernels/library.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Library {

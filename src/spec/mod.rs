@@ -9,3 +9,4 @@ pub mod network;
 pub mod npy;
 pub mod plan;
 pub mod reference;
+pub mod wire;

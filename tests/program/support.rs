@@ -139,17 +139,9 @@ pub fn bake(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf
         .env("MORTONNET_MODEL", model)
         .env_remove("MORTONNET_PLAN")
         .env_remove("RUSTFLAGS");
-    // A plan, or `kernels=all`.
-    cargo.env_remove("MORTONNET_KERNELS");
-    match plan {
-        Some("kernels=all") => {
-            cargo.env("MORTONNET_KERNELS", "all");
-        }
-        Some(plan) => {
-            cargo.env("MORTONNET_PLAN", plan);
-        }
-        None => {}
-    }
+    plan.iter().for_each(|plan| {
+        cargo.env("MORTONNET_PLAN", plan);
+    });
     let output = cargo.output().unwrap();
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
