@@ -2,8 +2,7 @@
 // Differs from scalar_nn: one float4 of a and a 4x4 block of b (blocking 1x4x4) give four
 // results per step. (Differs from blocked_rmrm: alpha and beta.) With beta = 0, r is not
 // read: it may hold NaN.
-// Source: ARM, section 1.4.5 and listing 1.11 (there dimension 0 is the column, here the
-// row).
+// Source: ARM, section 1.4.5 and listing 1.11. Dimension 0 is the column.
 // Layouts: a R, b R, r R; l and w are multiples of 4.
 //
 //                 | b0 |
@@ -19,8 +18,8 @@ kernel void matmul_blocked_nn(uint l, uint w,
                               global const float4 *restrict b,
                               global float4 *restrict r)
 {
-    const uint row = get_global_id(0);
-    const uint col = get_global_id(1); // of float4
+    const uint row = get_global_id(1);
+    const uint col = get_global_id(0); // of float4
     const uint l4 = l >> 2;
     const uint w4 = w >> 2;
     global const float4 *pa = a + row * l4;

@@ -24,8 +24,8 @@ kernel void matmul_cacheblocked_nn(uint l, uint w,
                                    global const float4 *restrict b,
                                    global float4 *restrict r)
 {
-    const uint row = get_global_id(0);
-    const uint col = get_global_id(1); // of float4
+    const uint row = get_global_id(1);
+    const uint col = get_global_id(0); // of float4
     const uint l4 = l >> 2;
     const uint w4 = w >> 2;
     global const float4 *pa = a + row * l4;

@@ -4,7 +4,7 @@
 // cache. Any l that blocked_nt takes is right: the last stretch is a shorter one, and its
 // length is the same for all work-items. With beta = 0, r is not read: it may hold NaN.
 // Source: ARM, section 1.4.8 and listing 1.13 (which reads out of bounds unless l is a
-// multiple of 128; there dimension 0 is the column, here the row).
+// multiple of 128). Dimension 0 is the column.
 // Layouts: a R, b C (the transpose of ARM's row-major B), r R; h and w are multiples of
 // 2, l of 4.
 //
@@ -26,8 +26,8 @@ kernel void matmul_cacheblocked_nt(uint l, uint w,
                                    global const float4 *restrict b,
                                    global float2 *restrict r)
 {
-    const uint row = get_global_id(0); // of pairs
-    const uint col = get_global_id(1); // of pairs
+    const uint row = get_global_id(1); // of pairs
+    const uint col = get_global_id(0); // of pairs
     const uint l4 = l >> 2;
     const uint w2 = w >> 1;
     global const float4 *pa = a + 2 * row * l4;

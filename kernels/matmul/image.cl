@@ -1,8 +1,7 @@
 // Matrix product, an 8x4 tile of the result per work-item, b through the texture path.
 // Differs from blocked_rmrm: b is an image, which has a cache of its own, and every float4
 // of it serves eight rows of a.
-// Source: Adreno, figure 7 (there dimension 0 is the column, here the row; "4x8" is 4
-// columns by 8 rows). Partly filled groups return early, as there; here a tile may also
+// Source: Adreno, figure 7 ("4x8" is 4 columns by 8 rows; dimension 0 is the column). Partly filled groups return early, as there; here a tile may also
 // hang over the last row, so h is free: such rows read the last row again and are not
 // written.
 // Layouts: a R, b an RGBA float image of l rows whose pixels are four neighbouring columns
@@ -28,8 +27,8 @@ kernel void matmul_image(uint l, uint w, uint h,
                          read_only image2d_t b,
                          global float *restrict r)
 {
-    const uint row = get_global_id(0) * ROWS;
-    const uint col = get_global_id(1) * 4;
+    const uint row = get_global_id(1) * ROWS;
+    const uint col = get_global_id(0) * 4;
     if (row >= h || col >= w)
         return;
     uint from[ROWS];

@@ -1,7 +1,7 @@
 // SGEMM r = alpha * a * b + beta * r, one element of the result per work-item.
 // Differs from naive: alpha and beta. With beta = 0, r is not read: it may hold NaN.
-// Source: ARM, section 1.4.3 and listing 1.9 (there dimension 0 is the column, here the
-// row; here the matrices need not be square).
+// Source: ARM, section 1.4.3 and listing 1.9; the matrices need not be square.
+// Dimension 0 is the column.
 // Layouts: a R, b R, r R.
 #ifdef GROUP_0
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
@@ -12,8 +12,8 @@ kernel void matmul_scalar_nn(uint l, uint w,
                              global const float *restrict b,
                              global float *restrict r)
 {
-    const uint row = get_global_id(0);
-    const uint col = get_global_id(1);
+    const uint row = get_global_id(1);
+    const uint col = get_global_id(0);
     float sum = 0.0f;
     for (uint k = 0; k < l; ++k)
         sum += a[row * l + k] * b[k * w + col];

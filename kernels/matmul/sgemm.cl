@@ -2,8 +2,8 @@
 // four lanes.
 // Differs from scalar_nn: four steps at a time; a is read as float4, the four values of b
 // are gathered from their rows. With beta = 0, r is not read: it may hold NaN.
-// Source: SDK, "Implementation" (there dimension 0 is the column, here the row; here the
-// matrices need not be square).
+// Source: SDK, "Implementation"; the matrices need not be square. Dimension 0 is the
+// column.
 // Layouts: a R, b R, r R; l is a multiple of 4.
 //
 //                  b: x .     x, y, z, w: four rows of one column, w floats apart
@@ -19,8 +19,8 @@ kernel void matmul_sgemm(uint l, uint w,
                          global const float *restrict b,
                          global float *restrict r)
 {
-    const uint row = get_global_id(0);
-    const uint col = get_global_id(1);
+    const uint row = get_global_id(1);
+    const uint col = get_global_id(0);
     global const float *pa = a + row * l;
     global const float *pb = b + col;
     float4 sum = (float4)(0.0f);

@@ -97,7 +97,8 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         );
         return None;
     };
-    let keys = ["arglist", "scaled", "scale", "flop", "workGroup", "sweep", "needs", "a", "b", "r"];
+    let keys =
+        ["arglist", "scaled", "scale", "columnsFirst", "flop", "workGroup", "sweep", "needs", "a", "b", "r"];
     let r = Object::new(o.get("restrictions")?, o.at("restrictions"), &keys, mistakes)?;
     ["arglist", "scale", "flop"].iter().for_each(|k| {
         r.require(k, mistakes);
@@ -178,6 +179,7 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
             arglist: arglist.to_string().into(),
             scaled: r.flag("scaled", mistakes).unwrap_or(false),
             scale,
+            columns_first: r.flag("columnsFirst", mistakes).unwrap_or(false),
             a,
             b,
             r: result,

@@ -335,7 +335,10 @@ impl Lab {
             // Whole tiles only: `check` and `peaks` ask for multiples of them.
             Operation::Probe => vec![padded.h, padded.w / sx],
             _ if r.r.as_ref().is_some_and(|o| o.representation.is_none()) => vec![padded.h * padded.w],
-            _ => vec![padded.h.div_ceil(sy), padded.w.div_ceil(sx)],
+            _ => {
+                let (first, second) = r.dimensions((padded.h.div_ceil(sy), padded.w.div_ceil(sx)));
+                vec![first, second]
+            }
         };
         if let Some((y, x)) = group {
             let most = kernel.work_group_limit()?;
@@ -345,7 +348,7 @@ impl Lab {
                 )));
             }
         }
-        let local = group.map(|(y, x)| vec![y, x]);
+        let local = group.map(|group| r.dimensions(group)).map(|(first, second)| vec![first, second]);
         Ok(Setup { kernel, buffers, global, local, padded, _image: image })
     }
 

@@ -133,6 +133,8 @@ pub struct Restrictions {
     pub scaled: bool,
     /// Rows and columns of the result that one work-item computes; (0, 1) is one work-item per column.
     pub scale: (usize, usize),
+    /// Dimension 0 of the work-items, which runs fastest, runs over the columns of the result; else over the rows.
+    pub columns_first: bool,
     /// Left operand: weights, h × l.
     pub a: Option<Operand>,
     /// Right operand: activations, l × w, a column per record.
@@ -141,7 +143,7 @@ pub struct Restrictions {
     pub r: Option<Operand>,
     /// Floating-point operations per multiply-add (matmul) or per element.
     pub flop: u32,
-    /// Work-group size (rows, columns of work-items); the driver chooses where it is `None`.
+    /// Work-group size (rows, columns of work-items, whichever comes first); the driver chooses where it is `None`.
     pub work_group: Option<(usize, usize)>,
     /// Work-group sizes that a benchmark tries in turn (the kernel runs with any).
     pub sweep: Cow<'static, [(usize, usize)]>,
@@ -295,6 +297,13 @@ pub struct Problem {
     pub l: usize,
 }
 
+impl Restrictions {
+    /// Work-items over rows and columns of the result, as dimensions 0 and 1.
+    pub fn dimensions<T>(&self, (rows, cols): (T, T)) -> (T, T) {
+        if self.columns_first { (cols, rows) } else { (rows, cols) }
+    }
+}
+
 impl Kernel {
     /// Whether the kernel may run this problem, on this device if one is known. Every restriction that fails is one
     /// line of the error.
@@ -328,7 +337,8 @@ impl Kernel {
                         self.codename, d.work_group
                     ));
                 }
-                if y > d.work_items.0 || x > d.work_items.1 {
+                let (first, second) = r.dimensions((y, x));
+                if first > d.work_items.0 || second > d.work_items.1 {
                     failed.push(format!(
                         "{}: work-groups of {y}×{x} work-items, the device allows {}×{}",
                         self.codename, d.work_items.0, d.work_items.1
@@ -380,8 +390,9 @@ impl Kernel {
         if self.operation == Operation::Affine {
             options.push(format!("-DACTIVATION={}", activation.code()));
         }
-        if let Some((y, x)) = group {
-            options.push(format!("-DGROUP_0={y} -DGROUP_1={x}"));
+        if let Some(group) = group {
+            let (first, second) = self.restrictions.dimensions(group);
+            options.push(format!("-DGROUP_0={first} -DGROUP_1={second}"));
         }
         options.join(" ")
     }

@@ -359,7 +359,7 @@ impl<'l> Lowering<'l> {
                 activation: d.activation,
                 args: args.into(),
                 global: global(d.kernel, problem, granule),
-                local: d.kernel.restrictions.work_group,
+                local: d.kernel.restrictions.work_group.map(|g| d.kernel.restrictions.dimensions(g)),
                 problem,
                 flop: d.flop,
             });
@@ -427,7 +427,7 @@ fn constant(
     Constant { tensor: Tensor { layer, role }, size, padded, layout }
 }
 
-/// Work-items of a full-granule launch: one per tile (rows in dimension 0, columns in dimension 1), one per element
+/// Work-items of a full-granule launch: one per tile, one per element
 /// for kernels that take any layout, one per column for the arg-max.
 fn global(kernel: &Kernel, p: Problem, granule: usize) -> (Extent, Extent) {
     let per_granule = |items| Extent::Records { records: granule, items };
@@ -437,6 +437,6 @@ fn global(kernel: &Kernel, p: Problem, granule: usize) -> (Extent, Extent) {
         _ if r.r.as_ref().is_some_and(|o| o.representation.is_none()) => {
             (per_granule(granule * p.h), Extent::Fixed(1))
         }
-        _ => (Extent::Fixed(p.h / r.scale.0), per_granule(granule / r.scale.1)),
+        _ => r.dimensions((Extent::Fixed(p.h / r.scale.0), per_granule(granule / r.scale.1))),
     }
 }

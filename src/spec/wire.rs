@@ -177,7 +177,7 @@ fields! {
     Layout { outer, chunks }
     Operand { representation, row_align, col_align, image }
     Needs { host, images, local_bytes }
-    Restrictions { arglist, scaled, scale, a, b, r, flop, work_group, sweep, needs }
+    Restrictions { arglist, scaled, scale, columns_first, a, b, r, flop, work_group, sweep, needs }
     Kernel { codename, aliases, about, document, operation, function, source, defines, restrictions }
     PlanRecipe { name, about, engine, batch, kernels }
     DeviceClass { name, matches, plan, launch_us, gflops }
@@ -205,6 +205,7 @@ mod tests {
                     arglist: "lh".into(),
                     scaled: true,
                     scale: (0, 70_000),
+                    columns_first: true,
                     a: Some(Operand {
                         representation: Layout::parse("R_8_8_C_4_2_R").ok(),
                         row_align: 127,
