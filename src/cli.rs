@@ -55,14 +55,14 @@ names everything runs, in the tables of the documents that the kernels come from
       --sizes LIST        sizes of square products instead of the tables', for example 96,1000,1024
       --repeat N          timed launches of each case, after one that is reported apart     [10]
       --check             verify only
-      --time-limit S      skip what would not end within S seconds, or launches above 1 s    [180]
+      --time-limit S      after the checks, skip what would not end within S seconds, or launches above 1 s    [180]
       --full              skip nothing
       --kernels DIR       kernel sources from a folder instead of the baked ones
   -o, --output FMT        table | md | csv | json                                       [table]
       --report FILE.html  also write a page with tables and plots
       --against FILE.json add ratios to somebody else's run (-o json)
       --cache-model       cache misses of each product's accesses, by calculation; no device needed
-      --cache SHAPE       line=64,l1_lines=256,l1_ways=4,l2_lines=2048,l2_ways=16,cores=4
+      --cache SHAPE       line=64,l1_lines=256,l1_ways=4,l2_lines=2048,l2_ways=8,cores=4,threads=128
 
 bench network: the baked network or any shape, input resident on the device, arg-max left out
       --batch N           records                                                          [100]

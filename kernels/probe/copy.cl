@@ -5,6 +5,6 @@
 kernel void probe_copy(global const float4 *restrict a,
                        global float4 *restrict r)
 {
-    const uint i = get_global_id(0) * get_global_size(1) + get_global_id(1);
+    const uint i = get_global_id(1) * get_global_size(0) + get_global_id(0);
     r[i] = a[i];
 }

@@ -15,7 +15,7 @@ kernel void probe_fma(uint l,
                       global const float *restrict a,
                       global float *restrict r)
 {
-    const uint i = get_global_id(0) * get_global_size(1) + get_global_id(1);
+    const uint i = get_global_id(1) * get_global_size(0) + get_global_id(0);
     const vector m = (vector)(0.75f);
     const vector b = (vector)(0.5f);
     vector c0 = OF_WIDTH(vload, WIDTH)(i, a), c1 = c0 + 1.0f, c2 = c0 + 2.0f, c3 = c0 + 3.0f;

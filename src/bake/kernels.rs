@@ -322,9 +322,9 @@ fn read_class(
     plans: &[PlanRecipe],
     mistakes: &mut Mistakes,
 ) -> Option<DeviceClass> {
-    let keys = ["name", "matches", "plan", "launchUs", "gflops"];
+    let keys = ["name", "matches", "plan", "launchUs", "gflops", "flopPerCycle"];
     let o = Object::new(value, place, &keys, mistakes)?;
-    keys.iter().for_each(|k| {
+    keys[..5].iter().for_each(|k| {
         o.require(k, mistakes);
     });
     let plan = o.text("plan", mistakes)?;
@@ -337,6 +337,7 @@ fn read_class(
         plan: plan.to_string().into(),
         launch_us: o.number("launchUs", mistakes)?,
         gflops: o.number("gflops", mistakes)?,
+        flop_per_cycle: o.get("flopPerCycle").and_then(|_| o.number("flopPerCycle", mistakes)).unwrap_or(0.0),
     })
 }
 

@@ -12,7 +12,7 @@ pub mod render;
 pub mod table;
 pub mod tables;
 
-use crate::baked::{self, library};
+use crate::baked::library;
 use crate::cl::{self, Device, Library};
 use crate::engine::select::{self, DeviceWish};
 use crate::error::Error;
@@ -75,15 +75,14 @@ impl Budget {
         Budget { end: limit.map(|l| Instant::now() + l) }
     }
 
-    /// Why a case of `launches` launches of `us` microseconds each is left out, if it is.
-    pub fn refuses(&self, us: f64, launches: usize) -> Option<String> {
+    /// Why a case of launches of `us` microseconds, `all` seconds with everything about it, is left out, if it is.
+    pub fn refuses(&self, us: f64, all: f64) -> Option<String> {
         let end = self.end?;
         let one = us / 1e6;
         if one > LONGEST_LAUNCH.as_secs_f64() {
             return Some(format!("a launch would take about {one:.1} s, more than 1 s (--full runs it)"));
         }
         let left = end.saturating_duration_since(Instant::now()).as_secs_f64();
-        let all = one * launches as f64;
         (all > left).then(|| {
             format!("would take about {all:.0} s of the {left:.0} s that are left (--time-limit, --full)")
         })
@@ -95,7 +94,12 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
     if let Some(shape) = &options.cache {
         let sizes = if options.sizes.is_empty() { tables::CACHE_SIZES } else { &options.sizes };
         let sections = cache::report(shape, sizes, cache::Sample::default());
-        let head = vec![("cache model".to_string(), format!("{shape:?}"))];
+        let s = shape;
+        let text = format!(
+            "{} cores of {} work-items; L1 {} lines in {} ways each, L2 {} lines in {} ways, lines of {} bytes",
+            s.cores, s.threads, s.l1_lines, s.l1_ways, s.l2_lines, s.l2_ways, s.line
+        );
+        let head = vec![("cache model".to_string(), text)];
         return finish(options, Report { head, sections }, Vec::new(), print);
     }
     if options.names.iter().any(|n| n == "network") {
@@ -222,7 +226,8 @@ pub fn finish(
     };
     print(&render::text(&report, options.output))?;
     if let Some(file) = &options.report {
-        let title = format!("mortonnet bench, {}", baked::library().hash);
+        let device = report.head.iter().find(|(key, _)| key == "device");
+        let title = format!("mortonnet bench: {}", device.map_or("cache model", |d| &d.1));
         std::fs::write(file, html::page(&report, &title))
             .map_err(|e| Error::io(file.display().to_string(), e))?;
     }

@@ -281,6 +281,7 @@ fn runs_for(rig: &mut Rig, options: &BenchOptions) -> Result<usize, Error> {
 pub fn sections(
     device: &Device,
     peak_gflops: Option<f64>,
+    nominal_gflops: Option<f64>,
     options: &BenchOptions,
 ) -> Result<Vec<Section>, Error> {
     let mut networks = Section {
@@ -289,9 +290,16 @@ pub fn sections(
         rows_are: "network".into(),
         unit: "ms".into(),
         larger_is_better: false,
-        columns: ["device", "host engine", "host / device", "device, document", "NumPy on the board, document"]
-            .map(String::from)
-            .to_vec(),
+        columns: [
+            "device",
+            "of nominal peak",
+            "host engine",
+            "host / device",
+            "device, document",
+            "NumPy on the board, document",
+        ]
+        .map(String::from)
+        .to_vec(),
         rows: Vec::new(),
         notes: vec![
             "Resident input, from the first enqueue to the end of the last step, arg-max left out. Percent: flop (2 a \
@@ -339,11 +347,18 @@ pub fn sections(
         let device_cell = measure(Some(device), recipe).unwrap_or_else(|e| Cell::Skipped(e.to_string()));
         let host_cell =
             measure(None, recipe_for(None, None)?).unwrap_or_else(|e| Cell::Skipped(e.to_string()));
+        let nominal = match (&device_cell, nominal_gflops) {
+            (Cell::Measured(d), Some(peak)) => {
+                Cell::Text(format!("{:.1} %", network.flop() as f64 * BATCH as f64 / d.value / 1e4 / peak))
+            }
+            _ => Cell::Empty,
+        };
         let ratio = match (&device_cell, &host_cell) {
             (Cell::Measured(d), Cell::Measured(h)) => Cell::Text(format!("{:.2}", h.value / d.value)),
             _ => Cell::Empty,
         };
-        let cells = vec![device_cell, host_cell, ratio, Cell::Document(on_device), Cell::Document(numpy)];
+        let cells =
+            vec![device_cell, nominal, host_cell, ratio, Cell::Document(on_device), Cell::Document(numpy)];
         networks.rows.push(Row { label: name.into(), cells });
     }
     breakdown.rows = baseline_rows(device, options)?;

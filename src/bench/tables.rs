@@ -7,6 +7,7 @@ use super::{BenchOptions, Budget, groups, network};
 use crate::baked::library;
 use crate::error::Error;
 use crate::spec::library::{Kernel, Operation, Problem};
+use std::time::Instant;
 
 /// Sizes of the cache model: table 8.2 of the thesis, and a power of two beside a size that is none.
 pub const CACHE_SIZES: &[usize] = &[96, 192, 384, 768, 1440, 2880, 4000, 4096];
@@ -156,14 +157,18 @@ const SOBEL_DOCUMENT: [(&str, f64); 8] = [
 /// What a kernel took, or why it was not run.
 type Outcome = Result<(Times, f64), String>;
 
+/// A case: kernel, work-group, size; its outcome; seconds that everything about it took.
+type Done = (String, Group, Problem, Outcome, f64);
+
 /// Measures and arranges.
 pub struct Tables<'a> {
     lab: &'a mut Lab,
     kernels: Vec<&'a Kernel>,
     options: &'a BenchOptions,
     budget: Budget,
-    done: Vec<(String, Group, Problem, Outcome)>,
+    done: Vec<Done>,
     peak: Option<f64>,
+    nominal: Option<f64>,
 }
 
 /// Sections, and more lines for the head.
@@ -182,23 +187,25 @@ impl<'a> Tables<'a> {
         options: &'a BenchOptions,
         budget: Budget,
     ) -> Tables<'a> {
-        Tables { lab, kernels, options, budget, done: Vec::new(), peak: None }
+        Tables { lab, kernels, options, budget, done: Vec::new(), peak: None, nominal: None }
     }
 
     /// Everything that the kernels belong to, within the budget.
     pub fn run(mut self) -> Result<Measurements, Error> {
         let head = self.peaks();
+        // Cheap tables first and sweeps over work-groups last, so that the time is spent on many tables.
+        let mut small: Vec<Section> = self.shapes();
+        small.extend(self.sobel());
+        small.extend(self.sdk());
+        small.extend(self.tutorial());
+        small.extend(self.order());
+        if self.options.names.is_empty() {
+            small.extend(network::sections(&self.lab.device, self.peak, self.nominal, self.options)?);
+        }
         let mut sections = self.by_size();
         sections.extend(self.others());
         sections.extend(self.arm());
-        sections.extend(self.shapes());
-        sections.extend(self.sobel());
-        sections.extend(self.sdk());
-        sections.extend(self.tutorial());
-        sections.extend(self.order());
-        if self.options.names.is_empty() {
-            sections.extend(network::sections(&self.lab.device, self.peak, self.options)?);
-        }
+        sections.extend(small);
         Ok(Measurements { head, sections })
     }
 
@@ -216,10 +223,11 @@ impl<'a> Tables<'a> {
             return found.3.clone();
         }
         let work = |p: Problem| p.h as f64 * p.w as f64 * p.l.max(1) as f64;
-        let known = |done: &[(String, Group, Problem, Outcome)]| {
+        let known = |done: &[Done]| {
             let smaller = done.iter().filter(|d| d.0 == name && work(d.2) <= work(real));
-            let best = smaller.filter_map(|d| Some((work(d.2), quantile(&d.3.as_ref().ok()?.0.run, 0.5))));
-            best.max_by(|a, b| a.0.total_cmp(&b.0))
+            let found =
+                smaller.filter_map(|d| Some((work(d.2), quantile(&d.3.as_ref().ok()?.0.run, 0.5), d.4)));
+            found.max_by(|a, b| a.0.total_cmp(&b.0))
         };
         if known(&self.done).is_none() && work(real) > 1e7 {
             // Nothing smaller was measured: a small case first, so that nobody waits for minutes.
@@ -229,13 +237,17 @@ impl<'a> Tables<'a> {
         }
         let repeats = self.options.repeat.max(1);
         let refused = known(&self.done)
-            .and_then(|(w, us)| self.budget.refuses(us * work(real) / w, repeats + 1))
-            .or_else(|| self.budget.refuses(0.0, 1));
+            .and_then(|(w, us, all)| {
+                let more = work(real) / w;
+                self.budget.refuses(us * more, (all * more).max(us * more * (repeats + 1) as f64 / 1e6))
+            })
+            .or_else(|| self.budget.refuses(0.0, 0.0));
+        let start = Instant::now();
         let outcome = match refused {
             Some(why) => Err(why),
             None => self.lab.time(kernel, group, real, repeats).map_err(|t: Trouble| t.to_string()),
         };
-        self.done.push((name.to_string(), group, real, outcome.clone()));
+        self.done.push((name.to_string(), group, real, outcome.clone(), start.elapsed().as_secs_f64()));
         outcome
     }
 
@@ -273,14 +285,28 @@ impl<'a> Tables<'a> {
         let mut best = 0.0f64;
         for kernel in library().kernels.iter().filter(|k| k.operation == Operation::Probe) {
             let copy = kernel.codename.ends_with("copy");
-            // Enough work-items to fill a device, enough work for the clock to see.
-            let real = Problem {
+            // Enough work-items to fill a small device, enough work for its clock to see; 16 times as much where
+            // that takes less than 2 ms: launching is then a part of it, and copies are of a cache.
+            let small = Problem {
                 h: 1 << 10,
                 w: if copy { 1 << 12 } else { kernel.restrictions.scale.1 << 6 },
                 l: if copy { 0 } else { 512 },
             };
-            if let Ok((times, _)) = self.measure(kernel, None, real) {
-                let us = times.run.iter().copied().fold(f64::INFINITY, f64::min);
+            let large = if copy {
+                Problem { h: small.h << 4, ..small }
+            } else {
+                Problem { l: small.l << 4, ..small }
+            };
+            let mut real = small;
+            let shortest = |times: &Times| times.run.iter().copied().fold(f64::INFINITY, f64::min);
+            let mut found_here = self.measure(kernel, None, small);
+            if found_here.as_ref().is_ok_and(|(times, _)| shortest(times) < 2000.0) {
+                if let Ok(more) = self.measure(kernel, None, large) {
+                    (real, found_here) = (large, Ok(more));
+                }
+            }
+            if let Ok((times, _)) = found_here {
+                let us = shortest(&times);
                 let text = if copy {
                     let bytes = 2.0 * 4.0 * real.h as f64 * real.w as f64;
                     format!("{:.2} GB/s, read and written", bytes / us / 1e3)
@@ -294,6 +320,13 @@ impl<'a> Tables<'a> {
             }
         }
         self.peak = (best > 0.0).then_some(best);
+        let device = &self.lab.device;
+        let class = library().device_class(&device.vendor, &device.name);
+        self.nominal = class.map(|c| c.nominal(device.compute_units, device.max_clock)).filter(|&n| n > 0.0);
+        if let Some(nominal) = self.nominal {
+            let clock = device.max_clock;
+            found.push(("peak, nominal".into(), format!("{nominal:.0} GFLOPS, all units at {clock} MHz")));
+        }
         found
     }
 
@@ -311,15 +344,15 @@ impl<'a> Tables<'a> {
                 plans.push((table, kernels, self.sizes(table.sizes)));
             }
         }
-        let mut next = plans.iter().flat_map(|p| p.2.iter().copied()).min();
-        while let Some(size) = next {
-            next = plans.iter().flat_map(|p| p.2.iter().copied()).filter(|&s| s > size).min();
-            for (_, kernels, sizes) in &plans {
-                if sizes.contains(&size) {
-                    for kernel in kernels {
-                        self.gflops(kernel, kernel.restrictions.work_group, size);
-                    }
-                }
+        let others = (self.other_kernels(), self.sizes(TABLE_8_2));
+        let growing: Vec<(&[&'a Kernel], &[usize])> =
+            plans.iter().map(|p| (&*p.1, &*p.2)).chain(std::iter::once((&*others.0, &*others.1))).collect();
+        let mut sizes: Vec<usize> = growing.iter().flat_map(|g| g.1.iter().copied()).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        for size in sizes {
+            for kernel in growing.iter().filter(|g| g.1.contains(&size)).flat_map(|g| g.0.iter()) {
+                self.gflops(kernel, kernel.restrictions.work_group, size);
             }
         }
         for (table, kernels, sizes) in plans {
@@ -342,31 +375,25 @@ impl<'a> Tables<'a> {
 
     /// Products that no document's table has, at the sizes of table 8.2.
     fn others(&mut self) -> Option<Section> {
-        let in_tables = |k: &Kernel| {
-            BY_SIZE.iter().any(|t| t.kernels.contains(&&*k.codename)) || ARM.contains(&&*k.codename)
-        };
-        let kernels: Vec<&'a Kernel> = self
-            .kernels
-            .iter()
-            .copied()
-            .filter(|k| matches!(k.operation, Operation::Matmul | Operation::Affine) && !in_tables(k))
-            .collect();
+        let kernels = self.other_kernels();
         if kernels.is_empty() {
             return None;
         }
-        let rows = self.rows_by_size(&kernels, TABLE_8_2);
+        let mut rows = Vec::new();
+        for size in self.sizes(TABLE_8_2) {
+            let cells = kernels.iter().map(|k| self.gflops(k, k.restrictions.work_group, size)).collect();
+            rows.push(Row { label: size.to_string(), cells });
+        }
         let columns = kernels.iter().map(|k| k.codename.to_string()).collect();
         Some(gflops_section("products", "Other products: SDK, Adreno, tutorial, fused layers", columns, rows))
     }
 
-    fn rows_by_size(&mut self, kernels: &[&'a Kernel], sizes: &[usize]) -> Vec<Row> {
-        self.sizes(sizes)
-            .into_iter()
-            .map(|size| Row {
-                label: size.to_string(),
-                cells: kernels.iter().map(|k| self.gflops(k, k.restrictions.work_group, size)).collect(),
-            })
-            .collect()
+    fn other_kernels(&self) -> Vec<&'a Kernel> {
+        let in_tables = |k: &Kernel| {
+            BY_SIZE.iter().any(|t| t.kernels.contains(&&*k.codename)) || ARM.contains(&&*k.codename)
+        };
+        let product = |k: &Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine);
+        self.kernels.iter().copied().filter(|k| product(k) && !in_tables(k)).collect()
     }
 
     /// Best and median over the work-group sizes of the sweep.

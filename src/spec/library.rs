@@ -220,6 +220,15 @@ pub struct DeviceClass {
     pub launch_us: f64,
     /// Expected rate on networks, in GFLOPS: of the whole device, or of one thread for the host classes.
     pub gflops: f64,
+    /// Floating-point operations of a compute unit in a clock cycle, by the maker's figures; 0 where there are none.
+    pub flop_per_cycle: f64,
+}
+
+impl DeviceClass {
+    /// Peak in GFLOPS by the maker's figures; 0 where there are none.
+    pub fn nominal(&self, compute_units: u32, mhz: u32) -> f64 {
+        f64::from(compute_units) * f64::from(mhz) * self.flop_per_cycle / 1e3
+    }
 }
 
 /// Path (below `kernels/`) and text of every kernel source.

@@ -180,7 +180,7 @@ fields! {
     Restrictions { arglist, scaled, scale, columns_first, a, b, r, flop, work_group, sweep, needs }
     Kernel { codename, aliases, about, document, operation, function, source, defines, restrictions }
     PlanRecipe { name, about, engine, batch, kernels }
-    DeviceClass { name, matches, plan, launch_us, gflops }
+    DeviceClass { name, matches, plan, launch_us, gflops, flop_per_cycle }
     Library { hash, kernels, plans, devices, hosts }
 }
 
@@ -228,6 +228,7 @@ mod tests {
                 plan: "p".into(),
                 launch_us: 0.25,
                 gflops: 1e300,
+                flop_per_cycle: 0.5,
             }]
             .into(),
             hosts: vec![].into(),
