@@ -7,6 +7,7 @@ use crate::engine::select::DeviceWish;
 use crate::error::Error;
 use crate::sources::Sources;
 use crate::stream::{Format, Output};
+use crate::tune::TuneOptions;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,13 +16,14 @@ use std::time::Duration;
 pub const HELP: &str = "\
 mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of stdin
 mortonnet bench [NAME]...           check and time kernels and networks; bench --help
+mortonnet tune                      find the fastest plan for this device, remember it; tune --help
 
   -f, --format FMT        csv | f32 | u8 | idx | npy   (magic bytes tell npy and idx; else csv)
   -o, --output KIND       class | label | scores | probs | top=K | json   a line per record
   -b, --batch N           most records per launch                         [the plan's]
   -d, --device DEV        auto | host | opencl | INDEX | part of a name   [auto]
       --compute-units N   the OpenCL device with N compute units
-      --plan NAME         baked | a plan of the library (see --info)
+      --plan NAME         baked | tuned | a plan of the library (see --info)
       --kernels DIR       kernel sources from a folder instead of the baked ones
       --expect FILE       compare with the classes in FILE, print \"586 of 597\" to stderr
       --min-accuracy A    with --expect: exit 1 below A (0.97 or 97%)
@@ -55,14 +57,15 @@ names everything runs, in the tables of the documents that the kernels come from
       --sizes LIST        sizes of square products instead of the tables', for example 96,1000,1024
       --repeat N          timed launches of each case, after one that is reported apart     [10]
       --check             verify only
-      --time-limit S      after the checks, skip what would not end within S seconds, or launches above 1 s    [180]
+      --time-limit S      after the checks, skip what would not end within S seconds, and launches
+                          above 1 s                                                        [180]
       --full              skip nothing
       --kernels DIR       kernel sources from a folder instead of the baked ones
   -o, --output FMT        table | md | csv | json                                       [table]
       --report FILE.html  also write a page with tables and plots
       --against FILE.json add ratios to somebody else's run (-o json)
       --cache-model       cache misses of each product's accesses, by calculation; no device needed
-      --cache SHAPE       line=64,l1_lines=256,l1_ways=4,l2_lines=2048,l2_ways=8,cores=4,threads=128
+      --cache SHAPE       line=64,l1_lines=256,l1_ways=4,l2_lines=2048,l2_ways=8,cores=4
 
 bench network: the baked network or any shape, input resident on the device, arg-max left out
       --batch N           records                                                          [100]
@@ -72,6 +75,24 @@ bench network: the baked network or any shape, input resident on the device, arg
       --host              from f32 records on the host to classes on the host
 
 Exit code 1 if a kernel computes something else than it should: it is named and not timed.
+";
+
+/// `tune --help`.
+pub const TUNE_HELP: &str = "\
+mortonnet tune [OPTIONS]       time what could run the baked network here, remember the fastest
+
+Every admissible plan, kernel and work-group is checked, then timed, on the device and on the host.
+The fastest is used from then on, on this device with this driver, unless --plan says otherwise. It
+is remembered in the folder MORTONNET_CACHE, else CACHE_DIRECTORY, XDG_CACHE_HOME/mortonnet,
+~/.cache/mortonnet.
+
+  -d, --device DEV        auto | host | opencl | INDEX | part of a name            [the first GPU]
+      --compute-units N   the OpenCL device with N compute units
+  -b, --batch N           records in a batch                                        [each plan's]
+      --time-limit S      seconds it may take                                                [20]
+      --save FILE.json    also write the plan: MORTONNET_PLAN=FILE.json bakes it into a build
+      --kernels DIR       kernel sources from a folder instead of the baked ones
+  -o, --output FMT        table | md | csv | json                                       [table]
 ";
 
 /// How `--profile` prints.
@@ -98,6 +119,10 @@ pub enum Action {
     Bench,
     /// Print the help of the benchmarks.
     BenchHelp,
+    /// Find the fastest variant.
+    Tune,
+    /// Print the help of `tune`.
+    TuneHelp,
     /// Print the help.
     Help,
     /// Print the version.
@@ -135,6 +160,8 @@ pub struct Options {
     pub verbose: bool,
     /// What to measure.
     pub bench: Option<BenchOptions>,
+    /// How to tune.
+    pub tune: Option<TuneOptions>,
 }
 
 /// Most records of a batch: sizes and offsets of every plan stay far inside 32 bits.
@@ -159,6 +186,7 @@ impl Options {
             sources: Sources::default(),
             verbose: false,
             bench: None,
+            tune: None,
         };
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next().map_err(usage)? {
@@ -203,6 +231,10 @@ impl Options {
                 Value(name) if name == "bench" && o.files.is_empty() && o.bench.is_none() => {
                     o.bench = bench(&mut parser, &o)?;
                     o.action = if o.bench.is_some() { Action::Bench } else { Action::BenchHelp };
+                }
+                Value(name) if name == "tune" && o.files.is_empty() && o.tune.is_none() => {
+                    o.tune = tune(&mut parser, &o)?;
+                    o.action = if o.tune.is_some() { Action::Tune } else { Action::TuneHelp };
                 }
                 Value(file) => o.files.push(file.into()),
                 other => return Err(usage(other.unexpected())),
@@ -265,10 +297,7 @@ fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<BenchOptions
             Long("full") => b.time_limit = None,
             Long("kernels") => b.sources.folder = Some(parser.value().map_err(usage)?.into()),
             Short('o') | Long("output") => {
-                let format = text(parser)?;
-                b.output = OutputFormat::parse(&format).ok_or_else(|| {
-                    named("--output", &format!("expected table, md, csv or json, found \"{format}\""))
-                })?;
+                b.output = output_format(&text(parser)?)?;
             }
             Long("report") => b.report = Some(parser.value().map_err(usage)?.into()),
             Long("against") => b.against = Some(parser.value().map_err(usage)?.into()),
@@ -288,6 +317,57 @@ fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<BenchOptions
         }
     }
     Ok(Some(b))
+}
+
+/// The arguments behind `tune`; `None` asks for its help.
+fn tune(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<TuneOptions>, Error> {
+    use lexopt::prelude::*;
+    let mut t = TuneOptions {
+        device: o.device.clone(),
+        compute_units: o.compute_units,
+        batch: o.batch,
+        time_limit: Duration::from_secs(20),
+        output: OutputFormat::Table,
+        save: None,
+        sources: o.sources.clone(),
+    };
+    while let Some(arg) = parser.next().map_err(usage)? {
+        match arg {
+            Short('d') | Long("device") => t.device = DeviceWish::parse(&text(parser)?),
+            Long("compute-units") => {
+                let n = number(&text(parser)?, "--compute-units", 1..=u64::from(u32::MAX))?;
+                t.compute_units = Some(n as u32);
+            }
+            Short('b') | Long("batch") => {
+                t.batch = Some(number(&text(parser)?, "--batch", 1..=MOST_RECORDS as u64)? as usize);
+            }
+            Long("time-limit") => {
+                t.time_limit = Duration::from_secs(number(&text(parser)?, "--time-limit", 1..=1 << 20)?);
+            }
+            Long("save") => {
+                let file: PathBuf = parser.value().map_err(usage)?.into();
+                if file.extension().is_none_or(|e| e != "json") {
+                    return Err(named(
+                        "--save",
+                        "expected a file name that ends in .json, as MORTONNET_PLAN takes it",
+                    ));
+                }
+                t.save = Some(file);
+            }
+            Long("kernels") => t.sources.folder = Some(parser.value().map_err(usage)?.into()),
+            Short('o') | Long("output") => {
+                t.output = output_format(&text(parser)?)?;
+            }
+            Short('h') | Long("help") => return Ok(None),
+            other => return Err(usage(other.unexpected())),
+        }
+    }
+    Ok(Some(t))
+}
+
+fn output_format(text: &str) -> Result<OutputFormat, Error> {
+    OutputFormat::parse(text)
+        .ok_or_else(|| named("--output", &format!("expected table, md, csv or json, found \"{text}\"")))
 }
 
 fn usage(e: lexopt::Error) -> Error {
@@ -384,6 +464,8 @@ mod tests {
     #[test]
     fn help_fits_a_screen() {
         assert!(HELP.lines().count() <= 40 && BENCH_HELP.lines().count() <= 40);
-        assert!(HELP.lines().chain(BENCH_HELP.lines()).all(|l| l.chars().count() <= 100));
+        assert!(
+            HELP.lines().chain(BENCH_HELP.lines()).chain(TUNE_HELP.lines()).all(|l| l.chars().count() <= 100)
+        );
     }
 }

@@ -39,7 +39,7 @@ pub fn page(request: &Request) -> String {
             if let Some(warning) = decision.warning {
                 row("", warning.replace('\n', "\n          "));
             }
-            match crate::model::Model::baked(decision.recipe, request.batch) {
+            match crate::model::Model::baked(&decision.recipe, request.batch) {
                 Ok(model) => s.push_str(&plan(&model.plan, model.laid_out_again)),
                 Err(e) => row("plan", e),
             }

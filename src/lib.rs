@@ -7,6 +7,7 @@
 mod bake;
 pub mod baked;
 pub mod bench;
+pub mod cache;
 pub mod cl;
 pub mod cli;
 pub mod engine;
@@ -20,3 +21,4 @@ pub mod sources;
 pub mod spec;
 pub mod stream;
 pub mod sys;
+pub mod tune;

@@ -3,7 +3,7 @@
 use mortonnet::baked::{self, NETWORK};
 use mortonnet::bench;
 use mortonnet::cl;
-use mortonnet::cli::{Action, BENCH_HELP, HELP, Options};
+use mortonnet::cli::{Action, BENCH_HELP, HELP, Options, TUNE_HELP};
 use mortonnet::engine::opencl::Wanted;
 use mortonnet::engine::select::{self, Request, Running};
 use mortonnet::error::Error;
@@ -11,7 +11,7 @@ use mortonnet::report::{self, Totals};
 use mortonnet::stream::{
     self, Expected, FileSource, InputShape, Output, OutputSpec, ResultWriter, Stdout, Stream, StreamTimes,
 };
-use mortonnet::{info, selftest};
+use mortonnet::{info, selftest, tune};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,6 +26,8 @@ fn main() -> ExitCode {
         Action::Info => print(&info::page(&request(&options, Wanted { scores: true, classes: true }))),
         Action::Bench => options.bench.as_ref().map_or(Ok(()), |b| bench::run(b, &mut |text| print(text))),
         Action::BenchHelp => print(BENCH_HELP),
+        Action::Tune => options.tune.as_ref().map_or(Ok(()), |t| tune::run(t, &mut |text| print(text))),
+        Action::TuneHelp => print(TUNE_HELP),
         Action::Help => print(HELP),
         Action::Version => print(&format!("{}\n", info::version())),
     });

@@ -6,7 +6,7 @@ use super::matrix::Files;
 use super::{Mistakes, hex};
 use crate::spec::layout::Layout;
 use crate::spec::library::{
-    DeviceClass, EngineKind, Kernel, KernelSources, Library, Needs, Operand, Operation, PlanRecipe,
+    DeviceClass, EngineKind, Groups, Kernel, KernelSources, Library, Needs, Operand, Operation, PlanRecipe,
     Restrictions,
 };
 use serde_json::Value;
@@ -280,12 +280,17 @@ fn read_plan(
     kernels: &[Kernel],
     mistakes: &mut Mistakes,
 ) -> Option<PlanRecipe> {
-    let keys = ["name", "engine", "batch", "about", "kernels"];
+    let keys = ["name", "engine", "batch", "about", "kernels", "workGroups"];
     let o = Object::new(value, place, &keys, mistakes)?;
-    keys.iter().for_each(|k| {
+    plan_recipe(&o, kernels, mistakes)
+}
+
+/// A plan of the library, or of a plan file that has more keys than these.
+fn plan_recipe(o: &Object<'_>, kernels: &[Kernel], mistakes: &mut Mistakes) -> Option<PlanRecipe> {
+    ["name", "engine", "batch", "about", "kernels"].iter().for_each(|k| {
         o.require(k, mistakes);
     });
-    let engine = engine(&o, mistakes);
+    let engine = engine(o, mistakes);
     let names = o.texts("kernels", mistakes)?;
     let engine = engine?;
     let mut operations = Vec::new();
@@ -311,8 +316,83 @@ fn read_plan(
         about: o.text("about", mistakes)?.to_string().into(),
         engine,
         batch,
+        groups: read_groups(o, &names, mistakes),
         kernels: names.into_iter().map(Into::into).collect::<Vec<_>>().into(),
     })
+}
+
+/// `"workGroups": {"affine_…": [4, 16], …}`, each for a kernel of the plan.
+fn read_groups(o: &Object<'_>, names: &[String], mistakes: &mut Mistakes) -> Groups {
+    let place = o.at("workGroups");
+    let Some(value) = o.get("workGroups") else { return Groups::default() };
+    let Some(map) = value.as_object() else {
+        mistakes.add(place, "expected {KERNEL: [rows, columns], …}");
+        return Groups::default();
+    };
+    let mut groups = Vec::new();
+    for (name, value) in map {
+        if !names.contains(name) {
+            mistakes.add(&place, format_args!("the plan has no kernel {name}"));
+        }
+        groups.extend(sizes(value, &place, mistakes).map(|group| (name.clone().into(), group)));
+    }
+    groups.into()
+}
+
+/// A plan file, as `mortonnet tune --save` writes it: a plan, and the layouts it was tuned with.
+pub struct PlanFile {
+    /// The plan.
+    pub recipe: PlanRecipe,
+    /// Layer, role (`weights`, `biases`) and layout of each constant.
+    pub layouts: Vec<(usize, String, String)>,
+    /// Hash of the library it was made with.
+    pub library: String,
+}
+
+/// Reads a plan file.
+pub fn read_plan_file(
+    path: &Path,
+    library: &Library,
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<PlanFile> {
+    let name = path.display().to_string();
+    let text = files.text(path, "MORTONNET_PLAN", mistakes)?;
+    let value = json::parse(&text, &name, mistakes)?;
+    let keys = [
+        "format",
+        "name",
+        "engine",
+        "batch",
+        "about",
+        "kernels",
+        "workGroups",
+        "layouts",
+        "library",
+        "model",
+        "device",
+        "driver",
+        "medianUs",
+    ];
+    let o = Object::new(&value, name.clone(), &keys, mistakes)?;
+    o.require("format", mistakes);
+    if let Some(format) = o.count("format", mistakes).filter(|&f| f != FORMAT) {
+        mistakes.add(o.at("format"), format_args!("expected {FORMAT}, found {format}"));
+    }
+    let recipe = plan_recipe(&o, &library.kernels, mistakes)?;
+    if library.plans.iter().any(|p| p.name == recipe.name) {
+        mistakes
+            .add(o.at("name"), format_args!("the library has a plan {}: choose another name", recipe.name));
+    }
+    let mut layouts = Vec::new();
+    for (i, entry) in o.list("layouts", mistakes).map_or(&[][..], |l| l).iter().enumerate() {
+        let place = format!("{name}: layouts[{i}]");
+        let entry = Object::new(entry, place, &["layer", "role", "layout"], mistakes)?;
+        let layer = entry.count("layer", mistakes)?;
+        layouts.push((layer, entry.text("role", mistakes)?.into(), entry.text("layout", mistakes)?.into()));
+    }
+    let made_with = o.text("library", mistakes).unwrap_or("").to_string();
+    Some(PlanFile { recipe, layouts, library: made_with })
 }
 
 fn read_class(

@@ -36,7 +36,7 @@ pub struct Settings {
     pub root: PathBuf,
     /// MORTONNET_MODEL: a network JSON or a folder with `network.json`; relative paths count from `root`.
     pub model: PathBuf,
-    /// MORTONNET_PLAN: the plan's name.
+    /// MORTONNET_PLAN: a plan's name, or a plan file (`.json`; relative paths count from `root`).
     pub plan: String,
 }
 
@@ -77,7 +77,7 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     let mut files = Vec::new();
     let library = kernels::read(&settings.root, &mut files, &mut mistakes);
     let model = model::read(settings, &mut files, &mut mistakes);
-    let (Some((library, sources)), Some((network, weights, golden))) = (library, model) else {
+    let (Some((mut library, sources)), Some((network, weights, golden))) = (library, model) else {
         return Err((mistakes, files));
     };
     // Every plan of the library must serve this network: they can all be chosen at run time.
@@ -86,11 +86,15 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
             failed.iter().for_each(|f| mistakes.add("kernels/library.json", f));
         }
     }
-    let plan = match library.plan(&settings.plan) {
-        Ok(recipe) => lower(&network, recipe, &library, None).ok(),
-        Err(e) => {
-            mistakes.add("MORTONNET_PLAN", e);
-            None
+    let plan = if settings.plan.ends_with(".json") {
+        plan_of_file(settings, &network, &mut library, &mut files, &mut mistakes)
+    } else {
+        match library.plan(&settings.plan) {
+            Ok(recipe) => lower(&network, recipe, &library, None).ok(),
+            Err(e) => {
+                mistakes.add("MORTONNET_PLAN", format_args!("{e}; a plan file ends in .json"));
+                None
+            }
         }
     };
     let Some(plan) = plan.filter(|_| mistakes.0.is_empty()) else { return Err((mistakes, files)) };
@@ -123,6 +127,48 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
         blob_hash,
         files,
     })
+}
+
+/// The plan of a plan file, which joins the library's. Where kernels have changed since, its layouts must still hold.
+fn plan_of_file(
+    settings: &Settings,
+    network: &Network,
+    library: &mut Library,
+    files: &mut Vec<PathBuf>,
+    mistakes: &mut Mistakes,
+) -> Option<Plan> {
+    let path = settings.root.join(&settings.plan);
+    let mut files = matrix::Files { root: &settings.root, read: files };
+    let file = kernels::read_plan_file(&path, library, &mut files, mistakes)?;
+    let plan = match lower(network, &file.recipe, library, None) {
+        Ok(plan) => plan,
+        Err(failed) => {
+            failed.iter().for_each(|f| mistakes.add(&settings.plan, f));
+            return None;
+        }
+    };
+    let found: Vec<(usize, String, String)> = plan.layouts().collect();
+    if !file.layouts.is_empty() && file.layouts != found {
+        let say = |l: &[(usize, String, String)]| {
+            l.iter()
+                .map(|(n, role, layout)| format!("layers[{n}] {role} {layout}"))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        mistakes.add(
+            &settings.plan,
+            format_args!(
+                "tuned with kernel library {} for {}; with library {} the network has {}: tune again",
+                file.library,
+                say(&file.layouts),
+                library.hash,
+                say(&found)
+            ),
+        );
+        return None;
+    }
+    library.plans.to_mut().push(file.recipe);
+    Some(plan)
 }
 
 fn tensor(weights: &Weights, role: TensorRole) -> &[f32] {

@@ -182,7 +182,8 @@ impl Lab {
 
     fn program(&mut self, entry: &Entry, activation: Activation, group: Group) -> Result<Program, Error> {
         let source = entry.source.as_deref().unwrap_or_default();
-        let options = format!("-cl-std=CL1.1 {}", entry.options(activation, group));
+        let local = group.map(|g| entry.restrictions.dimensions(g));
+        let options = format!("-cl-std=CL1.1 {}", entry.options(activation, local));
         let key = format!("{source} {options}");
         if let Some((_, program)) = self.programs.iter().find(|p| p.0 == key) {
             return Ok(program.clone());

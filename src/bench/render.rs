@@ -658,7 +658,7 @@ fn csv_line(o: &mut String, section: &Section, names: [&str; 3], cell: &Cell) {
 // --- JSON ---
 
 #[inline(never)]
-fn json_string(o: &mut String, s: &str) {
+pub(crate) fn json_string(o: &mut String, s: &str) {
     o.push('"');
     for c in s.chars() {
         match c {

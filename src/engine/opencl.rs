@@ -188,6 +188,8 @@ pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     let mut failed: Vec<String> = Vec::new();
     for step in plan.steps.iter() {
         if let Some((_, kernel)) = library().kernel(&step.kernel) {
+            let mut kernel = kernel.clone();
+            kernel.restrictions.work_group = step.local.map(|local| kernel.restrictions.dimensions(local));
             failed.extend(kernel.admits(step.problem, Some(&limits)).err().unwrap_or_default());
         }
     }

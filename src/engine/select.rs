@@ -12,6 +12,7 @@ use crate::sources::Sources;
 use crate::spec::library::{DeviceClass, EngineKind, PlanRecipe};
 use crate::spec::lower::lower;
 use crate::spec::plan::Plan;
+use crate::tune::{self, Record};
 use std::fmt::Write;
 
 /// What `--device` asks for.
@@ -84,7 +85,7 @@ pub struct Decision {
     /// The OpenCL device; `None` is the host.
     pub device: Option<Device>,
     /// The plan.
-    pub recipe: &'static PlanRecipe,
+    pub recipe: PlanRecipe,
     /// Why, a line each.
     pub why: Vec<String>,
     /// A start-up failure that `auto` lived with.
@@ -115,7 +116,7 @@ type Started = (Box<dyn Engine>, String, Plan, usize);
 
 fn run(request: &Request, decision: &Decision, phases: &mut Phases) -> Result<Started, Error> {
     let model =
-        phases.time("layout", || Model::baked(decision.recipe, request.batch)).map_err(Error::Device)?;
+        phases.time("layout", || Model::baked(&decision.recipe, request.batch)).map_err(Error::Device)?;
     let (plan, again) = (model.plan.clone(), model.laid_out_again);
     match &decision.device {
         Some(device) => {
@@ -145,13 +146,14 @@ fn is_auto(request: &Request) -> bool {
 fn wished_engine(request: &Request) -> Option<EngineKind> {
     match request.plan.as_deref()? {
         "baked" => Some(baked::PLAN.engine),
+        "tuned" => None,
         name => baked::library().plan(name).ok().map(|r| r.engine),
     }
 }
 
 /// Decides what runs the network. Loads OpenCL only where an OpenCL device can be the answer.
 pub fn decide(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
-    if let Some(name) = request.plan.as_deref().filter(|n| *n != "baked") {
+    if let Some(name) = request.plan.as_deref().filter(|n| !matches!(*n, "baked" | "tuned")) {
         baked::library().plan(name).map_err(|e| Error::Usage(format!("--plan: {e}")))?;
     }
     if is_auto(request) {
@@ -178,6 +180,10 @@ pub fn decide(request: &Request, phases: &mut Phases) -> Result<Decision, Error>
 
 fn on_host(request: &Request, mut why: Vec<String>, warning: Option<String>) -> Result<Decision, Error> {
     let class = host_class();
+    if let Some(record) = tuned(request, None)? {
+        why.push(tuned_reason(&record));
+        return Ok(Decision { device: None, recipe: record.recipe, why, warning });
+    }
     let recipe = match request.plan.as_deref() {
         Some("baked") => recipe(&baked::PLAN.name, EngineKind::Host),
         Some(name) => recipe(name, EngineKind::Host),
@@ -186,10 +192,35 @@ fn on_host(request: &Request, mut why: Vec<String>, warning: Option<String>) -> 
     }
     .map_err(|e| Error::Usage(format!("--plan: {e}")))?;
     why.push(plan_reason(request, recipe, class));
-    Ok(Decision { device: None, recipe, why, warning })
+    Ok(Decision { device: None, recipe: recipe.clone(), why, warning })
+}
+
+/// What tuning found for a device (`None`: the host), unless another plan is asked for.
+fn tuned(request: &Request, device: Option<&Device>) -> Result<Option<Record>, Error> {
+    match request.plan.as_deref() {
+        None => Ok(tune::record(device)),
+        Some("tuned") => tune::record(device).map(Some).ok_or_else(|| {
+            let (name, driver) = tune::identity(device);
+            Error::Usage(format!(
+                "--plan tuned: nothing is remembered for {name} ({driver}) with this network and these kernels; run \
+                 mortonnet tune first"
+            ))
+        }),
+        Some(_) => Ok(None),
+    }
+}
+
+fn tuned_reason(record: &Record) -> String {
+    let Record { recipe, median_us, file, .. } = record;
+    let batch = recipe.batch;
+    format!("plan {}: tuned, {median_us:.0} µs for a batch of {batch} ({})", recipe.name, file.display())
 }
 
 fn on_device(request: &Request, device: Device, mut why: Vec<String>) -> Result<Decision, Error> {
+    if let Some(record) = tuned(request, Some(&device))? {
+        why.push(tuned_reason(&record));
+        return Ok(Decision { device: Some(device), recipe: record.recipe, why, warning: None });
+    }
     let class = baked::library().device_class(&device.vendor, &device.name);
     let recipe = match request.plan.as_deref() {
         Some("baked") => recipe(&baked::PLAN.name, EngineKind::OpenCl),
@@ -199,7 +230,7 @@ fn on_device(request: &Request, device: Device, mut why: Vec<String>) -> Result<
     }
     .map_err(|e| Error::Usage(format!("--plan: {e}")))?;
     why.push(plan_reason(request, recipe, class));
-    Ok(Decision { device: Some(device), recipe, why, warning: None })
+    Ok(Decision { device: Some(device), recipe: recipe.clone(), why, warning: None })
 }
 
 fn plan_reason(request: &Request, recipe: &PlanRecipe, class: Option<&DeviceClass>) -> String {
@@ -225,7 +256,37 @@ fn estimate(class: &DeviceClass, rate: f64, records: usize) -> Option<f64> {
     Some(launches as f64 * class.launch_us + flop / (class.gflops * rate) / 1e3)
 }
 
+/// Whether `auto` may choose it: CPUs are chosen by name only.
+fn serves(d: &Device) -> bool {
+    matches!(d.kind, DeviceKind::Gpu | DeviceKind::Accelerator) && d.available
+}
+
+/// The decision of tuning records, where both sides have one; else none.
+fn by_records(request: &Request, phases: &mut Phases) -> Result<Option<Decision>, Error> {
+    let (Some(host), Some(best)) = (tune::record(None), tune::fastest_device()) else { return Ok(None) };
+    let rates = format!(
+        "tuning measured {:.2} µs a record on the host, {:.2} on {}",
+        host.us_per_record(),
+        best.us_per_record(),
+        best.device.0
+    );
+    if host.us_per_record() <= best.us_per_record() {
+        let why = format!("host: {rates}; OpenCL was not loaded");
+        return on_host(request, vec![why], None).map(Some);
+    }
+    let found = phases.time("library", Library::open).map_err(Error::from);
+    let devices = found.and_then(|l| phases.time("devices", || cl::devices(l)).map_err(Error::from));
+    let device = devices.ok().and_then(|all| {
+        all.devices.into_iter().find(|d| tune::identity(Some(d)) == best.device && serves(d))
+    });
+    // Another driver, a device that is gone, or a CPU, which must be named: the estimate decides.
+    device.map(|d| on_device(request, d.clone(), vec![format!("{}: {rates}", line(&d))])).transpose()
+}
+
 fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
+    if let Some(decision) = by_records(request, phases)? {
+        return Ok(decision);
+    }
     let records = request.batch.unwrap_or(baked::PLAN.batch);
     let threads = threads();
     let host = host_class().and_then(|c| estimate(c, threads as f64, records)).unwrap_or(f64::MAX);
@@ -256,7 +317,7 @@ fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
     };
     let best = devices
         .into_iter()
-        .filter(|d| matches!(d.kind, DeviceKind::Gpu | DeviceKind::Accelerator) && d.available)
+        .filter(serves)
         .filter_map(|d| {
             let class = baked::library().device_class(&d.vendor, &d.name)?;
             Some((estimate(class, 1.0, records)?, d))

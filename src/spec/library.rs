@@ -205,6 +205,19 @@ pub struct PlanRecipe {
     pub batch: usize,
     /// Codenames of its kernels, at most one for an operation. With an `affine` kernel, layers are fused.
     pub kernels: Cow<'static, [Cow<'static, str>]>,
+    /// Work-groups (rows, columns of work-items) that replace those of kernels: what tuning found.
+    pub groups: Groups,
+}
+
+/// Kernels by codename, and a work-group for each.
+pub type Groups = Cow<'static, [(Cow<'static, str>, (usize, usize))]>;
+
+impl PlanRecipe {
+    /// The work-group that `kernel` runs in under this plan.
+    pub fn group(&self, kernel: &Kernel) -> Option<(usize, usize)> {
+        let found = self.groups.iter().find(|g| g.0 == kernel.codename);
+        found.map(|g| g.1).or(kernel.restrictions.work_group)
+    }
 }
 
 /// A class of devices: how it is recognised, how fast to expect it to be, and its plan.
@@ -392,15 +405,14 @@ impl Kernel {
         }
     }
 
-    /// Options its source is compiled with: its constants, the fused activation, the work-group.
-    pub fn options(&self, activation: Activation, group: Option<(usize, usize)>) -> String {
+    /// Options its source is compiled with: its constants, the fused activation, the work-group (dimensions 0 and 1).
+    pub fn options(&self, activation: Activation, local: Option<(usize, usize)>) -> String {
         let mut options: Vec<String> =
             self.defines.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
         if self.operation == Operation::Affine {
             options.push(format!("-DACTIVATION={}", activation.code()));
         }
-        if let Some(group) = group {
-            let (first, second) = self.restrictions.dimensions(group);
+        if let Some((first, second)) = local {
             options.push(format!("-DGROUP_0={first} -DGROUP_1={second}"));
         }
         options.join(" ")

@@ -213,7 +213,7 @@ impl<'l> Lowering<'l> {
         if let Some(o) = &r.r {
             self.demands(room, o.row_align, o.col_align, o.representation.as_ref());
         }
-        let (gy, gx) = r.work_group.unwrap_or((1, 1));
+        let (gy, gx) = self.recipe.group(kernel).unwrap_or((1, 1));
         if r.r.as_ref().is_some_and(|o| o.representation.is_some()) {
             self.demands(room, r.scale.0 * gy, r.scale.1 * gx, None);
         }
@@ -359,7 +359,7 @@ impl<'l> Lowering<'l> {
                 activation: d.activation,
                 args: args.into(),
                 global: global(d.kernel, problem, granule),
-                local: d.kernel.restrictions.work_group.map(|g| d.kernel.restrictions.dimensions(g)),
+                local: self.recipe.group(d.kernel).map(|g| d.kernel.restrictions.dimensions(g)),
                 problem,
                 flop: d.flop,
             });

@@ -185,6 +185,17 @@ impl Plan {
         self.buffers.iter().position(|b| b.role == role)
     }
 
+    /// Layer, role (`weights`, `biases`) and layout of each constant.
+    pub fn layouts(&self) -> impl Iterator<Item = (usize, String, String)> + '_ {
+        self.constants.iter().map(|c| {
+            let role = match c.tensor.role {
+                TensorRole::Weights => "weights",
+                TensorRole::Biases => "biases",
+            };
+            (c.tensor.layer, role.to_string(), c.layout.to_string())
+        })
+    }
+
     /// Bytes of all constants as f32.
     pub fn constant_bytes(&self) -> usize {
         self.constants.iter().map(Constant::bytes).sum()

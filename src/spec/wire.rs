@@ -179,7 +179,7 @@ fields! {
     Needs { host, images, local_bytes }
     Restrictions { arglist, scaled, scale, columns_first, a, b, r, flop, work_group, sweep, needs }
     Kernel { codename, aliases, about, document, operation, function, source, defines, restrictions }
-    PlanRecipe { name, about, engine, batch, kernels }
+    PlanRecipe { name, about, engine, batch, kernels, groups }
     DeviceClass { name, matches, plan, launch_us, gflops, flop_per_cycle }
     Library { hash, kernels, plans, devices, hosts }
 }

@@ -8,3 +8,4 @@ mod devices;
 mod docs;
 mod filter;
 mod support;
+mod tuning;

@@ -70,10 +70,10 @@ impl From<Output> for Run {
 /// A command without the environment's own settings; OpenCL is not found unless a device is asked for.
 pub fn command(program: impl AsRef<Path>) -> Command {
     let mut c = Command::new(program.as_ref());
-    for name in ["MORTONNET_MODEL", "MORTONNET_PLAN", "MORTONNET_CACHE", "RUST_BACKTRACE"] {
+    for name in ["MORTONNET_MODEL", "MORTONNET_PLAN", "RUST_BACKTRACE"] {
         c.env_remove(name);
     }
-    c.env("MORTONNET_OPENCL", "/nonexistent/libOpenCL.so").current_dir(root());
+    c.env("MORTONNET_CACHE", "").env("MORTONNET_OPENCL", "/nonexistent/libOpenCL.so").current_dir(root());
     c
 }
 

@@ -1,0 +1,464 @@
+//! `mortonnet tune`: times what could run the baked network here, host included, and remembers the fastest.
+//!
+//! A variant is a plan of the library, with one of its affine kernels alone, or with another work-group out of a
+//! kernel's `sweep`. Each is checked first (a random batch and the golden vectors), then timed from records in plain
+//! order to classes; the fastest few once more, in turns. A record holds for this model, kernel library, device and
+//! driver, as lines `key value` in the cache folder; later runs use it unless `--plan baked`.
+
+use crate::baked::{self, NETWORK, library};
+use crate::bench::network::{Rig, measured, quantile};
+use crate::bench::render::{self, OutputFormat};
+use crate::bench::table::{Cell, Plot, Report, Row, Section};
+use crate::cache;
+use crate::cl::{self, Device, Library};
+use crate::engine::select::{self, DeviceWish};
+use crate::error::Error;
+use crate::model::{Model, baked_weights};
+use crate::selftest;
+use crate::sources::Sources;
+use crate::spec::library::{EngineKind, Kernel, Operation, PlanRecipe};
+use crate::spec::lower::lower;
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+pub struct TuneOptions {
+    /// `--device`
+    pub device: DeviceWish,
+    /// `--compute-units`
+    pub compute_units: Option<u32>,
+    /// `--batch`; else each plan's.
+    pub batch: Option<usize>,
+    /// `--time-limit`
+    pub time_limit: Duration,
+    /// How the table is printed.
+    pub output: OutputFormat,
+    /// `--save`: a plan file for MORTONNET_PLAN.
+    pub save: Option<PathBuf>,
+    /// Where kernel sources come from.
+    pub sources: Sources,
+}
+
+/// The fastest variant of an engine, as the cache folder has it.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Where it stands.
+    pub file: PathBuf,
+    /// The plan.
+    pub recipe: PlanRecipe,
+    /// Name and driver of the device; `host` and its CPU architecture for the host engine.
+    pub device: (String, String),
+    /// Microseconds of a full batch, from records to classes.
+    pub median_us: f64,
+}
+
+impl Record {
+    /// Microseconds for each record of a full batch.
+    pub fn us_per_record(&self) -> f64 {
+        self.median_us / self.recipe.batch as f64
+    }
+}
+
+/// What identifies a device: name and compute units, driver. `None` is the host.
+pub fn identity(device: Option<&Device>) -> (String, String) {
+    match device {
+        Some(d) => (format!("{}, {} compute units", d.name, d.compute_units), d.driver.clone()),
+        None => ("host".into(), format!("{} threads, {}", select::threads(), std::env::consts::ARCH)),
+    }
+}
+
+fn file_name((device, driver): &(String, String)) -> String {
+    let model = &NETWORK.hash[..NETWORK.hash.len().min(16)];
+    format!("tune-{model}-{:016x}", cache::hash(&[&library().hash, device, driver]))
+}
+
+/// The record for a device (`None`: the host), if there is one for this model, library and driver.
+pub fn record(device: Option<&Device>) -> Option<Record> {
+    let identity = identity(device);
+    let file = cache::folder()?.join(file_name(&identity));
+    read(&file).filter(|r| r.device == identity)
+}
+
+/// The record of the fastest OpenCL device that was tuned for this model and library.
+pub fn fastest_device() -> Option<Record> {
+    let start = file_name(&identity(None));
+    let start = &start[..start.len() - 16];
+    let files = std::fs::read_dir(cache::folder()?).ok()?.flatten();
+    files
+        .filter(|f| f.file_name().to_str().is_some_and(|n| n.starts_with(start)))
+        .filter_map(|f| read(&f.path()))
+        .filter(|r| r.recipe.engine == EngineKind::OpenCl)
+        .min_by(|a, b| a.us_per_record().total_cmp(&b.us_per_record()))
+}
+
+fn read(file: &Path) -> Option<Record> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let value = |key: &str| {
+        text.lines().find_map(|l| l.split_once(' ').filter(|(k, _)| *k == key)).map(|(_, value)| value)
+    };
+    let program = value("program")? == env!("CARGO_PKG_VERSION");
+    if !program || value("model")? != NETWORK.hash || value("library")? != library().hash {
+        return None;
+    }
+    let base = library().plans.iter().find(|p| Some(&*p.name) == value("plan"))?;
+    let kernels: Vec<_> = value("kernels")?.split(' ').map(|k| k.to_string().into()).collect();
+    let mut groups = Vec::new();
+    for line in text.lines().filter_map(|l| l.strip_prefix("work-group ")) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [kernel, rows, cols] = words.as_slice() else { return None };
+        groups.push((kernel.to_string().into(), (rows.parse().ok()?, cols.parse().ok()?)));
+    }
+    if kernels.iter().any(|k: &std::borrow::Cow<'_, str>| library().kernel(k).is_none()) {
+        return None;
+    }
+    let recipe = PlanRecipe {
+        name: value("name")?.to_string().into(),
+        batch: value("batch")?.parse().ok().filter(|&n| n > 0)?,
+        kernels: kernels.into(),
+        groups: groups.into(),
+        ..base.clone()
+    };
+    lower(&NETWORK, &recipe, library(), None).ok()?;
+    Some(Record {
+        file: file.to_path_buf(),
+        recipe,
+        device: (value("device")?.into(), value("driver")?.into()),
+        median_us: value("median-us")?.parse().ok()?,
+    })
+}
+
+/// A variant with its times in microseconds.
+struct Timed {
+    variant: Variant,
+    rig: Option<Rig>,
+    times: Vec<f64>,
+    /// Why it was not timed.
+    trouble: Option<String>,
+}
+
+impl Timed {
+    fn per_record(&self) -> f64 {
+        quantile(&self.times, 0.5) / self.variant.recipe.batch as f64
+    }
+}
+
+#[derive(Clone)]
+struct Variant {
+    on_host: bool,
+    label: String,
+    recipe: PlanRecipe,
+}
+
+/// Variants of one engine, the plan for the device first.
+fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
+    let engine = if device.is_some() { EngineKind::OpenCl } else { EngineKind::Host };
+    let class = match device {
+        Some(d) => library().device_class(&d.vendor, &d.name),
+        None => library().host_class(std::env::consts::ARCH),
+    };
+    let plan = class.map_or("", |c| &*c.plan);
+    let mut plans: Vec<&PlanRecipe> = library().plans.iter().filter(|p| p.engine == engine).collect();
+    if let Some(first) = plans.iter().position(|p| p.name == plan) {
+        plans[..=first].rotate_right(1);
+    }
+    let mut found: Vec<Variant> = Vec::new();
+    for plan in plans {
+        let base = PlanRecipe { batch: batch.unwrap_or(plan.batch), ..plan.clone() };
+        let kernels = |recipe: &PlanRecipe| -> Vec<&'static Kernel> {
+            recipe.kernels.iter().filter_map(|k| library().kernel(k)).map(|k| k.1).collect()
+        };
+        let mut recipes = vec![(plan.name.to_string(), base.clone())];
+        let affine: Vec<&Kernel> =
+            kernels(&base).into_iter().filter(|k| k.operation == Operation::Affine).collect();
+        for one in affine.iter().filter(|_| affine.len() > 1) {
+            let others = |k: &&Kernel| k.operation != Operation::Affine || k.codename == one.codename;
+            let kept: Vec<_> =
+                kernels(&base).into_iter().filter(others).map(|k| k.codename.clone()).collect();
+            let name = format!("{}: {} alone", plan.name, one.codename);
+            recipes.push((name, PlanRecipe { kernels: kept.into(), ..base.clone() }));
+        }
+        for (name, recipe) in recipes.clone() {
+            for kernel in kernels(&recipe) {
+                let groups = kernel.restrictions.sweep.iter().filter(|g| Some(**g) != recipe.group(kernel));
+                recipes.extend(groups.map(|&group| {
+                    let name = format!("{name}, {} in groups of {}×{}", kernel.codename, group.0, group.1);
+                    let groups = vec![(kernel.codename.clone(), group)].into();
+                    (name, PlanRecipe { groups, ..recipe.clone() })
+                }));
+            }
+        }
+        for (label, mut recipe) in recipes {
+            let Ok(lowered) = lower(&NETWORK, &recipe, library(), None) else { continue };
+            if device.is_some_and(|d| crate::engine::opencl::admits(d, &lowered).is_err()) {
+                continue;
+            }
+            if label != recipe.name {
+                recipe.name = format!("{}-tuned", recipe.name).into();
+            }
+            found.push(Variant { on_host: device.is_none(), label, recipe });
+        }
+    }
+    found
+}
+
+/// How many of a device's variants are timed again in turns.
+const FINALISTS: usize = 3;
+
+/// Times, prints, remembers.
+pub fn run(options: &TuneOptions, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    let end = Instant::now() + options.time_limit;
+    options.sources.check()?;
+    let (device, without) = device(options)?;
+    let mut all = variants(None, options.batch);
+    all.extend(device.iter().flat_map(|d| variants(Some(d), options.batch)));
+    let weights = baked_weights();
+    let mut timed: Vec<Timed> = Vec::new();
+    let progress = std::io::stderr().is_terminal();
+    let count = all.len();
+    for (n, variant) in all.into_iter().enumerate() {
+        if progress {
+            eprint!("\r{}/{count} {:<70}", n + 1, variant.label);
+        }
+        // The finalists need a third of the time.
+        let left = end.saturating_duration_since(Instant::now());
+        let mut t = Timed { variant, rig: None, times: Vec::new(), trouble: None };
+        if n > 1 && left < options.time_limit / 3 {
+            t.trouble = Some(format!("not tried in the {} s (--time-limit)", options.time_limit.as_secs()));
+        } else if let Err(e) = first_look(&mut t, device.as_ref(), &weights, &options.sources, left / 4) {
+            let wrong = if matches!(e, Error::Check(_)) { "WRONG: " } else { "" };
+            (t.rig, t.trouble) = (None, Some(format!("{wrong}{e}")));
+        }
+        timed.push(t);
+        keep_the_fastest(&mut timed);
+    }
+    if progress {
+        eprint!("\r{:<80}\r", "");
+    }
+    finals(&mut timed, end)?;
+    let mut notes = vec![format!(
+        "Microseconds of a full batch, from f32 records on the host to classes; each variant checked first. At most {} s.",
+        options.time_limit.as_secs()
+    )];
+    notes.extend(without);
+    let mut saved = None;
+    for on_host in [true, false] {
+        let Some(best) = fastest(&timed, on_host) else { continue };
+        let identity = identity(device.as_ref().filter(|_| !on_host));
+        let times = (quantile(&best.times, 0.5), measured(&best.times).spread);
+        notes.push(match remember(&best.variant.recipe, &identity, times) {
+            Ok(file) => format!("{}: {} from now on ({})", identity.0, best.variant.label, file.display()),
+            Err(why) => format!("{}: {} is the fastest, but {why}", identity.0, best.variant.label),
+        });
+        let faster = saved.as_ref().is_none_or(|(b, _): &(&Timed, _)| best.per_record() < b.per_record());
+        // What is asked for is saved: the named device's, under `auto` the fastest.
+        if faster || (!on_host && options.device != DeviceWish::Auto) {
+            saved = Some((best, identity));
+        }
+    }
+    let Some((best, identity)) = saved else {
+        return Err(Error::Device("no plan of the library could run this network here".into()));
+    };
+    if let Some(file) = &options.save {
+        let text = plan_file(&best.variant.recipe, &identity, quantile(&best.times, 0.5))?;
+        std::fs::write(file, text).map_err(|e| Error::io(file.display().to_string(), e))?;
+        notes.push(format!("{0}: MORTONNET_PLAN={0} bakes {1}", file.display(), best.variant.label));
+    }
+    let wrong = timed.iter().filter(|t| t.trouble.as_ref().is_some_and(|w| w.starts_with("WRONG"))).count();
+    print(&render::text(&table(&timed, device.as_ref(), notes), options.output))?;
+    match wrong {
+        0 => Ok(()),
+        n => Err(Error::Check(format!("{n} variants give wrong answers here; they were not timed"))),
+    }
+}
+
+/// The device to tune; without an OpenCL library `auto` tunes the host alone, and the note says why.
+fn device(options: &TuneOptions) -> Result<(Option<Device>, Option<String>), Error> {
+    if options.device == DeviceWish::Host {
+        return Ok((None, None));
+    }
+    let found = Library::open().map_err(Error::from).and_then(|library| {
+        let devices = cl::devices(library)?;
+        select::choose(&devices, &options.device, options.compute_units, library)
+    });
+    match found {
+        Ok(device) => Ok((Some(device), None)),
+        Err(e) if options.device == DeviceWish::Auto && options.compute_units.is_none() => {
+            Ok((None, Some(format!("The host alone: {e}"))))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Starts a variant, checks it, and times a few batches.
+fn first_look(
+    t: &mut Timed,
+    device: Option<&Device>,
+    weights: &[crate::spec::reference::Weights],
+    sources: &Sources,
+    most: Duration,
+) -> Result<(), Error> {
+    let device = device.filter(|_| !t.variant.on_host);
+    let recipe = &t.variant.recipe;
+    let start = Instant::now();
+    let mut rig = Rig::new((&NETWORK, weights), device, recipe, recipe.batch, false, sources)?;
+    let report = selftest::run(rig.engine.as_mut(), &NETWORK, &baked::golden())?;
+    if !report.passed() {
+        return Err(Error::Check(report.to_string()));
+    }
+    while t.times.len() < 3 || (t.times.len() < 20 && start.elapsed() < most) {
+        t.times.extend(rig.host_to_host(1)?);
+        if start.elapsed() > most {
+            break;
+        }
+    }
+    t.rig = Some(rig);
+    Ok(())
+}
+
+/// Ends the engines of all but each side's fastest.
+fn keep_the_fastest(timed: &mut [Timed]) {
+    for on_host in [true, false] {
+        let rates: Vec<f64> = {
+            let running = timed.iter().filter(|t| t.variant.on_host == on_host && t.rig.is_some());
+            let mut rates: Vec<f64> = running.map(Timed::per_record).collect();
+            crate::profile::sort(&mut rates);
+            rates
+        };
+        if let Some(&last) = rates.get(FINALISTS - 1) {
+            let slower = |t: &&mut Timed| t.variant.on_host == on_host && t.per_record() > last;
+            timed.iter_mut().filter(slower).for_each(|t| t.rig = None);
+        }
+    }
+}
+
+/// Times the finalists in turns until the end, or 200 batches each.
+fn finals(timed: &mut [Timed], end: Instant) -> Result<(), Error> {
+    timed.iter_mut().filter(|t| t.rig.is_some()).for_each(|t| t.times.clear());
+    for _ in 0..200 {
+        for t in timed.iter_mut() {
+            if let Some(rig) = &mut t.rig {
+                t.times.extend(rig.host_to_host(1)?);
+            }
+        }
+        if Instant::now() >= end {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn fastest(timed: &[Timed], on_host: bool) -> Option<&Timed> {
+    let running = timed.iter().filter(|t| t.rig.is_some() && t.variant.on_host == on_host);
+    running.min_by(|a, b| a.per_record().total_cmp(&b.per_record()))
+}
+
+/// Writes the record; the error says why not.
+fn remember(
+    recipe: &PlanRecipe,
+    identity: &(String, String),
+    (median, spread): (f64, f64),
+) -> Result<PathBuf, String> {
+    let base = recipe.name.strip_suffix("-tuned").unwrap_or(&recipe.name);
+    let mut text = format!(
+        "program {}\nmodel {}\nlibrary {}\ndevice {}\ndriver {}\nname {}\nplan {base}\nkernels {}\n",
+        env!("CARGO_PKG_VERSION"),
+        NETWORK.hash,
+        library().hash,
+        identity.0,
+        identity.1,
+        recipe.name,
+        recipe.kernels.join(" ")
+    );
+    for (kernel, (rows, cols)) in recipe.groups.iter() {
+        let _ = writeln!(text, "work-group {kernel} {rows} {cols}");
+    }
+    let _ = writeln!(text, "batch {}\nmedian-us {median:.2}\nspread-us {spread:.2}", recipe.batch);
+    let folder = cache::folder().ok_or("there is no cache folder to remember it in (MORTONNET_CACHE)")?;
+    cache::write(&folder, &file_name(identity), text.as_bytes())
+        .map_err(|e| format!("it cannot be remembered in {}: {e}", folder.display()))
+}
+
+/// The plan as a file for MORTONNET_PLAN.
+fn plan_file(recipe: &PlanRecipe, identity: &(String, String), median: f64) -> Result<String, Error> {
+    let model = Model::baked(recipe, None).map_err(Error::Device)?;
+    let name = format!("{}-tuned", recipe.name.strip_suffix("-tuned").unwrap_or(&recipe.name));
+    let text = |s: &str| {
+        let mut quoted = String::new();
+        render::json_string(&mut quoted, s);
+        quoted
+    };
+    let kernels: Vec<String> = recipe.kernels.iter().map(|k| text(k)).collect();
+    let groups: Vec<String> =
+        recipe.groups.iter().map(|(k, (rows, cols))| format!("{}: [{rows}, {cols}]", text(k))).collect();
+    let layouts: Vec<String> = model
+        .plan
+        .layouts()
+        .map(|(layer, role, layout)| {
+            format!("{{\"layer\": {layer}, \"role\": \"{role}\", \"layout\": \"{layout}\"}}")
+        })
+        .collect();
+    Ok(format!(
+        "{{\n  \"format\": 1,\n  \"name\": {},\n  \"engine\": \"{}\",\n  \"batch\": {},\n  \"about\": {},\n  \
+         \"kernels\": [{}],\n  \"workGroups\": {{{}}},\n  \"layouts\": [\n    {}\n  ],\n  \"library\": \"{}\",\n  \
+         \"model\": \"{}\",\n  \"device\": {},\n  \"driver\": {},\n  \"medianUs\": {median:.2}\n}}\n",
+        text(&name),
+        recipe.engine,
+        recipe.batch,
+        text(&format!("Tuned for {} on {}.", NETWORK.name, identity.0)),
+        kernels.join(", "),
+        groups.join(", "),
+        layouts.join(",\n    "),
+        library().hash,
+        NETWORK.hash,
+        text(&identity.0),
+        text(&identity.1),
+    ))
+}
+
+fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report {
+    let best = [true, false].into_iter().filter_map(|h| fastest(timed, h)).map(Timed::per_record);
+    let best = best.fold(f64::INFINITY, f64::min);
+    let rate = |t: &Timed| if t.times.is_empty() { f64::INFINITY } else { t.per_record() };
+    let mut rates: Vec<f64> = timed.iter().map(rate).collect();
+    crate::profile::sort(&mut rates);
+    rates.dedup();
+    let rows = rates
+        .into_iter()
+        .flat_map(|at| timed.iter().filter(move |t| rate(t) == at))
+        .map(|t| {
+            let side = if t.variant.on_host { "host" } else { "device" };
+            let cells = match &t.trouble {
+                Some(why) => {
+                    vec![Cell::Text(side.into()), Cell::Skipped(why.clone()), Cell::Empty, Cell::Empty]
+                }
+                None => vec![
+                    Cell::Text(side.into()),
+                    Cell::Measured(measured(&t.times)),
+                    Cell::Text(format!("{:.0}", 1e6 / t.per_record())),
+                    Cell::Text(format!("{:.2}", t.per_record() / best)),
+                ],
+            };
+            Row { label: t.variant.label.clone(), cells }
+        })
+        .collect();
+    let mut head = vec![("network".to_string(), format!("{}, {}", NETWORK.name, NETWORK.shape()))];
+    for d in [device, None].into_iter().take(if device.is_some() { 2 } else { 1 }) {
+        let (name, driver) = identity(d);
+        head.push((if d.is_some() { "device" } else { "host" }.into(), format!("{name}: {driver}")));
+    }
+    let section = Section {
+        id: "tune".into(),
+        title: "Variants, the fastest first".into(),
+        rows_are: "variant".into(),
+        unit: "µs".into(),
+        larger_is_better: false,
+        columns: ["on", "batch", "records/s", "times the fastest"].map(String::from).to_vec(),
+        rows,
+        notes,
+        plot: Plot::None,
+    };
+    Report { head, sections: vec![section] }
+}
