@@ -3,7 +3,8 @@
 
 use crate::spec::layout::{Chunk, Layout, Order};
 use crate::spec::library::{
-    DeviceClass, EngineKind, Kernel, Library, Needs, Operand, Operation, PlanRecipe, Problem, Restrictions,
+    DeviceClass, EngineKind, Kernel, Library, Most, Needs, Operand, Operation, PlanRecipe, Problem,
+    Restrictions,
 };
 use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Transform};
 use crate::spec::plan::{Arg, Buffer, BufferRole, Constant, Extent, Plan, Step, Tensor, TensorRole};

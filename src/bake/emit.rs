@@ -184,7 +184,7 @@ fn kernel(k: &Kernel) -> String {
     format!(
         "Kernel {{ codename: {}, aliases: {}, about: {}, document: {}, operation: Operation::{:?}, function: {}, \
          source: {}, defines: {}, restrictions: Restrictions {{ arglist: {}, scaled: {}, scale: {:?}, a: {}, b: {}, \
-         r: {}, flop: {}, work_group: {:?}, sweep: {}, needs: {:?} }} }}",
+         r: {}, flop: {}, work_group: {:?}, sweep: {}, needs: {:?}, tile: {:?}, most: {:?}, split: {} }} }}",
         text(&k.codename),
         inline(k.aliases.iter().map(|a| text(a))),
         text(&k.about),
@@ -202,7 +202,10 @@ fn kernel(k: &Kernel) -> String {
         r.flop,
         r.work_group,
         inline(r.sweep.iter().map(|s| format!("{s:?}"))),
-        r.needs
+        r.needs,
+        r.tile,
+        r.most,
+        r.split
     )
 }
 

@@ -125,8 +125,7 @@ impl Rig {
 
     fn fill(&mut self) -> Result<(), Error> {
         for (n, values) in self.records.chunks_exact(self.width).enumerate() {
-            let mut record = self.engine.record(0, n)?;
-            values.iter().enumerate().for_each(|(i, &v)| record.set(i, v));
+            self.engine.record(0, n)?.fill(values);
         }
         Ok(())
     }

@@ -381,6 +381,8 @@ impl Program {
                 }
                 Operation::Matmul
                 | Operation::Bias
+                | Operation::Reduce
+                | Operation::Pair
                 | Operation::Sobel
                 | Operation::Order
                 | Operation::Probe => {
