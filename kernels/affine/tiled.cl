@@ -1,24 +1,27 @@
-// Affine layer for batches of about a hundred records: a work-group computes BM rows for
-// 4 * QUADS records, from tiles in local memory, a TM x 4 tile in the registers of a work-item.
+// Affine layer for batches of about a hundred records: a work-group computes BM rows for BN
+// records, from tiles in local memory, a TM x TN tile in the registers of a work-item.
 // Differs from matmul/tiled: the tile is as wide as the batch, so every weight is read once;
 // the height alone gives too few work-groups, so several share the common dimension: each
 // part writes its own result, which reduce/rm adds up. With one part, bias and activation
 // are applied here.
 // Source: own.
-// Layouts: a R_BM_1_C, BM = TM * ROWS; b R, or with RECORDS C (a record's values contiguous);
+// Layouts: a R_BM_1_C; b R, or with RECORDS C (a record's values contiguous);
 // r R, one after the other for each part. Records of a last part tile are left out.
 // ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
 // SLICES and ASYNC as in matmul/tiled.
+//
+//   a slice of a work-group: ROWS x COLS work-items; BM = TM * ROWS, BN = TN * COLS
 #ifndef ACTIVATION
 #define ACTIVATION 0
 #endif
 #ifndef TM
-#define TM 16
+#define TM 32
+#define TN 4
 #define ROWS 5
-#define QUADS 25
+#define COLS 25
 #define SLICES 2
 #define BK 16
-#define STAGES 3
+#define STAGES 2
 #define RECORDS 0
 #define ASYNC 1
 #endif
@@ -36,10 +39,10 @@
 #endif
 
 // Whole warps; the last work-items of a slice may repeat what others do.
-#define MEMBERS ((QUADS * ROWS + 31) / 32 * 32)
+#define MEMBERS ((ROWS * COLS + 31) / 32 * 32)
 #define GROUP (MEMBERS * SLICES)
 #define BM (TM * ROWS)
-#define BN (4 * QUADS)
+#define BN (TN * COLS)
 #define STAGE (BK * (BM + BN))
 #if ASYNC && defined(__NV_CL_C_VERSION)
 #define PIPED 1
@@ -53,11 +56,11 @@
 #define HAS_A(i) ((BM * BK / 4) % GROUP == 0 || id + (i) * GROUP < BM * BK / 4)
 #define HAS_B(i) ((BN * BK / 4) % GROUP == 0 || id + (i) * GROUP < BN * BK / 4)
 #define K_OF_A(i) ((id + (i) * GROUP) / (BM / 4))
-#define FIT (DEPTH * STAGE / ((SLICES > 1 ? SLICES - 1 : 1) * 4 * MEMBERS))
+#define FIT (DEPTH * STAGE / ((SLICES > 1 ? SLICES - 1 : 1) * TN * MEMBERS))
 #define CHUNK (FIT < TM ? FIT : TM)
 
-#if BK % SLICES || BK % 4 || TM % 4 || FIT < 1
-#error "affine_tiled: SLICES divides BK, 4 divides BK and TM, and a row of every slice fits into a stage"
+#if BK % SLICES || BK % 4 || TM % 4 || TN % 4 || FIT < 1
+#error "affine_tiled: SLICES divides BK, 4 divides BK, TM and TN, and a row of every slice fits into a stage"
 #endif
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -70,7 +73,7 @@ kernel void affine_tiled(uint l, uint w, uint h,
     local float tiles[DEPTH * STAGE] __attribute__((aligned(16)));
     const uint id = get_local_id(0);
     const uint slice = id / MEMBERS, member = id % MEMBERS;
-    const uint quad = member % QUADS, band = min(member / QUADS, (uint)(ROWS - 1));
+    const uint quad = member % COLS, band = min(member / COLS, (uint)(ROWS - 1));
     const uint panels = h / BM, panel = get_group_id(0) % panels;
     const uint parts = get_num_groups(0) / panels, part = get_group_id(0) / panels;
     const uint depth = ((l + BK - 1) / BK + parts - 1) / parts * BK;
@@ -88,19 +91,21 @@ kernel void affine_tiled(uint l, uint w, uint h,
         pb[i] = b + min(first + (id + i * GROUP) % BN, w - 1) * (l / 4) + K_OF_B(i) / 4;
 #else
     // Four records of a row.
-#define K_OF_B(i) ((id + (i) * GROUP) / QUADS)
+#define K_OF_B(i) ((id + (i) * GROUP) / (BN / 4))
 #define STEP_B(k) ((k) * (w / 4))
 #pragma unroll
     for (uint i = 0; i < NB; ++i)
-        pb[i] = b + K_OF_B(i) * (w / 4) + min(first / 4 + (id + i * GROUP) % QUADS, w / 4 - 1);
+        pb[i] = b + K_OF_B(i) * (w / 4) + min(first / 4 + (id + i * GROUP) % (BN / 4), w / 4 - 1);
 #endif
     local float4 *stage_a = (local float4 *)tiles + id;
     local float4 *stage_b = stage_a + BK * BM / 4;
 
-    float4 sum[TM];
+    float4 sum[TM][TN / 4];
 #pragma unroll
     for (uint i = 0; i < TM; ++i)
-        sum[i] = (float4)(0.0f);
+#pragma unroll
+        for (uint j = 0; j < TN / 4; ++j)
+            sum[i][j] = (float4)(0.0f);
 
 #define COPY(to, from, valid) \
     __asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" \
@@ -193,14 +198,20 @@ kernel void affine_tiled(uint l, uint w, uint h,
 #pragma unroll
         for (uint q = 0; q < BK / SLICES; ++q) {
             const uint at = slice * (BK / SLICES) + q;
-            const float4 y = tb[at * QUADS];
+            float4 y[TN / 4];
+#pragma unroll
+            for (uint j = 0; j < TN / 4; ++j)
+                y[j] = tb[at * (BN / 4) + j * COLS];
 #pragma unroll
             for (uint i = 0; i < TM; i += 4) {
                 const float4 x = ta[at * (BM / 4) + i / 4 * ROWS];
-                sum[i] = fma((float4)(x.x), y, sum[i]);
-                sum[i + 1] = fma((float4)(x.y), y, sum[i + 1]);
-                sum[i + 2] = fma((float4)(x.z), y, sum[i + 2]);
-                sum[i + 3] = fma((float4)(x.w), y, sum[i + 3]);
+#pragma unroll
+                for (uint j = 0; j < TN / 4; ++j) {
+                    sum[i][j] = fma((float4)(x.x), y[j], sum[i][j]);
+                    sum[i + 1][j] = fma((float4)(x.y), y[j], sum[i + 1][j]);
+                    sum[i + 2][j] = fma((float4)(x.z), y[j], sum[i + 2][j]);
+                    sum[i + 3][j] = fma((float4)(x.w), y[j], sum[i + 3][j]);
+                }
             }
         }
 #if PIPED && RECORDS
@@ -228,7 +239,9 @@ kernel void affine_tiled(uint l, uint w, uint h,
 #pragma unroll
             for (uint i = 0; i < CHUNK; ++i)
                 if (from + i < TM)
-                    sums[((slice - 1) * CHUNK + i) * MEMBERS + member] = sum[from + i];
+#pragma unroll
+                    for (uint j = 0; j < TN / 4; ++j)
+                        sums[(((slice - 1) * CHUNK + i) * (TN / 4) + j) * MEMBERS + member] = sum[from + i][j];
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         if (slice == 0) {
@@ -237,23 +250,29 @@ kernel void affine_tiled(uint l, uint w, uint h,
 #pragma unroll
                 for (uint i = 0; i < CHUNK; ++i)
                     if (from + i < TM)
-                        sum[from + i] += sums[(s * CHUNK + i) * MEMBERS + member];
+#pragma unroll
+                        for (uint j = 0; j < TN / 4; ++j)
+                            sum[from + i][j] += sums[((s * CHUNK + i) * (TN / 4) + j) * MEMBERS + member];
         }
     }
 #endif
 
-    const uint col = first + quad * 4;
-    if (slice > 0 || member >= QUADS * ROWS || col >= w)
+    if (slice > 0 || member >= ROWS * COLS)
         return;
     r += part * h * w;
 #pragma unroll
     for (uint i = 0; i < TM; ++i) {
         const uint row = panel * BM + (i / 4 * ROWS + band) * 4 + i % 4;
-        float4 x = sum[i];
-        if (parts == 1) {
-            x += bias[row];
-            x = ACTIVATE(x);
+#pragma unroll
+        for (uint j = 0; j < TN / 4; ++j) {
+            const uint col = first + (j * COLS + quad) * 4;
+            float4 x = sum[i][j];
+            if (parts == 1) {
+                x += bias[row];
+                x = ACTIVATE(x);
+            }
+            if (col < w)
+                *(global float4 *)(r + row * w + col) = x;
         }
-        *(global float4 *)(r + row * w + col) = x;
     }
 }

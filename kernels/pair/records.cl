@@ -10,7 +10,10 @@
 #define ACTIVATION 0
 #endif
 #ifndef GROUP_0
-#define GROUP_0 512
+#define GROUP_0 256
+#endif
+#ifndef AHEAD
+#define AHEAD 20
 #endif
 #ifndef INPUTS
 #define INPUTS 4096
@@ -38,22 +41,27 @@ kernel void pair_records(uint l, uint m, uint w, uint h,
                          global const float *restrict b,
                          global float *restrict r)
 {
-    local float record[INPUTS];
+    local float record[INPUTS + AHEAD * GROUP_0];
     local float4 sums[GROUP_0];
     local float middle[MIDDLE];
     const uint id = get_local_id(0), col = get_group_id(1);
-    for (uint i = id; i < l; i += GROUP_0)
-        record[i] = b[col * l + i];
+    const uint quads = m / 4, shares = GROUP_0 / quads;
+    // Zeros behind it: every work-item has the same number of steps, with AHEAD weights under way.
+    for (uint i = id; i < l + AHEAD * shares; i += GROUP_0)
+        record[i] = i < l ? b[col * l + i] : 0.0f;
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    const uint quads = m / 4, shares = GROUP_0 / quads;
     const uint quad = id % quads, share = id / quads;
     float4 sum = (float4)(0.0f);
     if (share < shares) {
         global const float4 *pa = a + quad;
-#pragma unroll 8
-        for (uint k = share; k < l; k += shares)
-            sum = fma(pa[k * quads], (float4)(record[k]), sum);
+        for (uint k = share; k < l; k += AHEAD * shares) {
+#pragma unroll
+            for (uint i = 0; i < AHEAD; ++i) {
+                const uint at = k + i * shares;
+                sum = fma(pa[min(at, l - 1) * quads], (float4)(record[at]), sum);
+            }
+        }
     }
     sums[id] = sum;
     barrier(CLK_LOCAL_MEM_FENCE);
