@@ -10,6 +10,7 @@ use crate::spec::reference::Weights;
 use std::borrow::Cow;
 
 /// A plan with its constants.
+#[derive(Clone)]
 pub struct Model {
     /// The network.
     pub network: Network,

@@ -6,8 +6,8 @@ use super::matrix::Files;
 use super::{Mistakes, hex};
 use crate::spec::layout::Layout;
 use crate::spec::library::{
-    DeviceClass, EngineKind, Groups, Kernel, KernelSources, Library, Needs, Operand, Operation, PlanRecipe,
-    Restrictions,
+    DeviceClass, EngineKind, Groups, Kernel, KernelSources, Library, Most, Needs, Operand, Operation,
+    PlanRecipe, Restrictions,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -97,15 +97,29 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         );
         return None;
     };
-    let keys =
-        ["arglist", "scaled", "scale", "columnsFirst", "flop", "workGroup", "sweep", "needs", "a", "b", "r"];
+    let keys = [
+        "arglist",
+        "scaled",
+        "scale",
+        "columnsFirst",
+        "flop",
+        "workGroup",
+        "sweep",
+        "needs",
+        "a",
+        "b",
+        "r",
+        "tile",
+        "most",
+        "split",
+    ];
     let r = Object::new(o.get("restrictions")?, o.at("restrictions"), &keys, mistakes)?;
     ["arglist", "scale", "flop"].iter().for_each(|k| {
         r.require(k, mistakes);
     });
     let arglist = r.text("arglist", mistakes).unwrap_or("");
-    if let Some(bad) = arglist.chars().find(|c| !"lwhn".contains(*c)) {
-        mistakes.add(r.at("arglist"), format_args!("expected letters of \"lwhn\", found '{bad}'"));
+    if let Some(bad) = arglist.chars().find(|c| !"lwhnm".contains(*c)) {
+        mistakes.add(r.at("arglist"), format_args!("expected letters of \"lwhnm\", found '{bad}'"));
     }
     let scale = pair(r.get("scale"), &r.at("scale"), ["rows", "cols"], mistakes).unwrap_or((1, 1));
     let needs = r.get("needs").map_or(Some(Needs::default()), |v| read_needs(v, r.at("needs"), mistakes))?;
@@ -147,6 +161,8 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
     let sweep = r.list("sweep", mistakes).map_or(&[][..], |l| l);
     let sweep: Vec<(usize, usize)> =
         sweep.iter().filter_map(|v| sizes(v, &r.at("sweep"), mistakes)).collect();
+    let tile = pair(r.get("tile"), &r.at("tile"), ["rows", "cols"], mistakes);
+    let most = r.get("most").map_or(Some(Most::default()), |v| read_most(v, r.at("most"), mistakes))?;
     let defines: Vec<(String, u32)> = match o.get("defines") {
         None => Vec::new(),
         Some(Value::Object(map))
@@ -187,6 +203,9 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
             work_group,
             sweep: sweep.into(),
             needs,
+            tile,
+            most,
+            split: r.count("split", mistakes).unwrap_or(0),
         },
     })
 }
@@ -230,6 +249,12 @@ fn read_needs(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<N
         images: o.flag("images", mistakes).unwrap_or(false),
         local_bytes: o.count("localBytes", mistakes).unwrap_or(0),
     })
+}
+
+fn read_most(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Most> {
+    let o = Object::new(value, place, &["h", "l", "weights"], mistakes)?;
+    let mut size = |key| o.count(key, mistakes).unwrap_or(0);
+    Some(Most { h: size("h"), l: size("l"), weights: size("weights") })
 }
 
 fn read_operand(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Operand> {
@@ -300,7 +325,7 @@ fn plan_recipe(o: &Object<'_>, kernels: &[Kernel], mistakes: &mut Mistakes) -> O
             Some(k) if k.restrictions.needs.host != (engine == EngineKind::Host) => {
                 mistakes.add(o.at("kernels"), format_args!("{name} does not run on the {engine} engine"));
             }
-            Some(k) if operations.contains(&k.operation) => {
+            Some(k) if k.operation != Operation::Affine && operations.contains(&k.operation) => {
                 mistakes
                     .add(o.at("kernels"), format_args!("{name}: a second kernel for {}", k.operation.name()));
             }

@@ -143,6 +143,8 @@ struct Data {
     /// The result before the run: the summand of scaled products, the operand of in-place kernels.
     r: Vec<f32>,
     bias: Vec<f32>,
+    /// The second layer of a pair: `a2`, h rows of [`middle`] columns, and `bias2`.
+    second: (Vec<f32>, Vec<f32>),
     image: Vec<u8>,
     alpha: f32,
     beta: f32,
@@ -210,9 +212,16 @@ impl Lab {
         // Results are poisoned unless the kernel reads them.
         let reads = in_place || (entry.restrictions.scaled && beta != 0.0);
         let r = if reads { floats(h * w) } else { vec![f32::NAN; h * w] };
-        let product = matches!(entry.operation, Operation::Matmul | Operation::Affine);
+        let product = matches!(entry.operation, Operation::Matmul | Operation::Affine | Operation::Pair);
+        // The first layer of a pair has rows of its own.
+        let rows = if entry.operation == Operation::Pair { middle(real) } else { h };
+        let second = match entry.operation {
+            Operation::Pair => (floats(h * rows), floats(h)),
+            _ => Default::default(),
+        };
         let b = match entry.operation {
             _ if product => floats(l * w),
+            Operation::Reduce => floats(l * h * w),
             Operation::ArgMax => {
                 let mut b = floats(l * w);
                 // Ties and NaN.
@@ -228,13 +237,13 @@ impl Lab {
         };
         let a = match entry.operation {
             Operation::Probe => floats(h * w),
-            _ if product => floats(h * l),
+            _ if product => floats(rows * l),
             _ => Vec::new(),
         };
-        let bias = floats(h);
+        let bias = floats(rows);
         let sobel = entry.operation == Operation::Sobel;
         let image = if sobel { (0..h * w).map(|_| random.byte()).collect() } else { Vec::new() };
-        Data { real, a, b, r, bias, image, alpha, beta }
+        Data { real, a, b, r, bias, second, image, alpha, beta }
     }
 
     /// Creates buffers and kernel for `data`.
@@ -264,6 +273,7 @@ impl Lab {
                 'l' => padded.l,
                 'w' => padded.w,
                 'h' => padded.h,
+                'm' => middle(data.real).next_multiple_of(4),
                 _ => data.real.l,
             };
             kernel.set_arg_u32(index, size as u32)?;
@@ -276,6 +286,8 @@ impl Lab {
         }
         let queue = self.queue.clone();
         let real = data.real;
+        let m = middle(real);
+        let m4 = m.next_multiple_of(4);
         let pack =
             |o: &Option<Operand>, values: &[f32], size: (usize, usize), padded: (usize, usize), pad: f32| {
                 let layout = o.as_ref().and_then(|o| o.representation.clone()).unwrap_or(Layout::R);
@@ -292,13 +304,27 @@ impl Lab {
                 (Operation::Order, _) => Guarded::new(&queue, name, &vec![0u32; real.h * real.w], canaries)?,
                 (Operation::Probe, "a") => Guarded::new(&queue, name, &data.a, canaries)?,
                 (_, "classes") => Guarded::new(&queue, name, &vec![0u32; padded.w], canaries)?,
+                (Operation::Pair, "a") => {
+                    let a = pack(&r.a, &data.a, (m, real.l), (m4, padded.l), 0.0);
+                    Guarded::new(&queue, name, &a, canaries)?
+                }
+                (_, "a2") => {
+                    let a2 = Layout::R.pack(&data.second.0, (real.h, m), (padded.h, m4), 0.0);
+                    Guarded::new(&queue, name, &a2, canaries)?
+                }
+                (_, "bias2") => Guarded::new(&queue, name, &data.second.1, canaries)?,
+                (Operation::Reduce, "b") => {
+                    let parts = (real.l * real.h, real.w);
+                    let b = pack(&r.b, &data.b, parts, (real.l * padded.h, padded.w), 0.0);
+                    Guarded::new(&queue, name, &b, canaries)?
+                }
                 (_, "a") => {
                     let a = pack(&r.a, &data.a, (real.h, real.l), (padded.h, padded.l), 0.0);
                     Guarded::new(&queue, name, &a, canaries)?
                 }
                 (_, "bias") => {
                     let mut bias = data.bias.clone();
-                    bias.resize(padded.h, 0.0);
+                    bias.resize(if entry.operation == Operation::Pair { m4 } else { padded.h }, 0.0);
                     Guarded::new(&queue, name, &bias, canaries)?
                 }
                 (_, "b") if r.b.as_ref().is_some_and(|b| b.image) => {
@@ -339,7 +365,13 @@ impl Lab {
             Operation::Probe => vec![padded.w / sx, padded.h],
             _ if r.r.as_ref().is_some_and(|o| o.representation.is_none()) => vec![padded.h * padded.w],
             _ => {
-                let (first, second) = r.dimensions((padded.h.div_ceil(sy), padded.w.div_ceil(sx)));
+                let items = match (r.tile, group) {
+                    (Some((y, x)), Some(group)) => {
+                        (padded.h.div_ceil(y) * group.0, padded.w.div_ceil(x) * group.1)
+                    }
+                    _ => (padded.h.div_ceil(sy), padded.w.div_ceil(sx)),
+                };
+                let (first, second) = r.dimensions(items);
                 vec![first, second]
             }
         };
@@ -360,7 +392,9 @@ impl Lab {
     pub fn check(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
         let unit = entry.pad(Problem { h: 1, w: 1, l: 1 }, group);
         let mut sizes = vec![(1, 1, 1), (17, 9, 5), (9, 33, 18)];
-        let (h, w, l) = (unit.h, unit.w, unit.l);
+        // The edges of tiles, where a work-group has one; not of the pair's, which is as high as any network.
+        let tile = entry.restrictions.tile.filter(|_| entry.operation != Operation::Pair).unwrap_or((1, 1));
+        let (h, w, l) = (unit.h.max(tile.0), unit.w.max(tile.1), unit.l);
         sizes.extend([
             (h.max(2) - 1, w + 1, l),
             (h, w, l.max(2) - 1),
@@ -393,7 +427,7 @@ impl Lab {
         let factors: &[(f32, f32)] =
             if entry.restrictions.scaled { &[(1.0, 0.0), (1.0, 0.1), (-2.0, 1.0)] } else { &[(1.0, 0.0)] };
         let activations: &[Activation] = match entry.operation {
-            Operation::Affine => &[Activation::None, Activation::Sigmoid, Activation::Relu, Activation::Tanh],
+            o if o.fuses() => &[Activation::None, Activation::Sigmoid, Activation::Relu, Activation::Tanh],
             _ => &[Activation::None],
         };
         let mut worst = 0.0f64;
@@ -407,10 +441,52 @@ impl Lab {
                         self.queue.finish()?;
                         worst = worst.max(verify(entry, activation, &setup, &data)?);
                     }
+                    if entry.restrictions.split > 1 && activation == Activation::None {
+                        worst = worst.max(self.check_parts(entry, group, Problem { h, w, l })?);
+                    }
                 }
             }
         }
         Ok(worst)
+    }
+
+    /// The same for a launch whose work-groups share the common dimension: the sum of the parts is the product.
+    fn check_parts(&mut self, entry: &Entry, group: Group, real: Problem) -> Result<f64, Trouble> {
+        const PARTS: usize = 3;
+        let mut data = self.data(entry, real, (1.0, 0.0));
+        data.bias.fill(0.0);
+        let setup = self.setup(entry, Activation::None, group, &data, false)?;
+        let Problem { h, w, .. } = setup.padded;
+        let mut kernel = setup.kernel;
+        let parts = Guarded::new(&self.queue, "r", &vec![f32::NAN; PARTS * h * w], true)?;
+        let last = entry.restrictions.arglist.len() + entry.operation.operands().len() - 1;
+        kernel.set_arg_buffer(last as u32, &parts.view)?;
+        let global = [setup.global[0] * PARTS, setup.global[1]];
+        self.queue.launch(&kernel, &global, setup.local.as_deref(), None)?;
+        self.queue.finish()?;
+        if !parts.intact()? {
+            return Err(Trouble::Wrong(format!("wrote outside its parts at {}", shape(real))));
+        }
+        let all = parts.read::<f32>(PARTS * h * w)?;
+        let sum: Vec<f32> = (0..h * w).map(|i| all[i] + all[h * w + i] + all[2 * h * w + i]).collect();
+        let found = Layout::R.unpack(&sum, (real.h, real.w), (h, w));
+        let product = reference::Product {
+            real,
+            a: &data.a,
+            b: &data.b,
+            c: &data.r,
+            bias: None,
+            alpha: 1.0,
+            beta: 0.0,
+            activation: Activation::None,
+        };
+        match product.excess(&found) {
+            excess if excess <= 1.0 => Ok(excess),
+            excess => Err(Trouble::Wrong(format!(
+                "the sum of {PARTS} parts is {excess:.2} times the bound off at {}",
+                shape(real)
+            ))),
+        }
     }
 
     /// Times a kernel on fresh inputs, after checking sampled rows of its first result.
@@ -422,8 +498,7 @@ impl Lab {
         repeats: usize,
     ) -> Result<(Times, f64), Trouble> {
         let factor = if entry.restrictions.scaled { (1.0, 0.1) } else { (1.0, 0.0) };
-        let activation =
-            if entry.operation == Operation::Affine { Activation::Relu } else { Activation::None };
+        let activation = if entry.operation.fuses() { Activation::Relu } else { Activation::None };
         // A sweep over work-groups has the same inputs: making them takes longer than many a launch.
         let last = self.last.take().filter(|(operation, d)| {
             let same = (*operation, d.real, d.alpha, d.beta);
@@ -472,6 +547,11 @@ impl Lab {
     }
 }
 
+/// Rows of the first layer of a pair, in checks of problem `p`.
+fn middle(p: Problem) -> usize {
+    (p.l + p.h) / 2 + 3
+}
+
 /// What the borders of a Sobel result hold before and after.
 const BORDER: u8 = 0x5A;
 
@@ -505,6 +585,39 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
                 activation,
             };
             product.excess(&read_r()?)
+        }
+        // The parts are the rows of a product with ones.
+        Operation::Reduce => {
+            let product = reference::Product {
+                real: Problem { h: 1, w: real.h * real.w, l: real.l },
+                a: &vec![1.0; real.l],
+                b: &data.b,
+                c: &data.bias.iter().flat_map(|&x| vec![x; real.w]).collect::<Vec<_>>(),
+                bias: None,
+                alpha: 1.0,
+                beta: 1.0,
+                activation,
+            };
+            product.excess(&read_r()?)
+        }
+        Operation::Pair => {
+            let (found, m) = (read_r()?, middle(real));
+            let dot = |a: &[f32], b: &dyn Fn(usize) -> f64| -> f64 {
+                a.iter().enumerate().map(|(i, &x)| f64::from(x) * b(i)).sum()
+            };
+            let column = |c: usize| -> f64 {
+                let first: Vec<f64> = (0..m)
+                    .map(|i| {
+                        let x = dot(&data.a[i * real.l..][..real.l], &|k| f64::from(data.b[k * real.w + c]));
+                        activation.apply(x + f64::from(data.bias[i]))
+                    })
+                    .collect();
+                let scores: Vec<f64> = (0..real.h)
+                    .map(|i| dot(&data.second.0[i * m..][..m], &|k| first[k]) + f64::from(data.second.1[i]))
+                    .collect();
+                crate::spec::reference::excess(&scores, (0..real.h).map(|i| found[i * real.w + c]))
+            };
+            (0..real.w).map(column).fold(0.0, f64::max)
         }
         Operation::Bias => {
             let exact = |i: usize| f64::from(data.r[i]) + f64::from(data.bias[i / real.w]);

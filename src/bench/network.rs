@@ -106,12 +106,15 @@ impl Rig {
             Model::new(network.clone(), weights, recipe, library(), Some(batch)).map_err(Error::Device)?;
         let (plan, launches) = (model.plan.name.to_string(), model.plan.steps.len());
         let wanted = Wanted { scores: true, classes: network.output.kind == Kind::Classes };
-        let engine: Box<dyn Engine> = match device {
-            Some(d) => {
-                Box::new(OpenClEngine::new(d, &model, wanted, timed, sources, &mut Phases::default())?)
-            }
-            None => Box::new(HostEngine::new(model, threads(), timed)?),
+        let start = |wanted| -> Result<Box<dyn Engine>, Error> {
+            Ok(match device {
+                Some(d) => {
+                    Box::new(OpenClEngine::new(d, &model, wanted, timed, sources, &mut Phases::default())?)
+                }
+                None => Box::new(HostEngine::new(model.clone(), threads(), timed)?),
+            })
         };
+        let engine = start(wanted)?;
         let mut random = Random::new(Instant::now().elapsed().as_nanos() as u64 ^ batch as u64);
         let records = (0..batch * network.width).map(|_| random.float()).collect();
         let width = network.width;
@@ -120,13 +123,24 @@ impl Rig {
         rig.engine.submit(0, batch)?;
         rig.engine.collect(0)?;
         rig.check(network, weights)?;
+        if device.is_some() && wanted.classes {
+            // From host to host the classes are all that is wanted: scores stay where they are.
+            let classes: Vec<_> = (0..batch).map(|n| rig.engine.answer(0, n).class).collect();
+            rig.engine = start(Wanted { scores: false, classes: true })?;
+            rig.fill()?;
+            rig.engine.submit(0, batch)?;
+            rig.engine.collect(0)?;
+            if classes.iter().enumerate().any(|(n, &c)| rig.engine.answer(0, n).class != c) {
+                let text = format!("{} under plan {}: classes differ without scores", network.name, rig.plan);
+                return Err(Error::Check(text));
+            }
+        }
         Ok(rig)
     }
 
     fn fill(&mut self) -> Result<(), Error> {
         for (n, values) in self.records.chunks_exact(self.width).enumerate() {
-            let mut record = self.engine.record(0, n)?;
-            values.iter().enumerate().for_each(|(i, &v)| record.set(i, v));
+            self.engine.record(0, n)?.fill(values);
         }
         Ok(())
     }

@@ -125,7 +125,13 @@ fn steps(model: &mut Model) -> Result<Vec<Step>, Error> {
                 (Action::Activate(activation), read(0), read(0))
             }
             Operation::ArgMax => (Action::ArgMax(plan.buffers[read(0)].rows), read(0), read(0)),
-            Operation::Matmul | Operation::Bias | Operation::Sobel | Operation::Order | Operation::Probe => {
+            Operation::Matmul
+            | Operation::Bias
+            | Operation::Reduce
+            | Operation::Pair
+            | Operation::Sobel
+            | Operation::Order
+            | Operation::Probe => {
                 return Err(Error::Device(format!("host engine: no kernel for {}", step.kernel)));
             }
         };

@@ -23,12 +23,27 @@ pub struct RecordMut<'a> {
     data: &'a mut [f32],
     rows: &'a [u32],
     offset: usize,
+    plain: bool,
 }
 
 impl<'a> RecordMut<'a> {
     /// The record whose column part is `offset` and whose row parts are `rows`.
     pub fn new(data: &'a mut [f32], rows: &'a [u32], offset: usize) -> Self {
-        RecordMut { data, rows, offset }
+        RecordMut { data, rows, offset, plain: false }
+    }
+
+    /// [`RecordMut::new`] for a layout in which a record's values are neighbours (`plain`): row part i is i.
+    pub fn in_layout(data: &'a mut [f32], rows: &'a [u32], offset: usize, plain: bool) -> Self {
+        RecordMut { data, rows, offset, plain }
+    }
+
+    /// Sets all features, `values.len() == len()`.
+    #[inline]
+    pub fn fill(&mut self, values: &[f32]) {
+        match self.data.get_mut(self.offset..self.offset + values.len()).filter(|_| self.plain) {
+            Some(to) => to.copy_from_slice(values),
+            None => values.iter().enumerate().for_each(|(i, &v)| self.set(i, v)),
+        }
     }
 
     /// Number of features.

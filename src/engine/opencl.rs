@@ -57,6 +57,8 @@ pub struct OpenClEngine {
     launches: Vec<Launch>,
     /// Rows and columns of the input's layout; rows behind the network's width are padding.
     input: Offsets,
+    /// A record's values are neighbours in it.
+    plain: bool,
     width: usize,
     scores: Offsets,
     outputs: usize,
@@ -117,6 +119,7 @@ impl OpenClEngine {
         };
         let (input, scores) = (offsets(BufferRole::Input), offsets(BufferRole::Scores));
         Ok(OpenClEngine {
+            plain: input.rows.iter().zip(0..).all(|(&r, i)| r == i),
             clock: timed.then(|| StepClock::new(plan.steps.len())),
             queue,
             slots,
@@ -348,7 +351,7 @@ impl Engine for OpenClEngine {
         // The map may have lost the old contents: padding is written with each record.
         let (rows, padding) = self.input.rows.split_at(self.width);
         padding.iter().for_each(|&r| data[offset + r as usize] = 0.0);
-        Ok(RecordMut::new(data, rows, offset))
+        Ok(RecordMut::in_layout(data, rows, offset, self.plain))
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {

@@ -17,6 +17,10 @@ pub enum Operation {
     Bias,
     /// R = activation(A·B + b) in one kernel
     Affine,
+    /// R = activation(sum of `l` parts + b): ends an affine layer whose common dimension work-groups have shared
+    Reduce,
+    /// R = A2·activation(A·B + b) + b2: two affine layers in one kernel
+    Pair,
     /// R = sigmoid(R)
     Sigmoid,
     /// R = max(R, 0)
@@ -35,10 +39,12 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation, in the order of a layer.
-    pub const ALL: [Operation; 10] = [
+    pub const ALL: [Operation; 12] = [
         Operation::Matmul,
         Operation::Bias,
         Operation::Affine,
+        Operation::Reduce,
+        Operation::Pair,
         Operation::Sigmoid,
         Operation::Relu,
         Operation::Tanh,
@@ -54,6 +60,8 @@ impl Operation {
             Operation::Matmul => "matmul",
             Operation::Bias => "bias",
             Operation::Affine => "affine",
+            Operation::Reduce => "reduce",
+            Operation::Pair => "pair",
             Operation::Sigmoid => "sigmoid",
             Operation::Relu => "relu",
             Operation::Tanh => "tanh",
@@ -70,12 +78,19 @@ impl Operation {
             Operation::Matmul => &["a", "b", "r"],
             Operation::Bias => &["r", "bias"],
             Operation::Affine => &["a", "b", "bias", "r"],
+            Operation::Reduce => &["b", "bias", "r"],
+            Operation::Pair => &["a", "bias", "a2", "bias2", "b", "r"],
             Operation::Sigmoid | Operation::Relu | Operation::Tanh => &["r"],
             Operation::ArgMax => &["b", "classes"],
             Operation::Sobel => &["image", "dx", "dy"],
             Operation::Order => &["counter", "r"],
             Operation::Probe => &["a", "r"],
         }
+    }
+
+    /// Whether an activation can be part of it.
+    pub fn fuses(self) -> bool {
+        matches!(self, Operation::Affine | Operation::Reduce | Operation::Pair)
     }
 
     /// The operation that computes `activation` on its own.
@@ -123,11 +138,30 @@ pub struct Needs {
     pub local_bytes: usize,
 }
 
+/// The largest problem that a kernel is for; 0 is no bound. (Of a pair: its first layer.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Most {
+    /// Rows of the result.
+    pub h: usize,
+    /// Common dimension.
+    pub l: usize,
+    /// Weights, h · l.
+    pub weights: usize,
+}
+
+impl Most {
+    /// Whether h × l weights are within.
+    pub fn admits(&self, h: usize, l: usize) -> bool {
+        let within = |size, most| most == 0 || size <= most;
+        within(h, self.h) && within(l, self.l) && within(h.saturating_mul(l), self.weights)
+    }
+}
+
 /// What a kernel demands of its problem and its device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Restrictions {
     /// Sizes passed before the operands, a letter each: `l` common dimension, `w` width and `h` height of the result
-    /// (all padded), `n` height without padding.
+    /// (all padded), `n` height without padding, `m` height of a pair's first layer.
     pub arglist: Cow<'static, str>,
     /// Two floats follow the sizes, alpha and beta: R = alpha·A·B + beta·R. With beta = 0, R is not read.
     pub scaled: bool,
@@ -149,6 +183,14 @@ pub struct Restrictions {
     pub sweep: Cow<'static, [(usize, usize)]>,
     /// What the device must have.
     pub needs: Needs,
+    /// Rows and columns of the result that one work-group computes, where `scale` and `work_group` do not say it. Such
+    /// a kernel leaves out what is outside, so that sizes need no more than the alignments.
+    pub tile: Option<(usize, usize)>,
+    /// The largest problem it is for: a plan takes the next kernel for larger ones.
+    pub most: Most,
+    /// Work-groups to aim at: with fewer tiles than this, work-groups share the common dimension, and a `reduce` step
+    /// adds their parts. 0: never.
+    pub split: usize,
 }
 
 /// A kernel of the library.
@@ -203,7 +245,9 @@ pub struct PlanRecipe {
     pub engine: EngineKind,
     /// Records of a full batch, before padding.
     pub batch: usize,
-    /// Codenames of its kernels, at most one for an operation. With an `affine` kernel, layers are fused.
+    /// Codenames of its kernels. With an `affine` kernel, layers are fused. Of several `affine` kernels each layer gets
+    /// one whose operand has the layout that is there and whose `most` admits it; among these the one that computes the
+    /// fewest columns too many, then the first.
     pub kernels: Cow<'static, [Cow<'static, str>]>,
     /// Work-groups (rows, columns of work-items) that replace those of kernels: what tuning found.
     pub groups: Groups,
@@ -385,7 +429,7 @@ impl Kernel {
     pub fn pad(&self, real: Problem, group: Option<(usize, usize)>) -> Problem {
         let r = &self.restrictions;
         let (mut h, mut w, mut l) = (1, 1, 1);
-        if let Some((y, x)) = group {
+        if let Some((y, x)) = group.filter(|_| r.tile.is_none()) {
             (h, w) = (r.scale.0.max(1) * y, r.scale.1.max(1) * x);
         }
         let demand = |o: &Option<Operand>, rows: &mut usize, cols: &mut usize| {
@@ -409,7 +453,7 @@ impl Kernel {
     pub fn options(&self, activation: Activation, local: Option<(usize, usize)>) -> String {
         let mut options: Vec<String> =
             self.defines.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
-        if self.operation == Operation::Affine {
+        if self.operation.fuses() {
             options.push(format!("-DACTIVATION={}", activation.code()));
         }
         if let Some((first, second)) = local {

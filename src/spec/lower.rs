@@ -9,6 +9,9 @@ use super::plan::{ARENA_ALIGN, Arg, Buffer, BufferRole, Constant, Extent, Plan, 
 /// Largest buffer of a plan.
 const MOST_BYTES: u64 = (1 << 31) - 1;
 
+/// Fewest columns of the weights that a work-group of a split layer adds up: below, its overhead is larger.
+const LEAST_PART: usize = 48;
+
 /// A step before sizes are known.
 struct Draft<'l> {
     kernel: &'l Kernel,
@@ -16,6 +19,10 @@ struct Draft<'l> {
     layer: usize,
     /// The affine layer whose constants it reads.
     tensor_layer: Option<usize>,
+    /// The second affine layer of a pair.
+    second_layer: Option<usize>,
+    /// Parts of the common dimension that work-groups share: as many results stand in `output` (or in `input`).
+    parts: usize,
     /// Buffer it reads (`b`); in-place steps have the same as `output`.
     input: usize,
     /// Buffer it writes (`r`).
@@ -29,6 +36,8 @@ struct Room {
     rows: usize,
     row_multiple: usize,
     layout: Option<Layout>,
+    /// It holds this many results of the shape of another room.
+    parts_of: Option<(usize, usize)>,
 }
 
 /// Who last touched a buffer and in which layout, to be compared with the next one.
@@ -42,6 +51,7 @@ struct Link {
 struct Lowering<'l> {
     library: &'l Library,
     recipe: &'l PlanRecipe,
+    batch: usize,
     drafts: Vec<Draft<'l>>,
     rooms: Vec<Room>,
     links: Vec<Link>,
@@ -57,11 +67,19 @@ pub fn lower(
     library: &Library,
     batch: Option<usize>,
 ) -> Result<Plan, Vec<String>> {
+    let batch = batch.unwrap_or(recipe.batch).max(1);
     let mut l = Lowering {
         library,
         recipe,
+        batch,
         drafts: Vec::new(),
-        rooms: vec![Room { name: "input".into(), rows: network.width, row_multiple: 1, layout: None }],
+        rooms: vec![Room {
+            name: "input".into(),
+            rows: network.width,
+            row_multiple: 1,
+            layout: None,
+            parts_of: None,
+        }],
         links: Vec::new(),
         col_multiple: 1,
         errors: Vec::new(),
@@ -70,17 +88,47 @@ pub fn lower(
     if !l.errors.is_empty() {
         return Err(l.errors);
     }
-    l.place(network, batch.unwrap_or(recipe.batch))
+    l.place(network, batch)
 }
 
 impl<'l> Lowering<'l> {
-    fn kernel(&self, operation: Operation) -> Option<&'l Kernel> {
-        self.recipe
+    fn kernels(&self, operation: Operation) -> impl Iterator<Item = &'l Kernel> + use<'l> {
+        let (library, recipe) = (self.library, self.recipe);
+        recipe
             .kernels
             .iter()
-            .filter_map(|name| self.library.kernel(name))
+            .filter_map(|name| library.kernel(name))
             .map(|(_, k)| k)
-            .find(|k| k.operation == operation)
+            .filter(move |k| k.operation == operation)
+    }
+
+    fn kernel(&self, operation: Operation) -> Option<&'l Kernel> {
+        self.kernels(operation).next()
+    }
+
+    /// Whether `kernel` can read the last room as it is.
+    fn meets(&self, kernel: &Kernel) -> bool {
+        let takes = kernel.restrictions.b.as_ref().and_then(|b| b.representation.as_ref());
+        let gives = self.rooms.last().and_then(|r| r.layout.as_ref());
+        takes.is_none() || gives.is_none() || takes == gives
+    }
+
+    /// The kernel of an affine layer: see [`PlanRecipe::kernels`].
+    fn affine(&self, outputs: usize, inputs: usize) -> Option<&'l Kernel> {
+        let columns = |k: &Kernel| k.restrictions.tile.map_or(0, |(_, w)| self.batch.next_multiple_of(w));
+        self.kernels(Operation::Affine)
+            .filter(|k| k.restrictions.most.admits(outputs, inputs) && self.meets(k))
+            .min_by_key(|k| columns(k))
+            .or_else(|| self.kernel(Operation::Affine))
+    }
+
+    /// Parts that the common dimension of a layer is split into: until there are as many work-groups as the kernel
+    /// wants, but no part shorter than [`LEAST_PART`].
+    fn parts(&self, kernel: &Kernel, outputs: usize, inputs: usize) -> usize {
+        let r = &kernel.restrictions;
+        let Some((y, x)) = r.tile.filter(|_| self.kernel(Operation::Reduce).is_some()) else { return 1 };
+        let tiles = outputs.div_ceil(y) * self.batch.div_ceil(x);
+        (r.split / tiles).min(inputs / LEAST_PART).max(1)
     }
 
     /// First pass: kernels and their demands.
@@ -90,13 +138,24 @@ impl<'l> Lowering<'l> {
             match layer {
                 Layer::Affine { outputs, inputs } => {
                     let flop = 2 * outputs as u64 * inputs as u64;
-                    if let Some(affine) = self.kernel(Operation::Affine) {
+                    if let Some((pair, activation, second)) = self.pair(network, i) {
+                        let Layer::Affine { outputs: last, .. } = network.layers[second] else { continue };
+                        self.product(pair, activation, second, i, last, flop + 2 * (last * outputs) as u64);
+                        self.drafts.iter_mut().last().into_iter().for_each(|d| d.second_layer = Some(second));
+                        layers.by_ref().take(second - i).for_each(|_| {});
+                    } else if let Some(affine) = self.affine(outputs, inputs) {
                         let (mut activation, mut last) = (Activation::None, i);
                         if let Some(&(next, Layer::Activation(a))) = layers.peek() {
                             (activation, last) = (a, next);
                             layers.next();
                         }
-                        self.product(affine, activation, last, i, outputs, flop);
+                        let parts = self.parts(affine, outputs, inputs);
+                        match self.kernel(Operation::Reduce).filter(|_| parts > 1) {
+                            None => self.product(affine, activation, last, i, outputs, flop),
+                            Some(reduce) => {
+                                self.split(affine, reduce, parts, activation, (last, i), outputs, flop)
+                            }
+                        }
                     } else if let Some(matmul) = self.kernel(Operation::Matmul) {
                         self.product(matmul, Activation::None, i, i, outputs, flop);
                         self.in_place(Operation::Bias, i, Some(i));
@@ -121,6 +180,8 @@ impl<'l> Lowering<'l> {
                         activation: Activation::None,
                         layer: network.layers.len(),
                         tensor_layer: None,
+                        second_layer: None,
+                        parts: 1,
                         input,
                         output: input,
                         flop: 0,
@@ -162,6 +223,7 @@ impl<'l> Lowering<'l> {
             rows: outputs,
             row_multiple: rows,
             layout: r.r.as_ref().and_then(|o| o.representation.clone()),
+            parts_of: None,
         });
         let output = self.rooms.len() - 1;
         self.covers(kernel, output);
@@ -170,10 +232,48 @@ impl<'l> Lowering<'l> {
             activation,
             layer,
             tensor_layer: Some(tensor_layer),
+            second_layer: None,
+            parts: 1,
             input,
             output,
             flop,
         });
+    }
+
+    /// The pair kernel, its activation and the second layer, where layer `i` and the next affine layer make a pair.
+    fn pair(&self, network: &Network, i: usize) -> Option<(&'l Kernel, Activation, usize)> {
+        let Layer::Affine { outputs, inputs } = network.layers[i] else { return None };
+        let fits = |k: &&Kernel| k.restrictions.most.admits(outputs, inputs) && self.meets(k);
+        let kernel = self.kernel(Operation::Pair).filter(fits)?;
+        match network.layers.get(i + 1..)? {
+            [Layer::Affine { .. }, ..] => Some((kernel, Activation::None, i + 1)),
+            [Layer::Activation(a), Layer::Affine { .. }, ..] => Some((kernel, *a, i + 2)),
+            _ => None,
+        }
+    }
+
+    /// An affine layer in two steps: parts of the common dimension, then their sum with bias and activation.
+    #[allow(clippy::too_many_arguments)]
+    fn split(
+        &mut self,
+        affine: &'l Kernel,
+        reduce: &'l Kernel,
+        parts: usize,
+        activation: Activation,
+        (layer, tensor_layer): (usize, usize),
+        outputs: usize,
+        flop: u64,
+    ) {
+        self.product(affine, Activation::None, layer, tensor_layer, outputs, flop);
+        let between = self.rooms.len() - 1;
+        self.rooms[between].name = format!("parts of layer {layer}");
+        self.drafts.iter_mut().last().into_iter().for_each(|d| d.parts = parts);
+        let row_multiple = self.rooms[between].row_multiple;
+        self.product(reduce, activation, layer, tensor_layer, outputs, 0);
+        let output = between + 1;
+        self.rooms[output].row_multiple = row_multiple;
+        self.rooms[between].parts_of = Some((parts, output));
+        self.drafts.iter_mut().last().into_iter().for_each(|d| d.parts = parts);
     }
 
     /// A step that changes a buffer where it is: bias or activation.
@@ -192,6 +292,8 @@ impl<'l> Lowering<'l> {
             activation: Activation::None,
             layer,
             tensor_layer,
+            second_layer: None,
+            parts: 1,
             input: room,
             output: room,
             flop,
@@ -213,7 +315,7 @@ impl<'l> Lowering<'l> {
         if let Some(o) = &r.r {
             self.demands(room, o.row_align, o.col_align, o.representation.as_ref());
         }
-        let (gy, gx) = self.recipe.group(kernel).unwrap_or((1, 1));
+        let (gy, gx) = self.recipe.group(kernel).filter(|_| r.tile.is_none()).unwrap_or((1, 1));
         if r.r.as_ref().is_some_and(|o| o.representation.is_some()) {
             self.demands(room, r.scale.0 * gy, r.scale.1 * gx, None);
         }
@@ -244,7 +346,10 @@ impl<'l> Lowering<'l> {
     /// Second pass: sizes, checks, arena, arguments.
     fn place(mut self, network: &Network, batch: usize) -> Result<Plan, Vec<String>> {
         let padded_batch = batch.max(1).next_multiple_of(self.col_multiple);
-        let rows = |room: &Room| room.rows.next_multiple_of(room.row_multiple);
+        let shape = |room: &Room| room.rows.next_multiple_of(room.row_multiple);
+        let rows = |room: &Room| {
+            room.parts_of.map_or_else(|| shape(room), |(parts, of)| parts * shape(&self.rooms[of]))
+        };
         for link in &self.links {
             let padded = rows(&self.rooms[link.room]);
             let fits = link.gives.fits(padded, padded_batch).and(link.takes.fits(padded, padded_batch));
@@ -309,10 +414,25 @@ impl<'l> Lowering<'l> {
         let mut steps = Vec::new();
         for d in &self.drafts {
             let (b, r) = (&buffers[d.input], &buffers[d.output]);
+            // Of a row-major operand only the rows that count are read: the others stand behind them.
+            let depth = match &d.kernel.restrictions.a {
+                Some(a) if b.layout == Layout::R => {
+                    let x = a.representation.as_ref().map_or(1, |l| l.granularity().1);
+                    b.rows.next_multiple_of(lcm(a.col_align, x))
+                }
+                _ => b.padded_rows,
+            };
+            let mut middle = 0;
+            if let (Some(_), Some(i), Some(a)) = (d.second_layer, d.tensor_layer, &d.kernel.restrictions.a) {
+                if let Layer::Affine { outputs, .. } = network.layers[i] {
+                    middle = outputs.next_multiple_of(a.row_align);
+                }
+            }
             let problem = match d.kernel.operation {
                 Operation::ArgMax => Problem { h: 1, w: padded_batch, l: b.padded_rows },
-                Operation::Matmul | Operation::Affine => {
-                    Problem { h: r.padded_rows, w: padded_batch, l: b.padded_rows }
+                Operation::Reduce => Problem { h: r.padded_rows, w: padded_batch, l: d.parts },
+                Operation::Matmul | Operation::Affine | Operation::Pair => {
+                    Problem { h: r.padded_rows / d.parts, w: padded_batch, l: depth }
                 }
                 _ => Problem { h: r.padded_rows, w: padded_batch, l: 0 },
             };
@@ -327,6 +447,7 @@ impl<'l> Lowering<'l> {
                     'l' => problem.l,
                     'w' => problem.w,
                     'h' => problem.h,
+                    'm' => middle,
                     _ => b.rows,
                 } as u32));
             }
@@ -345,9 +466,17 @@ impl<'l> Lowering<'l> {
                     "r" => Arg::Buffer(d.output),
                     "classes" => Arg::Buffer(classes),
                     name => {
-                        let role = if name == "a" { TensorRole::Weights } else { TensorRole::Biases };
+                        let role =
+                            if name.starts_with('a') { TensorRole::Weights } else { TensorRole::Biases };
                         let layer = d.tensor_layer.unwrap_or(d.layer);
-                        constants.push(constant(network, d.kernel, layer, role, problem, b.rows));
+                        let (layer, sizes) = match d.second_layer {
+                            Some(second) if name.ends_with('2') => (second, (problem.h, middle)),
+                            Some(_) => (layer, (middle, problem.l)),
+                            None => (layer, (problem.h, problem.l)),
+                        };
+                        let of_a = d.kernel.restrictions.a.as_ref().filter(|_| name == "a");
+                        let layout = of_a.and_then(|o| o.representation.clone()).unwrap_or(Layout::R);
+                        constants.push(constant(network, layer, role, sizes, layout));
                         Arg::Constant(constants.len() - 1)
                     }
                 });
@@ -358,7 +487,7 @@ impl<'l> Lowering<'l> {
                 kernel: d.kernel.codename.clone(),
                 activation: d.activation,
                 args: args.into(),
-                global: global(d.kernel, problem, granule),
+                global: global(d.kernel, problem, granule, d.parts),
                 local: self.recipe.group(d.kernel).map(|g| d.kernel.restrictions.dimensions(g)),
                 problem,
                 flop: d.flop,
@@ -407,31 +536,34 @@ impl<'l> Lowering<'l> {
 
 fn constant(
     network: &Network,
-    kernel: &Kernel,
     layer: usize,
     role: TensorRole,
-    problem: Problem,
-    inputs: usize,
+    padded: (usize, usize),
+    layout: Layout,
 ) -> Constant {
-    let outputs = match network.layers[layer] {
-        Layer::Affine { outputs, .. } => outputs,
-        Layer::Activation(_) => 0,
+    let size = match network.layers[layer] {
+        Layer::Affine { outputs, inputs } => (outputs, inputs),
+        Layer::Activation(_) => (0, 0),
     };
-    let (size, padded, layout) = match role {
-        TensorRole::Weights => {
-            let a = kernel.restrictions.a.as_ref().and_then(|o| o.representation.clone());
-            ((outputs, inputs), (problem.h, problem.l), a.unwrap_or(Layout::R))
+    let tensor = Tensor { layer, role };
+    match role {
+        TensorRole::Weights => Constant { tensor, size, padded, layout },
+        TensorRole::Biases => {
+            Constant { tensor, size: (size.0, 1), padded: (padded.0, 1), layout: Layout::C }
         }
-        TensorRole::Biases => ((outputs, 1), (problem.h, 1), Layout::C),
-    };
-    Constant { tensor: Tensor { layer, role }, size, padded, layout }
+    }
 }
 
-/// Work-items of a full-granule launch: one per tile, one per element
-/// for kernels that take any layout, one per column for the arg-max.
-fn global(kernel: &Kernel, p: Problem, granule: usize) -> (Extent, Extent) {
+/// Work-items of a full-granule launch: one per tile, one per element for kernels that take any layout, one per column
+/// for the arg-max; or whole work-groups over tiles.
+fn global(kernel: &Kernel, p: Problem, granule: usize, parts: usize) -> (Extent, Extent) {
     let per_granule = |items| Extent::Records { records: granule, items };
     let r = &kernel.restrictions;
+    if let (Some((y, x)), Some(group)) = (r.tile, r.work_group) {
+        let shared = if kernel.operation == Operation::Reduce { 1 } else { parts };
+        let items = p.h.div_ceil(y) * group.0 * shared;
+        return (Extent::Fixed(items), per_granule(granule.div_ceil(x) * group.1));
+    }
     match kernel.operation {
         Operation::ArgMax => (per_granule(granule), Extent::Fixed(1)),
         _ if r.r.as_ref().is_some_and(|o| o.representation.is_none()) => {

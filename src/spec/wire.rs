@@ -6,7 +6,7 @@
 
 use super::layout::{Chunk, Layout, Order};
 use super::library::{
-    DeviceClass, EngineKind, Kernel, Library, Needs, Operand, Operation, PlanRecipe, Restrictions,
+    DeviceClass, EngineKind, Kernel, Library, Most, Needs, Operand, Operation, PlanRecipe, Restrictions,
 };
 use std::borrow::Cow;
 
@@ -169,15 +169,16 @@ macro_rules! variants {
 variants! {
     Order: R, C;
     EngineKind: Host, OpenCl;
-    Operation: Matmul, Bias, Affine, Sigmoid, Relu, Tanh, ArgMax, Sobel, Order, Probe;
+    Operation: Matmul, Bias, Affine, Reduce, Pair, Sigmoid, Relu, Tanh, ArgMax, Sobel, Order, Probe;
 }
 
 fields! {
     Chunk { rows, cols, order }
     Layout { outer, chunks }
     Operand { representation, row_align, col_align, image }
+    Most { h, l, weights }
     Needs { host, images, local_bytes }
-    Restrictions { arglist, scaled, scale, columns_first, a, b, r, flop, work_group, sweep, needs }
+    Restrictions { arglist, scaled, scale, columns_first, a, b, r, flop, work_group, sweep, needs, tile, most, split }
     Kernel { codename, aliases, about, document, operation, function, source, defines, restrictions }
     PlanRecipe { name, about, engine, batch, kernels, groups }
     DeviceClass { name, matches, plan, launch_us, gflops, flop_per_cycle }
@@ -218,6 +219,9 @@ mod tests {
                     work_group: Some((4, 16)),
                     sweep: vec![(1, 1), (64, 2)].into(),
                     needs: Needs { host: false, images: true, local_bytes: usize::MAX },
+                    tile: Some((128, 100)),
+                    most: Most { h: 1, l: 2, weights: 3 },
+                    split: 4,
                 },
             }]
             .into(),

@@ -1,0 +1,67 @@
+// Affine layer of few outputs: a work-group computes 4 outputs of 4 records, its work-items
+// share the common dimension.
+// Differs from affine/tiled: enough work-items for a result that is smaller than one tile.
+// Source: own.
+// Layouts: a C, b R, r R; bias is plain.
+// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+#ifndef ACTIVATION
+#define ACTIVATION 0
+#endif
+#ifndef GROUP_0
+#define GROUP_0 256
+#endif
+
+#if ACTIVATION == 0
+#define ACTIVATE(x) (x)
+#elif ACTIVATION == 1
+#define ACTIVATE(x) (1.0f / (1.0f + exp(-(x))))
+#elif ACTIVATION == 2
+#define ACTIVATE(x) (isless((x), 0.0f) ? 0.0f : (x))
+#elif ACTIVATION == 3
+#define ACTIVATE(x) tanh(x)
+#else
+#error "affine_narrow: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
+#endif
+
+__attribute__((reqd_work_group_size(GROUP_0, 1, 1)))
+kernel void affine_narrow(uint l, uint w, uint h,
+                          global const float4 *restrict a,
+                          global const float4 *restrict b,
+                          global const float *restrict bias,
+                          global float *restrict r)
+{
+    local float sums[16 * GROUP_0];
+    local float parts[256];
+    const uint id = get_local_id(0), row = get_group_id(0), col = get_group_id(1);
+    float4 s0 = (float4)(0.0f), s1 = s0, s2 = s0, s3 = s0;
+#pragma unroll 4
+    for (uint k = id; k < l; k += GROUP_0) {
+        const float4 x = a[k * (h / 4) + row], y = b[k * (w / 4) + col];
+        s0 = fma((float4)(x.x), y, s0);
+        s1 = fma((float4)(x.y), y, s1);
+        s2 = fma((float4)(x.z), y, s2);
+        s3 = fma((float4)(x.w), y, s3);
+    }
+    // 16 results of GROUP_0 summands each: first every sixteenth of a result, then the rest.
+    local float *to = sums + id;
+    to[0 * GROUP_0] = s0.x; to[1 * GROUP_0] = s0.y; to[2 * GROUP_0] = s0.z; to[3 * GROUP_0] = s0.w;
+    to[4 * GROUP_0] = s1.x; to[5 * GROUP_0] = s1.y; to[6 * GROUP_0] = s1.z; to[7 * GROUP_0] = s1.w;
+    to[8 * GROUP_0] = s2.x; to[9 * GROUP_0] = s2.y; to[10 * GROUP_0] = s2.z; to[11 * GROUP_0] = s2.w;
+    to[12 * GROUP_0] = s3.x; to[13 * GROUP_0] = s3.y; to[14 * GROUP_0] = s3.z; to[15 * GROUP_0] = s3.w;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (id < 256) {
+        local const float *from = sums + id / 16 * GROUP_0 + id % 16;
+        float s = 0.0f;
+        for (uint i = 0; i < GROUP_0; i += 16)
+            s += from[i];
+        parts[id] = s;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (id < 16) {
+        float s = 0.0f;
+        for (uint i = 0; i < 16; ++i)
+            s += parts[id * 16 + i];
+        s += bias[row * 4 + id / 4];
+        r[(row * 4 + id / 4) * w + col * 4 + id % 4] = ACTIVATE(s);
+    }
+}

@@ -1,0 +1,39 @@
+// Adds the l parts of an affine layer whose common dimension was shared by work-groups, in
+// their order, then bias and activation. A work-group has 4 rows of 128 records, a work-item four
+// records of a row.
+// Source: own.
+// Layouts: b R, l matrices of h x w one after the other; r R.
+// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+#ifndef ACTIVATION
+#define ACTIVATION 0
+#endif
+
+#if ACTIVATION == 0
+#define ACTIVATE(x) (x)
+#elif ACTIVATION == 1
+#define ACTIVATE(x) (1.0f / (1.0f + exp(-(x))))
+#elif ACTIVATION == 2
+#define ACTIVATE(x) select((x), (float4)(0.0f), isless((x), (float4)(0.0f)))
+#elif ACTIVATION == 3
+#define ACTIVATE(x) tanh(x)
+#else
+#error "reduce_rm: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
+#endif
+
+__attribute__((reqd_work_group_size(128, 1, 1)))
+kernel void reduce_rm(uint l, uint w, uint h,
+                      global const float4 *restrict b,
+                      global const float *restrict bias,
+                      global float4 *restrict r)
+{
+    const uint row = get_group_id(0) * 4 + get_local_id(0) / 32;
+    const uint quad = get_group_id(1) * 32 + get_local_id(0) % 32;
+    if (row >= h || quad >= w / 4)
+        return;
+    const uint at = row * (w / 4) + quad;
+    float4 x = b[at];
+    for (uint part = 1; part < l; ++part)
+        x += b[part * h * (w / 4) + at];
+    x += bias[row];
+    r[at] = ACTIVATE(x);
+}
