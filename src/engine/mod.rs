@@ -37,6 +37,22 @@ impl<'a> RecordMut<'a> {
         self.rows.len()
     }
 
+    /// All features in order, where they are neighbours in memory.
+    pub fn contiguous(&mut self) -> Option<&mut [f32]> {
+        // The offsets of a layout rise with the row: nothing else fits between the first and the last.
+        let (first, last) = (*self.rows.first()?, *self.rows.last()?);
+        let neighbours = last.checked_sub(first)? as usize == self.rows.len() - 1;
+        neighbours.then(|| &mut self.data[self.offset + first as usize..][..self.rows.len()])
+    }
+
+    /// Sets all features, wherever they are.
+    ///
+    /// # Panics
+    /// If there are more values than features.
+    pub fn scatter(&mut self, values: &[f32]) {
+        values.iter().enumerate().for_each(|(i, &v)| self.set(i, v));
+    }
+
     /// Sets feature `i`, `i < len()`.
     #[inline(always)]
     pub fn set(&mut self, i: usize, value: f32) {

@@ -3,7 +3,6 @@
 use super::csv::plural;
 use super::reader::{Context, More, Next, Window};
 use super::source::Source;
-use crate::engine::RecordMut;
 use crate::error::Error;
 use crate::spec::npy::{self, Dtype};
 
@@ -60,7 +59,7 @@ impl Binary {
         &mut self,
         window: &mut Window<S>,
         context: &Context<'_>,
-        record: &mut RecordMut<'_>,
+        values: &mut [f32],
     ) -> Result<Next, Error> {
         loop {
             if !self.begun {
@@ -79,7 +78,7 @@ impl Binary {
                     let size = context.shape.width * self.dtype.size();
                     if let Some(bytes) = window.bytes().get(..size) {
                         self.record += 1;
-                        self.decode(bytes, context, record)?;
+                        self.decode(bytes, context, values)?;
                         window.consume(size);
                         return Ok(Next::Record);
                     }
@@ -117,20 +116,20 @@ impl Binary {
         }
     }
 
-    fn decode(&self, bytes: &[u8], context: &Context<'_>, record: &mut RecordMut<'_>) -> Result<(), Error> {
+    fn decode(&self, bytes: &[u8], context: &Context<'_>, values: &mut [f32]) -> Result<(), Error> {
         let (shape, big) = (&context.shape, self.big_endian);
-        match (self.dtype, shape.plain()) {
-            (Dtype::U1, true) => bytes.iter().enumerate().for_each(|(i, &b)| record.set(i, f32::from(b))),
-            (dtype, plain) => {
-                for (i, b) in bytes.chunks_exact(dtype.size()).enumerate() {
-                    let value =
-                        if plain { dtype.decode_f32(b, big) } else { shape.scaled(i, dtype.decode(b, big)) };
-                    if !value.is_finite() {
-                        return Err(self.not_finite(dtype.decode(b, big), i, context));
-                    }
-                    record.set(i, value);
-                }
+        let plain = shape.plain();
+        if self.dtype == Dtype::U1 && plain {
+            context.decoder.widen(bytes, values);
+            return Ok(());
+        }
+        for (i, (b, to)) in bytes.chunks_exact(self.dtype.size()).zip(values).enumerate() {
+            let raw = || self.dtype.decode(b, big);
+            let value = if plain { self.dtype.decode_f32(b, big) } else { shape.scaled(i, raw()) };
+            if !value.is_finite() {
+                return Err(self.not_finite(raw(), i, context));
             }
+            *to = value;
         }
         Ok(())
     }

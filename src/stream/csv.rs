@@ -3,10 +3,10 @@
 use super::number::{self, Number};
 use super::reader::{Context, InputShape, More, Next, Window};
 use super::source::Source;
-use crate::engine::RecordMut;
+use crate::engine::simd::decode::Decoder;
 use crate::error::Error;
+use crate::sys::io::find;
 use std::borrow::Cow;
-use std::io::BufRead;
 
 /// Characters of a field that a message shows.
 const SHOWN: usize = 32;
@@ -37,19 +37,17 @@ impl Csv {
         &mut self,
         window: &mut Window<S>,
         context: &Context<'_>,
-        record: &mut RecordMut<'_>,
+        values: &mut [f32],
     ) -> Result<Next, Error> {
         window.consume(std::mem::take(&mut self.mark));
         loop {
             let bytes = window.bytes();
-            let mut rest = &bytes[self.searched..];
-            // The standard library's memchr; a slice cannot fail.
-            let taken = self.searched + rest.skip_until(b'\n').unwrap_or(0);
-            let ends = taken > 0 && bytes[taken - 1] == b'\n';
-            if ends || (window.ended() && taken > 0) {
+            let end = find(&bytes[self.searched..], b'\n');
+            let taken = end.map_or(bytes.len(), |n| self.searched + n + 1);
+            if end.is_some() || (window.ended() && taken > 0) {
                 self.searched = 0;
                 self.line += 1;
-                let used = self.record(line(&bytes[..taken]), context, record);
+                let used = self.record(line(&bytes[..taken]), context, values);
                 window.consume(taken);
                 if used? {
                     return Ok(Next::Record);
@@ -67,12 +65,7 @@ impl Csv {
     }
 
     /// Reads a line; whether it was a record.
-    fn record(
-        &mut self,
-        line: &[u8],
-        context: &Context<'_>,
-        record: &mut RecordMut<'_>,
-    ) -> Result<bool, Error> {
+    fn record(&mut self, line: &[u8], context: &Context<'_>, values: &mut [f32]) -> Result<bool, Error> {
         if trim(line).is_empty() {
             return Ok(false);
         }
@@ -80,10 +73,9 @@ impl Csv {
         let read = if !std::mem::replace(&mut self.begun, true) && is_header(line) {
             check_header(line, shape).map(|()| false)
         } else if shape.plain() {
-            numbers(line, shape.width, |i, x: f32| x_if_finite(x, |x| record.set(i, x))).map(|()| true)
+            numbers(line, &context.decoder, values, |_, x: f32| x).map(|()| true)
         } else {
-            numbers(line, shape.width, |i, x: f64| x_if_finite(shape.scaled(i, x), |x| record.set(i, x)))
-                .map(|()| true)
+            numbers(line, &context.decoder, values, |i, x: f64| shape.scaled(i, x)).map(|()| true)
         };
         read.map_err(|mistake| {
             let place = format!("{}:{}:{}", context.place, self.line, mistake.field);
@@ -98,15 +90,6 @@ impl Csv {
             format!("expected a line of at most {} bytes, found a longer one{hint}", window.capacity() - 1);
         Error::input(format!("{}:{}", context.place, self.line + 1), message)
     }
-}
-
-#[inline(always)]
-fn x_if_finite(x: f32, set: impl FnOnce(f32)) -> bool {
-    let finite = x.is_finite();
-    if finite {
-        set(x);
-    }
-    finite
 }
 
 /// The line without its end.
@@ -135,17 +118,32 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Reads exactly `width` numbers; `set` says whether it could use one.
+/// Fields that are read one by one before a run of plain whole numbers is looked for again.
+const ONE_BY_ONE: usize = 32;
+
+/// Reads a number for each of `values`; `scaled` is what becomes of one.
 #[inline(always)]
 fn numbers<N: Number>(
     line: &[u8],
-    width: usize,
-    mut set: impl FnMut(usize, N) -> bool,
+    decoder: &Decoder,
+    values: &mut [f32],
+    scaled: impl Fn(usize, N) -> f32,
 ) -> Result<(), Mistake> {
-    let mut at = 0;
-    for i in 0..width {
+    let width = values.len();
+    let (mut at, mut i, mut run) = (0, 0, 0);
+    while i < width {
         if at > line.len() {
             return Err(Mistake { field: i + 1, what: What::TooFew });
+        }
+        if i == run {
+            let (count, bytes) = decoder.integers(&line[at..], &mut values[i..]);
+            for _ in 0..count {
+                values[i] = finite(i, scaled(i, N::small(values[i])))?;
+                i += 1;
+            }
+            at += bytes;
+            run = i + ONE_BY_ONE;
+            continue;
         }
         let quick = number::small::<N>(line, at).or_else(|| {
             let start = skip_blanks(line, at);
@@ -161,9 +159,8 @@ fn numbers<N: Number>(
                 (value.ok_or(Mistake { field: i + 1, what: What::NotANumber })?, field.end)
             }
         };
-        if !set(i, value) {
-            return Err(Mistake { field: i + 1, what: What::NotFinite });
-        }
+        values[i] = finite(i, scaled(i, value))?;
+        i += 1;
         // Behind the comma; behind the end of the line there is no further field.
         at = end + 1;
     }
@@ -171,6 +168,11 @@ fn numbers<N: Number>(
         return Err(Mistake { field: width + 1, what: What::TooMany });
     }
     Ok(())
+}
+
+#[inline(always)]
+fn finite(i: usize, x: f32) -> Result<f32, Mistake> {
+    if x.is_finite() { Ok(x) } else { Err(Mistake { field: i + 1, what: What::NotFinite }) }
 }
 
 /// The piece of a line between two commas.

@@ -30,7 +30,7 @@ pub(super) trait Number: Copy {
     fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self>;
 
     /// A whole number below 2^24.
-    fn small(value: u32) -> Self;
+    fn small(value: f32) -> Self;
 
     /// By the standard library.
     fn parse(text: &str) -> Option<Self>;
@@ -49,8 +49,8 @@ impl Number for f64 {
     }
 
     #[inline(always)]
-    fn small(value: u32) -> Self {
-        value as Self
+    fn small(value: f32) -> Self {
+        value.into()
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -76,8 +76,8 @@ impl Number for f32 {
     }
 
     #[inline(always)]
-    fn small(value: u32) -> Self {
-        value as Self
+    fn small(value: f32) -> Self {
+        value.into()
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -96,7 +96,7 @@ pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
         let b = line[end];
         let digit = b.wrapping_sub(b'0');
         if digit > 9 {
-            return if b == b',' && end > at { Some((N::small(value), end)) } else { None };
+            return if b == b',' && end > at { Some((N::small(value as f32), end)) } else { None };
         }
         value = value * 10 + u32::from(digit);
         end += 1;

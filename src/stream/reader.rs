@@ -4,6 +4,7 @@ use super::binary::{Binary, Kind};
 use super::csv::Csv;
 use super::source::Source;
 use crate::engine::RecordMut;
+use crate::engine::simd::decode::Decoder;
 use crate::error::Error;
 use crate::spec::network::{Network, Transform};
 use crate::spec::npy;
@@ -179,6 +180,7 @@ impl<S: Source> Window<S> {
 pub(super) struct Context<'a> {
     pub(super) place: String,
     pub(super) shape: InputShape<'a>,
+    pub(super) decoder: Decoder,
 }
 
 impl Context<'_> {
@@ -209,6 +211,8 @@ pub struct RecordReader<'a, S> {
     context: Context<'a>,
     format: Option<Format>,
     state: State,
+    /// The record at hand, where its place in the batch is not one piece.
+    values: Box<[f32]>,
 }
 
 impl<'a, S: Source> RecordReader<'a, S> {
@@ -217,7 +221,9 @@ impl<'a, S: Source> RecordReader<'a, S> {
         let data = vec![0; BUFFER.max(64 * shape.width)].into_boxed_slice();
         let window =
             Window { source, data, start: 0, end: 0, ended: false, timed: false, time: Duration::ZERO };
-        RecordReader { window, context: Context { place, shape }, format, state: State::Start }
+        let context = Context { place, shape, decoder: Decoder::detect() };
+        let values = vec![0.0; shape.width].into_boxed_slice();
+        RecordReader { window, context, format, state: State::Start, values }
     }
 
     /// Goes on with another source, in the same buffer.
@@ -255,19 +261,28 @@ impl<'a, S: Source> RecordReader<'a, S> {
 
     /// Writes the next record, without waiting for input. `record` may have been written in part when there is none.
     pub fn next(&mut self, record: &mut RecordMut<'_>) -> Result<Next, Error> {
-        loop {
-            match &mut self.state {
-                State::Csv(csv) => return csv.next(&mut self.window, &self.context, record),
-                State::Binary(binary) => return binary.next(&mut self.window, &self.context, record),
-                State::Start => {}
-            }
+        while let State::Start = self.state {
             if let Some(state) = self.start()? {
                 self.state = state;
-                continue;
-            }
-            if self.window.more().map_err(|e| self.context.io(e))? == More::NotReady {
+            } else if self.window.more().map_err(|e| self.context.io(e))? == More::NotReady {
                 return Ok(Next::Idle);
             }
+        }
+        if let Some(values) = record.contiguous() {
+            return self.read(values);
+        }
+        let mut values = std::mem::take(&mut self.values);
+        let found = self.read(&mut values);
+        record.scatter(&values);
+        self.values = values;
+        found
+    }
+
+    fn read(&mut self, values: &mut [f32]) -> Result<Next, Error> {
+        match &mut self.state {
+            State::Csv(csv) => csv.next(&mut self.window, &self.context, values),
+            State::Binary(binary) => binary.next(&mut self.window, &self.context, values),
+            State::Start => unreachable!("the format is known"),
         }
     }
 

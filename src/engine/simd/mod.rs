@@ -5,6 +5,8 @@
 //! do not depend on the records beside it.
 #![allow(unsafe_code)]
 
+pub mod decode;
+
 use crate::spec::network::Activation;
 
 /// One affine layer on a block of records.
