@@ -77,7 +77,7 @@ impl Number for f32 {
 
     #[inline(always)]
     fn small(value: f32) -> Self {
-        value.into()
+        value
     }
 
     fn parse(text: &str) -> Option<Self> {
