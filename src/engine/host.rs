@@ -5,6 +5,7 @@
 //! block moves between the stream (which fills it), a thread (which computes it) and back: no two threads ever see it
 //! at once.
 
+use super::deferred::{Decode, Deferred, Refusal};
 use super::simd::{self, Affine, Kernels, Records};
 use super::{Answer, Engine, NAN_CLASS, Record, RecordMut, SLOTS};
 use crate::error::Error;
@@ -16,7 +17,7 @@ use crate::spec::plan::{Arg, BufferRole};
 use std::borrow::Cow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Records of a block.
 const BLOCK: usize = 16;
@@ -28,6 +29,8 @@ struct Block {
     records: usize,
     /// Records one after the other, `input_stride` apart.
     input: Vec<f32>,
+    /// Records of it that are still bytes.
+    deferred: Deferred,
     /// Last values, `output_stride` apart.
     scores: Vec<f32>,
     classes: Vec<u32>,
@@ -71,6 +74,8 @@ struct Program {
     steps: Vec<HostStep>,
     /// Padded rows of each hidden buffer.
     hidden: Vec<usize>,
+    /// Features of a record.
+    width: usize,
     input_stride: usize,
     output_stride: usize,
     timed: bool,
@@ -135,6 +140,7 @@ impl HostEngine {
                     index,
                     records: 0,
                     input: zeros(records * program.input_stride)?,
+                    deferred: Deferred::new(records, width),
                     scores: zeros(records * program.output_stride)?,
                     classes: vec![0; records],
                 }));
@@ -242,6 +248,19 @@ impl Engine for HostEngine {
         let block = self.slots[slot][index / BLOCK].as_mut().expect("the slot is free");
         let stride = self.shared.program.input_stride;
         Ok(RecordMut::new(&mut block.input, &self.rows, index % BLOCK * stride))
+    }
+
+    fn defer(&mut self, slot: usize, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
+        let block = self.slots[slot][index / BLOCK].as_mut().expect("the slot is free");
+        block.deferred.push(index % BLOCK, decode, bytes)
+    }
+
+    fn refused(&self, slot: usize) -> Option<(usize, Refusal)> {
+        let mut blocks = self.slots[slot].iter().flatten();
+        blocks.find_map(|b| {
+            let (place, why) = b.deferred.refused(self.rows.len())?;
+            Some((b.index * BLOCK + place, why))
+        })
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
@@ -400,6 +419,7 @@ impl Program {
         Ok(Program {
             kernels: Kernels::detect(),
             steps,
+            width: model.network.width,
             input_stride: stride(BufferRole::Input),
             output_stride: stride(BufferRole::Scores),
             hidden: plan
@@ -414,6 +434,11 @@ impl Program {
     /// Carries a block through all steps.
     fn run(&self, block: &mut Block, workspace: &mut Workspace) {
         let Workspace { hidden, clock } = workspace;
+        if !block.deferred.is_empty() {
+            let start = self.timed.then(Instant::now);
+            block.deferred.decode(&mut block.input, self.input_stride, self.width);
+            clock.decode += start.map_or(Duration::ZERO, |s| s.elapsed());
+        }
         for (i, step) in self.steps.iter().enumerate() {
             let start = self.timed.then(Instant::now);
             step.run(&self.kernels, block, hidden);

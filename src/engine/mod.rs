@@ -4,6 +4,7 @@
 //! computed: `record`×n → `submit` → `collect` → `answer`×n, then the slot is free again. After construction no
 //! engine allocates.
 
+pub mod deferred;
 pub mod host;
 pub mod opencl;
 pub mod select;
@@ -11,6 +12,8 @@ pub mod simd;
 
 use crate::error::Error;
 use crate::profile::StepClock;
+use deferred::{Decode, Refusal};
+use std::sync::Arc;
 
 /// Batches in flight: one is filled while the other is computed.
 pub const SLOTS: usize = 2;
@@ -112,6 +115,17 @@ pub trait Engine {
 
     /// The input of record `index` (`< batch()`) of a free slot. Every feature must be set before `submit`.
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error>;
+
+    /// Takes record `index` of a free slot as bytes, instead of [`Engine::record`]: they are decoded before it is
+    /// computed, on a thread of the engine. `false` where the engine does not do this, or has no room left.
+    fn defer(&mut self, _slot: usize, _index: usize, _decode: &Arc<dyn Decode>, _bytes: &[u8]) -> bool {
+        false
+    }
+
+    /// The first record of a collected slot whose bytes were refused, and why. It and those behind it have no answer.
+    fn refused(&self, _slot: usize) -> Option<(usize, Refusal)> {
+        None
+    }
 
     /// Starts the first `records` (1 to `batch()`) records of `slot`; does not wait.
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error>;

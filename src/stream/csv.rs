@@ -1,9 +1,9 @@
 //! Records as text: a line each, numbers separated by commas.
 
 use super::number::{self, Number};
-use super::reader::{Context, InputShape, More, Next, Window};
+use super::reader::{Coding, Context, InputShape, More, Next, Window};
 use super::source::Source;
-use crate::engine::simd::decode::Decoder;
+use crate::engine::deferred::Refusal;
 use crate::error::Error;
 use crate::sys::io::find;
 use std::borrow::Cow;
@@ -37,7 +37,6 @@ impl Csv {
         &mut self,
         window: &mut Window<S>,
         context: &Context<'_>,
-        values: &mut [f32],
     ) -> Result<Next, Error> {
         window.consume(std::mem::take(&mut self.mark));
         loop {
@@ -47,12 +46,13 @@ impl Csv {
             if end.is_some() || (window.ended() && taken > 0) {
                 self.searched = 0;
                 self.line += 1;
-                let used = self.record(line(&bytes[..taken]), context, values);
-                window.consume(taken);
-                if used? {
-                    return Ok(Next::Record);
+                let text = line(&bytes[..taken]);
+                if trim(text).is_empty() || self.header(text, context)? {
+                    window.consume(taken);
+                    continue;
                 }
-                continue;
+                window.found(text.len(), taken);
+                return Ok(Next::Record);
             }
             self.searched = taken;
             match window.more().map_err(|e| context.io(e))? {
@@ -64,22 +64,14 @@ impl Csv {
         }
     }
 
-    /// Reads a line; whether it was a record.
-    fn record(&mut self, line: &[u8], context: &Context<'_>, values: &mut [f32]) -> Result<bool, Error> {
-        if trim(line).is_empty() {
+    /// Whether `line` is the header.
+    fn header(&mut self, line: &[u8], context: &Context<'_>) -> Result<bool, Error> {
+        if std::mem::replace(&mut self.begun, true) || !is_header(line) {
             return Ok(false);
         }
-        let shape = &context.shape;
-        let read = if !std::mem::replace(&mut self.begun, true) && is_header(line) {
-            check_header(line, shape).map(|()| false)
-        } else if shape.plain() {
-            numbers(line, &context.decoder, values, |_, x: f32| x).map(|()| true)
-        } else {
-            numbers(line, &context.decoder, values, |i, x: f64| shape.scaled(i, x)).map(|()| true)
-        };
-        read.map_err(|mistake| {
-            let place = format!("{}:{}:{}", context.place, self.line, mistake.field);
-            Error::input(place, mistake.message(line, shape))
+        check_header(line, &context.shape).map(|()| true).map_err(|mistake| {
+            let message = mistake.message(line, context.shape.width, context.shape.features, true);
+            Error::input(format!("{}:{}:{}", context.place, self.line, mistake.field), message)
         })
     }
 
@@ -118,6 +110,15 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     at
 }
 
+/// Writes the numbers of a line.
+pub(super) fn decode(line: &[u8], coding: &Coding, values: &mut [f32]) -> Result<(), Mistake> {
+    if coding.plain() {
+        numbers(line, coding, values, |_, x: f32| x)
+    } else {
+        numbers(line, coding, values, |i, x: f64| coding.scaled(i, x))
+    }
+}
+
 /// Fields that are read one by one before a run of plain whole numbers is looked for again.
 const ONE_BY_ONE: usize = 32;
 
@@ -125,7 +126,7 @@ const ONE_BY_ONE: usize = 32;
 #[inline(always)]
 fn numbers<N: Number>(
     line: &[u8],
-    decoder: &Decoder,
+    coding: &Coding,
     values: &mut [f32],
     scaled: impl Fn(usize, N) -> f32,
 ) -> Result<(), Mistake> {
@@ -136,11 +137,11 @@ fn numbers<N: Number>(
             return Err(Mistake { field: i + 1, what: What::TooFew });
         }
         if i == run {
-            let (count, bytes) = decoder.integers(&line[at..], &mut values[i..]);
-            for _ in 0..count {
-                values[i] = finite(i, scaled(i, N::small(values[i])))?;
-                i += 1;
+            let (count, bytes) = coding.decoder.integers(&line[at..], &mut values[i..]);
+            for j in i..i + if N::SCALED { count } else { 0 } {
+                values[j] = finite(j, scaled(j, N::small(values[j])))?;
             }
+            i += count;
             at += bytes;
             run = i + ONE_BY_ONE;
             continue;
@@ -260,7 +261,7 @@ fn check_header(line: &[u8], shape: &InputShape<'_>) -> Result<(), Mistake> {
 }
 
 /// What is wrong with a line. The message is only made for the line that ends the program.
-struct Mistake {
+pub(super) struct Mistake {
     /// The field, from 1.
     field: usize,
     what: What,
@@ -280,14 +281,19 @@ enum What {
 const BINARY: &str = " (this looks like binary data: -f u8 or -f f32 reads raw records)";
 
 impl Mistake {
+    /// What is wrong with `line`, a record of `width` numbers.
+    pub(super) fn refusal(&self, line: &[u8], width: usize, coding: &Coding) -> Refusal {
+        Refusal { number: self.field, message: self.message(line, width, &[], coding.plain()) }
+    }
+
+    /// `plain`: numbers are taken as they are.
     #[cold]
-    fn message(&self, line: &[u8], shape: &InputShape<'_>) -> String {
-        let width = shape.width;
+    fn message(&self, line: &[u8], width: usize, features: &[Cow<'_, str>], plain: bool) -> String {
         let text = Field::all(line).nth(self.field - 1).map(|f| f.text()).unwrap_or_default();
         let found = shown(&text);
         let message = match self.what {
             What::NotANumber => format!("expected a number, found {found}"),
-            What::NotFinite => not_finite(text.trim(), &found, shape),
+            What::NotFinite => not_finite(text.trim(), &found, plain),
             What::TooFew => {
                 format!("expected {}, the line has {}", plural(width as u64, "number"), self.field - 1)
             }
@@ -299,7 +305,7 @@ impl Mistake {
                 )
             }
             What::OtherName => {
-                let name = shown(&shape.features[self.field - 1]);
+                let name = shown(&features[self.field - 1]);
                 format!("expected the feature {name}, found {found}")
             }
             What::TooFewNames => {
@@ -317,9 +323,9 @@ impl Mistake {
     }
 }
 
-fn not_finite(text: &str, found: &str, shape: &InputShape<'_>) -> String {
+fn not_finite(text: &str, found: &str, plain: bool) -> String {
     match text.parse::<f64>() {
-        Ok(x) if x.is_finite() && shape.plain() => format!("expected a number that fits f32, found {found}"),
+        Ok(x) if x.is_finite() && plain => format!("expected a number that fits f32, found {found}"),
         Ok(x) if x.is_finite() => {
             format!("expected a number that fits f32 after the input scaling, found {found}")
         }

@@ -26,6 +26,9 @@ const POWERS_F64: [f64; 23] = [
 
 /// A number type that CSV fields are parsed to.
 pub(super) trait Number: Copy {
+    /// Whether something happens to the number before it becomes an f32.
+    const SCALED: bool;
+
     /// The decimal, rounded once; `None` where this needs more than two exact operands.
     fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self>;
 
@@ -37,6 +40,8 @@ pub(super) trait Number: Copy {
 }
 
 impl Number for f64 {
+    const SCALED: bool = true;
+
     #[inline(always)]
     fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self> {
         if mantissa > EXACT_F64 {
@@ -59,6 +64,8 @@ impl Number for f64 {
 }
 
 impl Number for f32 {
+    const SCALED: bool = false;
+
     #[inline(always)]
     fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self> {
         if mantissa <= EXACT_F32 {
