@@ -61,6 +61,11 @@ impl Deferred {
         room
     }
 
+    /// Records to decode.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
     /// Whether there is nothing to decode.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()

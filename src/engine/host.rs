@@ -83,6 +83,8 @@ struct Program {
 
 /// What one thread works in.
 struct Workspace {
+    /// Where blocks are decoded, as large as their `input`.
+    input: Vec<f32>,
     hidden: Vec<Vec<f32>>,
     /// Nanoseconds in each step, and blocks.
     clock: StepClock,
@@ -354,6 +356,7 @@ impl Shared {
 impl Workspace {
     fn new(program: &Program) -> Workspace {
         Workspace {
+            input: vec![0.0; program.input_stride * BLOCK],
             hidden: program.hidden.iter().map(|rows| vec![0.0; rows * BLOCK]).collect(),
             clock: StepClock::new(program.steps.len()),
         }
@@ -433,7 +436,12 @@ impl Program {
 
     /// Carries a block through all steps.
     fn run(&self, block: &mut Block, workspace: &mut Workspace) {
-        let Workspace { hidden, clock } = workspace;
+        let Workspace { input, hidden, clock } = workspace;
+        // The numbers of a block that is all bytes stay in the cache of this core.
+        let inside = block.deferred.len() == block.records;
+        if inside {
+            std::mem::swap(&mut block.input, input);
+        }
         if !block.deferred.is_empty() {
             let start = self.timed.then(Instant::now);
             block.deferred.decode(&mut block.input, self.input_stride, self.width);
@@ -445,6 +453,9 @@ impl Program {
             if let Some(start) = start {
                 clock.record(i, start.elapsed());
             }
+        }
+        if inside {
+            std::mem::swap(&mut block.input, input);
         }
     }
 }
