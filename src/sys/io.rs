@@ -36,6 +36,14 @@ fn poll_one(fd: BorrowedFd<'_>, events: c_short, timeout: c_int) -> bool {
     }
 }
 
+/// Lets the pipe `fd` hold more bytes than it usually does: its two ends wait for each other less often. Any other
+/// kind of file, and a system that does not allow it, stays as it is.
+pub fn widen_pipe(fd: BorrowedFd<'_>) {
+    const BYTES: c_int = 1 << 20;
+    // SAFETY: the call takes two numbers.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, BYTES) };
+}
+
 /// Where `byte` stands first in `bytes`, by the C library's vectors.
 pub fn find(bytes: &[u8], byte: u8) -> Option<usize> {
     // SAFETY: the call reads inside the slice only, and a result that is not null points into it.
