@@ -5,9 +5,15 @@
 //!
 //! One test, because the counter is one for the process.
 
-use mortonnet::baked::NETWORK;
+use mortonnet::baked::{LIBRARY, NETWORK};
+use mortonnet::bench::network::generated;
+use mortonnet::engine::Engine;
+use mortonnet::engine::host::HostEngine;
 use mortonnet::engine::opencl::Wanted;
 use mortonnet::engine::select::{DeviceWish, Request, start};
+use mortonnet::model::{Model, recipe};
+use mortonnet::spec::library::EngineKind;
+use mortonnet::spec::network::Kind;
 use mortonnet::stream::{Format, InputShape, Output, OutputSpec, ResultWriter, Source, Stream};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -142,4 +148,32 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
             assert_eq!(last - first, 0, "{} {plan} {format:?} {output:?}: allocations", running.device);
         }
     }
+    threads_allocate_nothing();
+}
+
+/// From the host engine's construction on, with threads at work (the baked network may be too small for them): split
+/// by rows, split by records, computed where it is submitted.
+fn threads_allocate_nothing() {
+    let (network, weights) = generated("300-1500-40-10:tanh", Kind::Classes).unwrap();
+    let recipe = recipe("host", EngineKind::Host).unwrap();
+    let model = Model::new(network, &weights, recipe, &LIBRARY, Some(64)).unwrap();
+    let mut engine = HostEngine::new(model, 3, true).unwrap();
+    assert_eq!(engine.threads(), 3);
+    let before = ALLOCATIONS.load(SeqCst);
+    for (batch, records) in [64, 1, 40, 64, 3, 64].into_iter().cycle().take(60).enumerate() {
+        let slot = batch % 2;
+        for n in 0..records {
+            let mut record = engine.record(slot, n).unwrap();
+            (0..300).for_each(|i| record.set(i, (i % 7) as f32));
+        }
+        engine.submit(slot, records).unwrap();
+        if batch % 10 == 9 {
+            // Long enough for the threads to fall asleep.
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        engine.collect(1 - slot).unwrap();
+    }
+    engine.collect(1).unwrap();
+    assert!(engine.answer(1, 0).class.is_some());
+    assert_eq!(ALLOCATIONS.load(SeqCst) - before, 0, "host engine with threads: allocations");
 }

@@ -1,8 +1,8 @@
 //! Records that reach an engine as bytes. Its threads decode them: text is parsed by all cores, and the core that
 //! computes a record has written its numbers itself.
 
-use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// How the bytes of a record become its numbers, on any thread.
 pub trait Decode: Send + Sync {
@@ -22,17 +22,19 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// Records of a block that are still bytes. Does not allocate after construction.
+/// Records of a batch that are still bytes. Does not allocate after construction.
 pub struct Deferred {
     decode: Option<Arc<dyn Decode>>,
     bytes: Vec<u8>,
-    /// The records' places in the block, and the ends of their bytes.
-    records: Vec<(usize, usize)>,
-    /// The place and the bytes of the first record that was refused.
-    refused: Option<(usize, std::ops::Range<usize>)>,
+    /// Where the bytes of each record begin and end; `None`: its numbers are there already.
+    records: Vec<Option<(usize, usize)>>,
+    /// Whether `records` are those of a batch that was submitted: the next one begins anew.
+    submitted: bool,
+    /// The first record that was refused, or `usize::MAX`.
+    refused: AtomicUsize,
 }
 
-/// Bytes a number that are kept room for: more than whole numbers need, and as much as seven digits and a point. What
+/// Bytes a number that are kept room for: more than whole numbers need, and as much as six digits and a point. What
 /// finds no room is decoded where it was read.
 const BYTES: usize = 8;
 
@@ -41,62 +43,70 @@ impl Deferred {
     pub fn new(records: usize, width: usize) -> Self {
         let mut bytes = Vec::new();
         let _ = bytes.try_reserve_exact(records.saturating_mul(width).saturating_mul(BYTES));
-        Deferred { decode: None, bytes, records: Vec::with_capacity(records), refused: None }
+        Deferred {
+            decode: None,
+            bytes,
+            records: Vec::with_capacity(records),
+            submitted: false,
+            refused: AtomicUsize::new(usize::MAX),
+        }
     }
 
-    /// Takes the bytes of the record at `place`, if there is room. All records of a block are decoded the same way.
-    pub fn push(&mut self, place: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
-        if self.records.is_empty() {
-            self.bytes.clear();
-            self.decode = Some(Arc::clone(decode));
-        } else if !self.decode.as_ref().is_some_and(|d| Arc::ptr_eq(d, decode)) {
-            return false;
+    /// Takes the bytes of record `index`, behind all that it has, if there is room. All records of a batch are decoded
+    /// the same way.
+    pub fn push(&mut self, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
+        if self.submitted || index == 0 {
+            self.clear();
         }
-        let room = bytes.len() <= self.bytes.capacity() - self.bytes.len()
-            && self.records.len() < self.records.capacity();
+        if self.records.is_empty() {
+            self.decode = Some(Arc::clone(decode));
+        }
+        let room = index < self.records.capacity()
+            && bytes.len() <= self.bytes.capacity() - self.bytes.len()
+            && self.decode.as_ref().is_some_and(|d| Arc::ptr_eq(d, decode));
         if room {
+            let start = self.bytes.len();
             self.bytes.extend_from_slice(bytes);
-            self.records.push((place, self.bytes.len()));
+            self.records.resize(index, None);
+            self.records.push(Some((start, self.bytes.len())));
         }
         room
     }
 
-    /// Records to decode.
-    pub fn len(&self) -> usize {
-        self.records.len()
+    fn clear(&mut self) {
+        self.submitted = false;
+        self.records.clear();
+        self.bytes.clear();
+        *self.refused.get_mut() = usize::MAX;
     }
 
-    /// Whether there is nothing to decode.
+    /// The batch is complete; nothing of it is bytes if nothing was pushed since the last one.
+    pub fn submit(&mut self) {
+        if self.submitted {
+            self.clear();
+        }
+        self.submitted = true;
+    }
+
+    /// Whether all numbers are there already.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Decodes all records: `width` numbers each, the one at place `i` from `i · stride` on. It stops at the first that
-    /// is refused.
-    pub fn decode(&mut self, data: &mut [f32], stride: usize, width: usize) {
-        self.refused = None;
-        let mut start = 0;
-        for &(place, end) in &self.records {
-            let values = &mut data[place * stride..][..width];
-            if !self.decode.as_ref().is_some_and(|d| d.decode(&self.bytes[start..end], values)) {
-                self.refused = Some((place, start..end));
-                break;
+    /// Writes the numbers of record `index`, if it is bytes.
+    pub fn decode(&self, index: usize, values: &mut [f32]) {
+        if let (Some(&Some((start, end))), Some(decode)) = (self.records.get(index), &self.decode) {
+            if !decode.decode(&self.bytes[start..end], values) {
+                self.refused.fetch_min(index, Relaxed);
             }
-            start = end;
         }
-        self.records.clear();
     }
 
-    /// The place of the first record that the last `decode` refused, and why.
+    /// The first record of the batch that `decode` refused, and why.
     pub fn refused(&self, width: usize) -> Option<(usize, Refusal)> {
-        let (place, bytes) = self.refused.clone()?;
-        Some((place, self.decode.as_ref()?.explain(&self.bytes[bytes], width)))
-    }
-}
-
-impl fmt::Debug for Deferred {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} deferred records", self.records.len())
+        let index = self.refused.load(Relaxed);
+        let (start, end) = (*self.records.get(index)?)?;
+        Some((index, self.decode.as_ref()?.explain(&self.bytes[start..end], width)))
     }
 }
 
@@ -120,37 +130,54 @@ mod tests {
         }
     }
 
-    #[test]
-    fn records_are_decoded_where_they_belong() {
-        let decode: Arc<dyn Decode> = Arc::new(Small);
-        let mut block = Deferred::new(4, 2);
-        let room = block.bytes.capacity();
-        for _ in 0..3 {
-            assert!(block.push(0, &decode, &[1, 2]) && block.push(2, &decode, &[3, 4]));
-            let mut data = [-1.0; 12];
-            block.decode(&mut data, 3, 2);
-            assert_eq!(data[..8], [1.0, 2.0, -1.0, -1.0, -1.0, -1.0, 3.0, 4.0]);
-            assert!(block.is_empty() && block.refused(2).is_none());
-        }
-        assert!(block.push(0, &decode, &vec![0; room - 1]) && !block.push(1, &decode, &[5, 6]));
-        assert!(block.push(1, &decode, &[5]));
-        let other: Arc<dyn Decode> = Arc::new(Small);
-        assert!(!block.push(2, &other, &[]));
-        assert!(block.push(2, &decode, &[]) && block.push(3, &decode, &[]) && !block.push(4, &decode, &[]));
-        assert_eq!(block.bytes.capacity(), room);
+    fn decoded(batch: &Deferred, records: usize) -> Vec<[f32; 2]> {
+        let mut data = vec![[-1.0; 2]; records];
+        data.iter_mut().enumerate().for_each(|(i, values)| batch.decode(i, values));
+        data
     }
 
     #[test]
-    fn the_first_refused_record_is_named_until_the_next_block() {
+    fn records_are_decoded_where_they_belong() {
         let decode: Arc<dyn Decode> = Arc::new(Small);
-        let mut block = Deferred::new(4, 2);
-        for (place, bytes) in [(0, [1, 2]), (1, [3, 200]), (3, [4, 250])] {
-            assert!(block.push(place, &decode, &bytes));
+        let mut batch = Deferred::new(4, 2);
+        let room = batch.bytes.capacity();
+        for _ in 0..3 {
+            assert!(batch.push(0, &decode, &[1, 2]) && batch.push(2, &decode, &[3, 4]));
+            batch.submit();
+            assert_eq!(decoded(&batch, 4), [[1.0, 2.0], [-1.0; 2], [3.0, 4.0], [-1.0; 2]]);
+            assert!(!batch.is_empty() && batch.refused(2).is_none());
         }
-        block.decode(&mut [0.0; 8], 2, 2);
+        // A batch whose records came as numbers.
+        batch.submit();
+        assert!(batch.is_empty());
+        assert_eq!(decoded(&batch, 4), [[-1.0; 2]; 4]);
+        assert!(batch.push(0, &decode, &vec![0; room - 1]) && !batch.push(1, &decode, &[5, 6]));
+        assert!(batch.push(1, &decode, &[5]));
+        let other: Arc<dyn Decode> = Arc::new(Small);
+        assert!(!batch.push(2, &other, &[]));
+        assert!(batch.push(2, &decode, &[]) && batch.push(3, &decode, &[]) && !batch.push(4, &decode, &[]));
+        // That batch was never submitted: the next one starts over. And one whose first record came as numbers.
+        assert!(batch.push(0, &other, &[7, 8]));
+        batch.submit();
+        assert!(batch.push(1, &decode, &[9, 9]));
+        batch.submit();
+        assert_eq!(decoded(&batch, 2), [[-1.0; 2], [9.0; 2]]);
+        assert_eq!(batch.bytes.capacity(), room);
+    }
+
+    #[test]
+    fn the_first_refused_record_is_named_until_the_next_batch() {
+        let decode: Arc<dyn Decode> = Arc::new(Small);
+        let mut batch = Deferred::new(4, 2);
+        for (place, bytes) in [(0, [1, 2]), (1, [3, 200]), (3, [4, 250])] {
+            assert!(batch.push(place, &decode, &bytes));
+        }
+        batch.submit();
+        // In any order.
+        [3, 1, 0].iter().for_each(|&i| batch.decode(i, &mut [0.0; 2]));
         let expected = Refusal { number: 2, message: "[3, 200]".into() };
-        assert_eq!(block.refused(2), Some((1, expected)));
-        block.decode(&mut [], 2, 2);
-        assert_eq!(block.refused(2), None);
+        assert_eq!(batch.refused(2), Some((1, expected)));
+        batch.submit();
+        assert_eq!(batch.refused(2), None);
     }
 }

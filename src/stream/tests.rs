@@ -166,7 +166,9 @@ impl Engine for Mock {
             panic!("slot {slot} was not submitted")
         };
         if let Some(deferred) = &mut self.deferred {
-            deferred[slot].decode(&mut self.inputs[slot], self.width, self.width);
+            deferred[slot].submit();
+            let records = self.inputs[slot].chunks_exact_mut(self.width).enumerate();
+            records.for_each(|(i, values)| deferred[slot].decode(i, values));
         }
         let records = self.inputs[slot].chunks_exact(self.width).take(records);
         for (scores, record) in self.scores[slot].chunks_exact_mut(2).zip(records) {

@@ -1,6 +1,7 @@
-//! What needs the system or the linker: the linked constants, readiness of a file descriptor. Safe faces over the
+//! What needs the system or the linker: the linked constants, readiness of a file descriptor, threads. Safe faces over the
 //! unsafe calls.
 #![allow(unsafe_code)]
 
 pub mod io;
 pub mod linked;
+pub mod thread;

@@ -1,0 +1,72 @@
+//! NEON, part of every aarch64 CPU.
+
+use super::Kernels;
+use super::kernel::{self, Part};
+use super::vector::Vector;
+use std::arch::aarch64::*;
+
+/// Sixteen sums, the four vectors of a panel of sixteen rows, and a value.
+pub(super) const NEON: Kernels = Kernels {
+    name: "neon",
+    gflops: 8,
+    lanes: F32x4::LANES,
+    tile: (4, 4),
+    affine: kernel::affine::<F32x4, f32, 4, 2, 4>,
+    activate: kernel::activate::<F32x4>,
+};
+
+#[derive(Clone, Copy)]
+pub(super) struct F32x4(float32x4_t);
+
+impl Vector for F32x4 {
+    const LANES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        // SAFETY: the trait's promise.
+        unsafe { F32x4(vdupq_n_f32(x)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the trait's promise.
+        unsafe { F32x4(vld1q_f32(from)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the trait's promise.
+        unsafe { vst1q_f32(to, self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn fma(self, a: Self, b: Self) -> Self {
+        // SAFETY: the trait's promise.
+        unsafe { F32x4(vfmaq_f32(self.0, a.0, b.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn div(self, b: Self) -> Self {
+        // SAFETY: the trait's promise.
+        unsafe { F32x4(vdivq_f32(self.0, b.0)) }
+    }
+
+    // FMAX and FMIN give NaN where one of the two is NaN: the constants that they are used with are not.
+    #[inline(always)]
+    unsafe fn max(self, other: Self) -> Self {
+        // SAFETY: the trait's promise.
+        unsafe { F32x4(vmaxq_f32(self.0, other.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn min(self, other: Self) -> Self {
+        // SAFETY: the trait's promise.
+        unsafe { F32x4(vminq_f32(self.0, other.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn power_of_two(self) -> Self {
+        // SAFETY: the trait's promise.
+        unsafe { F32x4(vreinterpretq_f32_u32(vshlq_n_u32::<23>(vreinterpretq_u32_f32(self.0)))) }
+    }
+}

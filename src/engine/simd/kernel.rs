@@ -1,0 +1,208 @@
+//! The micro-kernels, written once for every instruction set.
+//!
+//! A tile is M records by N vectors of rows. Its sums stay in registers while k runs: a load of weights serves M
+//! multiply-adds, a broadcast value N. Each sum adds its products in the order of k, whatever the tile, so a record's
+//! scores do not depend on the records beside it, nor on how the work is split.
+
+use super::Affine;
+use super::vector::{Stored, Vector};
+use crate::spec::network::Activation;
+use std::ops::Range;
+
+/// Some rows of a layer for some records.
+///
+/// What makes it sound to compute: the layer's slices have the sizes it says, `V::LANES` divides the panel, `rows` are
+/// whole vectors of the layer; `x` is good for `records` records of `layer.inputs` values and `result` for as many of
+/// `rows.end` values, `rows` of which nobody else touches meanwhile.
+pub(super) struct Part<'a, E> {
+    pub(super) layer: &'a Affine<'a, E>,
+    pub(super) rows: Range<usize>,
+    pub(super) records: usize,
+    /// Value k of record n is `x[n · x_stride + k]`.
+    pub(super) x: *const f32,
+    pub(super) x_stride: usize,
+    /// Row r for record n goes to `result[n · result_stride + r]`.
+    pub(super) result: *mut f32,
+    pub(super) result_stride: usize,
+}
+
+/// Runs the body for each `$i` below `$n` (a constant, at most 8), written out: the crate is compiled for size, and a
+/// loop over registers must not stay a loop.
+macro_rules! unrolled {
+    ($i:ident < $n:expr, $body:block) => {
+        unrolled!(@ $i, $n, $body, 0 1 2 3 4 5 6 7)
+    };
+    (@ $i:ident, $n:expr, $body:block, $($k:literal)*) => {
+        $(if $k < $n {
+            let $i = $k;
+            $body
+        })*
+    };
+}
+
+/// Bias, product and activation of a part, with tiles of M (at the end of the batch H or 1) records by N (at the end
+/// of the rows 1) vectors.
+///
+/// SAFETY: the part is sound, the CPU has V's instruction set.
+#[inline(always)]
+pub(super) unsafe fn affine<V: Vector, E: Stored, const M: usize, const H: usize, const N: usize>(
+    part: &Part<'_, E>,
+) {
+    let mut row = part.rows.start;
+    // SAFETY: the bands are inside the part; passed on.
+    unsafe {
+        while row + N * V::LANES <= part.rows.end {
+            band::<V, E, M, H, N>(part, row);
+            row += N * V::LANES;
+        }
+        while row < part.rows.end {
+            band::<V, E, M, H, 1>(part, row);
+            row += V::LANES;
+        }
+        if matches!(part.layer.activation, Activation::Sigmoid | Activation::Tanh) {
+            for n in 0..part.records {
+                let values = part.result.add(n * part.result_stride + part.rows.start);
+                activate::<V>(part.layer.activation, values, part.rows.len());
+            }
+        }
+    }
+}
+
+/// N vectors of rows from `row` on, for all records of the part: weights come from memory once. Meanwhile the weights
+/// of the next band are asked for, spread evenly, so that its first tile does not wait for them.
+///
+/// SAFETY: as `affine`; the vectors are inside the part.
+#[inline(always)]
+unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: usize>(
+    part: &Part<'_, E>,
+    row: usize,
+) {
+    let layer = part.layer;
+    let tiles = part.records.div_ceil(M);
+    let next = row + N * V::LANES;
+    let mut ahead = Ahead { at: layer.weights.as_ptr().cast(), step: 0 };
+    if next < part.rows.end {
+        ahead.at = ahead.at.wrapping_add(next * layer.columns * size_of::<E>());
+        ahead.step = (N * V::LANES * size_of::<E>()).div_ceil(tiles).min(64);
+    }
+    let mut n = 0;
+    // SAFETY: `tile` writes records n to n + M that are in the part.
+    unsafe {
+        while part.records > n + H {
+            tile::<V, E, M, N>(part, n, row, &mut ahead);
+            n += M;
+        }
+        if part.records > n + 1 {
+            tile::<V, E, H, N>(part, n, row, &mut ahead);
+        } else if part.records > n {
+            tile::<V, E, 1, N>(part, n, row, &mut ahead);
+        }
+    }
+}
+
+/// Weights to be asked for: the address and how many bytes further at the next k.
+struct Ahead {
+    at: *const u8,
+    step: usize,
+}
+
+/// Records n to n + M (those that are in the part) by N vectors of rows from `row` on.
+///
+/// SAFETY: as `affine`; record n and the vectors are inside the part.
+#[inline(always)]
+unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
+    part: &Part<'_, E>,
+    n: usize,
+    row: usize,
+    ahead: &mut Ahead,
+) {
+    let layer = part.layer;
+    let (panel, columns) = (layer.panel, layer.columns);
+    // SAFETY: every pointer stays inside its array: `inputs` values of a record; of the weights, `inputs` vectors that
+    // are `panel` apart; LANES biases and results per vector. A record behind the last one is the last one again.
+    unsafe {
+        let mut x = [part.x; M];
+        unrolled!(m < M, { x[m] = part.x.add((n + m).min(part.records - 1) * part.x_stride) });
+        let mut weights = [layer.weights.as_ptr(); N];
+        unrolled!(i < N, {
+            let r = row + i * V::LANES;
+            weights[i] = weights[i].add(r / panel * panel * columns + r % panel);
+        });
+        let mut sums = [[V::splat(0.0); N]; M];
+        let (mut at, step) = (ahead.at, ahead.step);
+        for k in 0..layer.inputs {
+            let mut w = [V::splat(0.0); N];
+            unrolled!(i < N, { w[i] = E::load(weights[i].add(k * panel)) });
+            unrolled!(m < M, {
+                let value = V::splat(*x[m].add(k));
+                unrolled!(i < N, { sums[m][i] = sums[m][i].fma(w[i], value) });
+            });
+            V::prefetch(at.cast());
+            at = at.wrapping_add(step);
+        }
+        ahead.at = at;
+        // NaN is neither below zero nor below −∞: it stays.
+        let floor = V::splat(if layer.activation == Activation::Relu { 0.0 } else { f32::NEG_INFINITY });
+        unrolled!(i < N, {
+            let r = row + i * V::LANES;
+            let bias = V::load(layer.biases.as_ptr().add(r));
+            unrolled!(m < M, {
+                // Adding with a factor of one rounds once, as adding does.
+                let sum = floor.max(bias.fma(sums[m][i], V::splat(1.0)));
+                let record = (n + m).min(part.records - 1);
+                sum.store(part.result.add(record * part.result_stride + r));
+            });
+        });
+    }
+}
+
+/// Applies an activation to `count` values, a multiple of the lanes, in place. NaN stays NaN. Sigmoid and tanh are
+/// within 2·10⁻⁷ of the exact value.
+///
+/// SAFETY: the values are there, the CPU has V's instruction set.
+#[inline(always)]
+pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f32, count: usize) {
+    // tanh x = 2 / (1 + e^−2x) − 1
+    let (factor, scale, shift) = match activation {
+        Activation::None => return,
+        Activation::Tanh => (-2.0, 2.0, -1.0),
+        Activation::Sigmoid | Activation::Relu => (-1.0, 1.0, 0.0),
+    };
+    for i in (0..count).step_by(V::LANES) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = V::load(values.add(i));
+            let y = if activation == Activation::Relu {
+                V::splat(0.0).max(x)
+            } else {
+                let e = exp(V::splat(0.0).fma(x, V::splat(factor)));
+                let quotient = V::splat(scale).div(V::splat(1.0).fma(e, V::splat(1.0)));
+                V::splat(shift).fma(quotient, V::splat(1.0))
+            };
+            y.store(values.add(i));
+        }
+    }
+}
+
+/// eˣ with a relative error below 2·10⁻⁷, for x from −87 to 88; what is outside counts as the nearer end.
+///
+/// x = n·ln 2 + r with |r| ≤ ln 2 / 2 (ln 2 in two parts, the first so short that its product with n is exact), and the
+/// series of eʳ to the seventh power, whose rest is below 6·10⁻⁹.
+///
+/// SAFETY: the CPU has V's instruction set.
+#[inline(always)]
+unsafe fn exp<V: Vector>(x: V) -> V {
+    /// Floats from 2²³ on are whole numbers: adding this rounds, and leaves n + 127 in the last bits.
+    const ROUND: f32 = (3 << 22) as f32 + 127.0;
+    const SERIES: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
+    // SAFETY: the caller's promise.
+    unsafe {
+        let x = V::splat(88.0).min(V::splat(-87.0).max(x));
+        let rounded = V::splat(ROUND).fma(x, V::splat(std::f32::consts::LOG2_E));
+        let n = V::splat(-ROUND).fma(rounded, V::splat(1.0));
+        let r = x.fma(n, V::splat(-0.693_359_4)).fma(n, V::splat(2.121_944_4e-4));
+        let mut y = V::splat(1.0 / 5040.0);
+        unrolled!(i < 7, { y = V::splat(SERIES[i]).fma(y, r) });
+        V::splat(0.0).fma(y, rounded.power_of_two())
+    }
+}

@@ -1,0 +1,289 @@
+//! Who computes which tile when.
+//!
+//! A job is a batch. It goes through phases, a phase consists of tiles, and any thread may take any tile; a phase
+//! begins when all tiles of the one before are done, a job when the one before is. All of this is one 64-bit ticket,
+//! "job, phase, next tile", which threads advance by compare-and-swap: taking a tile costs one such instruction, and
+//! no thread needs another one to make progress.
+//!
+//! A thread without work looks for some for [`SPIN`], then sleeps. It is woken only where the work is worth it: the
+//! thread that waits for a job computes whatever nobody has taken.
+
+use super::super::SLOTS;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How long a thread looks for work before it sleeps: about what falling asleep and waking up take together.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Bits of the ticket: 28 for the job, 12 for the phase, 24 for the tile.
+const TILE_BITS: u32 = 24;
+const PHASE_BITS: u32 = 12;
+const JOB_BITS: u32 = 28;
+
+/// Most phases of a job.
+pub(super) const MOST_PHASES: usize = 1 << PHASE_BITS;
+
+/// Most tiles of a phase.
+pub(super) const MOST_TILES: usize = (1 << TILE_BITS) - 1;
+
+/// Part of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tile {
+    pub(super) slot: usize,
+    /// Records of the job.
+    pub(super) records: usize,
+    pub(super) phase: usize,
+    pub(super) tile: usize,
+}
+
+/// What jobs consist of; the same for all jobs.
+pub(super) trait Work: Sync {
+    /// Number of phases, 1 to [`MOST_PHASES`].
+    fn phases(&self) -> usize;
+    /// Tiles of a phase of a job of `records` records, 1 to [`MOST_TILES`].
+    fn tiles(&self, phase: usize, records: usize) -> usize;
+    /// Computes a tile.
+    ///
+    /// SAFETY: each tile of a job is run once, after all tiles of the phases and jobs before it.
+    unsafe fn run(&self, tile: Tile);
+}
+
+/// The state of all jobs. At most [`SLOTS`] are under way, all submitted by one thread.
+pub(super) struct Schedule {
+    ticket: AtomicU64,
+    /// Tiles of the ticket's phase that are done.
+    done: AtomicU32,
+    /// The next job's number.
+    submitted: AtomicU32,
+    /// Slot, "worth waking for" and records of job j at j modulo SLOTS.
+    orders: [AtomicU64; SLOTS],
+    quit: AtomicBool,
+    lock: Mutex<()>,
+    /// Sleeping workers, and what wakes them.
+    parked: AtomicU32,
+    work: Condvar,
+    /// Whether the submitting thread sleeps, and what wakes it.
+    waiting: AtomicBool,
+    progress: Condvar,
+}
+
+impl Schedule {
+    pub(super) fn new() -> Schedule {
+        Schedule {
+            ticket: AtomicU64::new(0),
+            done: AtomicU32::new(0),
+            submitted: AtomicU32::new(0),
+            orders: Default::default(),
+            quit: AtomicBool::new(false),
+            lock: Mutex::new(()),
+            parked: AtomicU32::new(0),
+            work: Condvar::new(),
+            waiting: AtomicBool::new(false),
+            progress: Condvar::new(),
+        }
+    }
+
+    /// Submits a job and gives its number; `wake`: it is worth waking sleeping threads for.
+    pub(super) fn submit(&self, slot: usize, records: usize, wake: bool) -> u32 {
+        let job = self.submitted.load(SeqCst);
+        let order = (records as u64) << 16 | u64::from(wake) << 8 | slot as u64;
+        self.orders[job as usize % SLOTS].store(order, SeqCst);
+        self.submitted.store(next(job), SeqCst);
+        if wake {
+            self.wake();
+        }
+        job
+    }
+
+    fn wake(&self) {
+        // A thread about to sleep has counted itself before it looked for work a last time: either it saw this work,
+        // or it is seen here.
+        if self.parked.load(SeqCst) > 0 {
+            drop(self.locked());
+            self.work.notify_all();
+        }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Ends the workers.
+    pub(super) fn quit(&self) {
+        self.quit.store(true, SeqCst);
+        drop(self.locked());
+        self.work.notify_all();
+    }
+
+    /// A worker's life.
+    pub(super) fn serve(&self, work: &impl Work) {
+        self.compute(
+            work,
+            || self.quit.load(SeqCst),
+            || {
+                let mut guard = self.locked();
+                self.parked.fetch_add(1, SeqCst);
+                while !self.quit.load(SeqCst) && self.next(work).is_none_or(|(_, _, wake)| !wake) {
+                    guard = self.work.wait(guard).unwrap_or_else(|e| e.into_inner());
+                }
+                self.parked.fetch_sub(1, SeqCst);
+            },
+        );
+    }
+
+    /// Computes until `job` is complete: for the submitting thread.
+    pub(super) fn complete(&self, job: u32, work: &impl Work) {
+        let complete = || {
+            let at = (self.ticket.load(SeqCst) >> (TILE_BITS + PHASE_BITS)) as u32;
+            // Jobs are numbered in a circle, and few are under way.
+            at.wrapping_sub(job).wrapping_sub(1) << (32 - JOB_BITS) >> 31 == 0
+        };
+        self.compute(work, complete, || {
+            let mut guard = self.locked();
+            self.waiting.store(true, SeqCst);
+            while !complete() && self.next(work).is_none() {
+                guard = self.progress.wait(guard).unwrap_or_else(|e| e.into_inner());
+            }
+            self.waiting.store(false, SeqCst);
+        });
+    }
+
+    /// Takes and runs tiles until `end`; sleeps with `sleep` when there has been none for a while.
+    fn compute(&self, work: &impl Work, end: impl Fn() -> bool, sleep: impl Fn()) {
+        let mut idle: Option<Instant> = None;
+        while !end() {
+            if let Some((ticket, tile, wake)) = self.next(work) {
+                if self.ticket.compare_exchange(ticket, ticket + 1, SeqCst, SeqCst).is_ok() {
+                    // SAFETY: the exchange has succeeded: the tile was this thread's to take, and nobody else's.
+                    unsafe { work.run(tile) };
+                    self.finish(ticket, tile, wake, work);
+                    idle = None;
+                }
+                continue;
+            }
+            let since = *idle.get_or_insert_with(Instant::now);
+            if since.elapsed() < SPIN {
+                (0..8).for_each(|_| std::hint::spin_loop());
+            } else {
+                sleep();
+                idle = None;
+            }
+        }
+    }
+
+    /// The ticket, and the tile that it is for, if there is one to be had. (What it says is true only if the ticket is
+    /// still the same: taking it tells.)
+    fn next(&self, work: &impl Work) -> Option<(u64, Tile, bool)> {
+        let ticket = self.ticket.load(SeqCst);
+        let job = (ticket >> (TILE_BITS + PHASE_BITS)) as u32;
+        if job == self.submitted.load(SeqCst) {
+            return None;
+        }
+        let order = self.orders[job as usize % SLOTS].load(SeqCst);
+        let tile = Tile {
+            slot: order as usize & 0xFF,
+            records: (order >> 16) as usize,
+            phase: (ticket >> TILE_BITS) as usize & (MOST_PHASES - 1),
+            tile: ticket as usize & MOST_TILES,
+        };
+        (tile.tile < work.tiles(tile.phase, tile.records)).then_some((ticket, tile, order >> 8 & 1 != 0))
+    }
+
+    /// Counts a tile as done; the last one of a phase opens the next.
+    fn finish(&self, ticket: u64, tile: Tile, wake: bool, work: &impl Work) {
+        let tiles = work.tiles(tile.phase, tile.records);
+        if self.done.fetch_add(1, SeqCst) as usize + 1 < tiles {
+            return;
+        }
+        self.done.store(0, SeqCst);
+        let job = (ticket >> (TILE_BITS + PHASE_BITS)) as u32;
+        let (job, phase) =
+            if tile.phase + 1 < work.phases() { (job, tile.phase + 1) } else { (next(job), 0) };
+        // Every tile is taken: nobody else writes the ticket.
+        self.ticket.store((u64::from(job) << PHASE_BITS | phase as u64) << TILE_BITS, SeqCst);
+        if self.waiting.load(SeqCst) {
+            drop(self.locked());
+            self.progress.notify_one();
+        }
+        if wake {
+            self.wake();
+        }
+    }
+}
+
+/// The number of the job after `job`.
+fn next(job: u32) -> u32 {
+    (job + 1) & ((1 << JOB_BITS) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts runs, and checks that phases and jobs come in order.
+    struct Log {
+        /// Tiles run of each phase of the job at hand.
+        counts: [AtomicU32; 3],
+        jobs: AtomicU32,
+    }
+
+    impl Work for Log {
+        fn phases(&self) -> usize {
+            3
+        }
+
+        fn tiles(&self, phase: usize, records: usize) -> usize {
+            [records, 1, 2 * records][phase]
+        }
+
+        unsafe fn run(&self, tile: Tile) {
+            assert_eq!(tile.slot as u32, self.jobs.load(SeqCst) % SLOTS as u32);
+            if tile.tile % 5 == 3 {
+                std::thread::sleep(Duration::from_micros(if tile.records == 7 { 300 } else { 1 }));
+            }
+            for before in 0..tile.phase {
+                assert_eq!(self.counts[before].load(SeqCst) as usize, self.tiles(before, tile.records));
+            }
+            for after in tile.phase + 1..3 {
+                assert_eq!(self.counts[after].load(SeqCst), 0);
+            }
+            let count = self.counts[tile.phase].fetch_add(1, SeqCst) as usize + 1;
+            assert!(count <= self.tiles(tile.phase, tile.records), "a tile ran twice");
+            if tile.phase == 2 && count == 2 * tile.records {
+                self.counts.iter().for_each(|c| c.store(0, SeqCst));
+                self.jobs.fetch_add(1, SeqCst);
+            }
+        }
+    }
+
+    /// Every tile once, phases and jobs in order, with sleeping workers, small and large jobs, and job numbers that
+    /// start again at zero.
+    #[test]
+    fn tiles_run_once_and_in_order() {
+        for threads in [0, 1, 3] {
+            let schedule = Schedule::new();
+            let first = (1 << JOB_BITS) - 40;
+            schedule.ticket.store(u64::from(first) << (TILE_BITS + PHASE_BITS), SeqCst);
+            schedule.submitted.store(first, SeqCst);
+            let log = Log { counts: Default::default(), jobs: AtomicU32::new(0) };
+            std::thread::scope(|s| {
+                (0..threads).for_each(|_| drop(s.spawn(|| schedule.serve(&log))));
+                let mut flying = None;
+                for i in 0..200usize {
+                    let job = schedule.submit(i % SLOTS, 1 + i % 9, i % 3 > 0);
+                    if let Some(before) = flying.replace(job) {
+                        schedule.complete(before, &log);
+                        assert!(log.jobs.load(SeqCst) as usize >= i);
+                    }
+                    if i % 50 == 0 {
+                        std::thread::sleep(4 * SPIN);
+                    }
+                }
+                schedule.complete(flying.unwrap(), &log);
+                assert_eq!(log.jobs.load(SeqCst), 200);
+                schedule.quit();
+            });
+        }
+    }
+}

@@ -1,0 +1,600 @@
+//! A team of threads that runs the network's steps over buffers that all of it shares.
+//!
+//! Steps are grouped into phases. A layer whose weights are too many for a core's cache is a phase of its own, split by
+//! rows: every thread reads other weights, each once for the whole batch. All others are split by records: a few records
+//! go through all of a phase's steps on one thread, and their activations stay in its cache.
+
+use super::super::deferred::{Deferred, Refusal};
+use super::super::{NAN_CLASS, SLOTS};
+use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
+use super::{Affine, Kernels, Part};
+use crate::error::Error;
+use crate::profile::StepClock;
+use crate::spec::network::Activation;
+use crate::sys::thread::{Serve, Thread};
+use std::alloc::{alloc_zeroed, dealloc};
+use std::borrow::Cow;
+use std::cell::UnsafeCell;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// Layers with more bytes of weights are split by rows: what a core's second-level cache holds.
+const LARGE: usize = 1 << 20;
+
+/// A batch that takes a thread less than this is computed where it is submitted: nothing to share.
+const INLINE_US: u64 = 3;
+
+/// A batch that takes a thread less than this wakes nobody; where no batch takes more, threads are not even started.
+const WAKE_US: u64 = 30;
+
+/// Floats of a cache line.
+const LINE: usize = 16;
+
+/// The weights of a layer, on a cache line's boundary: a vector that crosses lines costs two accesses (8 % of the time
+/// of large layers).
+pub struct Weights(Source);
+
+enum Source {
+    /// As the build has laid them out.
+    Baked(&'static [f32]),
+    /// Laid out by this program.
+    Copied(Floats),
+}
+
+impl Weights {
+    /// Takes them as they are, or copies what the allocator has placed.
+    pub fn new(weights: Cow<'static, [f32]>) -> Result<Weights, Error> {
+        Ok(Weights(match weights {
+            Cow::Borrowed(baked) => Source::Baked(baked),
+            Cow::Owned(values) => {
+                let copy = Floats::new(values.len())?;
+                // SAFETY: nobody else has it yet.
+                unsafe { copy.slice_mut() }.copy_from_slice(&values);
+                Source::Copied(copy)
+            }
+        }))
+    }
+
+    fn values(&self) -> &[f32] {
+        match &self.0 {
+            Source::Baked(values) => values,
+            // SAFETY: nobody writes to it any more.
+            Source::Copied(floats) => unsafe { floats.slice() },
+        }
+    }
+}
+
+/// Where a step reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The batch.
+    Input,
+    /// A buffer between steps.
+    Hidden(usize),
+    /// The last values.
+    Scores,
+}
+
+/// What a step does.
+pub enum Action {
+    /// A layer, from one place to another.
+    Affine {
+        /// Panels of `panel` × `columns`.
+        weights: Weights,
+        /// As many as there are rows.
+        biases: Cow<'static, [f32]>,
+        /// Rows of a panel, a multiple of 4.
+        panel: usize,
+        /// Columns of the weights.
+        columns: usize,
+        /// Columns that are read.
+        inputs: usize,
+        /// Fused.
+        activation: Activation,
+    },
+    /// In place.
+    Activate(Activation),
+    /// The class from so many scores.
+    ArgMax(usize),
+}
+
+/// A step of the network.
+pub struct Step {
+    /// What it does.
+    pub action: Action,
+    /// What it reads.
+    pub from: Place,
+    /// What it writes.
+    pub to: Place,
+}
+
+/// Floats on a cache line's boundary that several threads read and write. Zero at first, and memory only where
+/// something was written.
+struct Floats {
+    memory: *mut u8,
+    start: *mut f32,
+    len: usize,
+}
+
+// SAFETY: it is memory; who may touch what when is the affair of those who use the pointer.
+unsafe impl Send for Floats {}
+// SAFETY: as above.
+unsafe impl Sync for Floats {}
+
+impl Floats {
+    fn layout(len: usize) -> Option<std::alloc::Layout> {
+        // Small alignments get pages that the system has zeroed; the start is aligned here.
+        std::alloc::Layout::array::<f32>(len.checked_add(LINE)?).ok()
+    }
+
+    fn new(len: usize) -> Result<Floats, Error> {
+        // SAFETY: the size is not zero.
+        let memory = Floats::layout(len).map_or(std::ptr::null_mut(), |l| unsafe { alloc_zeroed(l) });
+        if memory.is_null() {
+            return Err(Error::Device(
+                "host engine: not enough memory for batches of this size; use a smaller --batch".into(),
+            ));
+        }
+        let start = memory.wrapping_add(memory.align_offset(4 * LINE)).cast();
+        Ok(Floats { memory, start, len })
+    }
+
+    /// SAFETY: nobody writes to it as long as the slice lives.
+    unsafe fn slice(&self) -> &[f32] {
+        // SAFETY: `start` has `len` floats behind it; the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// SAFETY: nobody else touches it as long as the slice lives.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn slice_mut(&self) -> &mut [f32] {
+        // SAFETY: `start` has `len` floats behind it; the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+}
+
+impl Drop for Floats {
+    fn drop(&mut self) {
+        if let Some(layout) = Floats::layout(self.len) {
+            // SAFETY: allocated with this layout in `new`.
+            unsafe { dealloc(self.memory, layout) };
+        }
+    }
+}
+
+/// A matrix of activations, records one after the other.
+struct Buffer {
+    floats: Floats,
+    /// From a record to the next.
+    stride: usize,
+}
+
+impl Buffer {
+    fn new(rows: usize, batch: usize) -> Result<Buffer, Error> {
+        let mut stride = rows.next_multiple_of(LINE);
+        if stride % 256 == 0 {
+            // Records a multiple of a page apart would share the few ways of the same set of the cache.
+            stride += LINE;
+        }
+        let len = stride.saturating_mul(batch);
+        Ok(Buffer { floats: Floats::new(len)?, stride })
+    }
+
+    fn record(&self, n: usize) -> *mut f32 {
+        debug_assert!((n + 1) * self.stride <= self.floats.len);
+        self.floats.start.wrapping_add(n * self.stride)
+    }
+}
+
+/// The records of a slot that are still bytes.
+struct Bytes(UnsafeCell<Deferred>);
+
+// SAFETY: nobody writes to it while a job of the slot is under way, and only the team has `&mut` outside of jobs.
+unsafe impl Sync for Bytes {}
+
+/// How a phase is cut into tiles.
+enum Split {
+    /// By records.
+    Records,
+    /// By rows: tile i is rows `[i]` to `[i + 1]`.
+    Rows(Vec<usize>),
+}
+
+struct Phase {
+    steps: Range<usize>,
+    split: Split,
+}
+
+/// What the threads share; it does not change but for the contents of the buffers.
+struct Shared {
+    schedule: Schedule,
+    kernels: Kernels,
+    steps: Vec<Step>,
+    phases: Vec<Phase>,
+    inputs: [Buffer; SLOTS],
+    /// What the first phase decodes into `inputs`, so many numbers a record.
+    deferred: [Bytes; SLOTS],
+    width: usize,
+    scores: [Buffer; SLOTS],
+    hidden: Vec<Buffer>,
+    classes: [Vec<AtomicU32>; SLOTS],
+    /// Threads, the caller's included.
+    threads: usize,
+    /// Measured times, if anybody wants to know.
+    clock: Option<Mutex<StepClock>>,
+}
+
+/// The threads, seen from the one that submits batches.
+pub struct Team {
+    shared: Arc<Shared>,
+    workers: Vec<Thread>,
+    /// The job of each slot that is under way.
+    flying: [Option<u32>; SLOTS],
+    /// Records from which on a batch is shared, and from which on sleepers are woken for it.
+    share_from: usize,
+    wake_from: usize,
+    batch: usize,
+}
+
+impl Team {
+    /// Starts at most `threads` threads, the caller's being one of them: no more than the largest batch keeps busy.
+    ///
+    /// `rows` are the values of a record in the input, in each hidden buffer and in the scores, `width` those of the
+    /// input without padding. `flop` is that of a record.
+    ///
+    /// # Panics
+    /// If sizes of steps and buffers do not fit together.
+    pub fn new(
+        steps: Vec<Step>,
+        rows: (usize, &[usize], usize),
+        width: usize,
+        batch: usize,
+        flop: u64,
+        threads: usize,
+        timed: bool,
+    ) -> Result<Team, Error> {
+        let panels = steps.iter().filter_map(|s| match s.action {
+            Action::Affine { panel, .. } => Some(panel),
+            _ => None,
+        });
+        let kernels = Kernels::detect(panels.fold(0, gcd));
+        // Records that keep one thread busy for so many microseconds.
+        let records = |us: u64| {
+            let records = us * u64::from(kernels.gflops) * 1000 / flop.max(1) + 1;
+            usize::try_from(records).unwrap_or(usize::MAX)
+        };
+        let threads = if batch < records(WAKE_US) { 1 } else { threads.max(1) };
+        let buffers = |rows: usize| -> Result<[Buffer; SLOTS], Error> {
+            Ok([Buffer::new(rows, batch)?, Buffer::new(rows, batch)?])
+        };
+        let hidden: Result<Vec<Buffer>, Error> = rows.1.iter().map(|&r| Buffer::new(r, batch)).collect();
+        let shared = Shared {
+            schedule: Schedule::new(),
+            phases: phases(&steps, &kernels, threads),
+            clock: timed.then(|| Mutex::new(StepClock::new(steps.len()))),
+            kernels,
+            inputs: buffers(rows.0)?,
+            deferred: [(); SLOTS].map(|()| Bytes(UnsafeCell::new(Deferred::new(batch, width)))),
+            width,
+            scores: buffers(rows.2)?,
+            hidden: hidden?,
+            classes: [(); SLOTS].map(|()| (0..batch).map(|_| AtomicU32::new(NAN_CLASS)).collect()),
+            threads,
+            steps,
+        };
+        if shared.phases.len() > MOST_PHASES || batch > MOST_TILES {
+            return Err(Error::Device("host engine: too many layers, or records of a batch".into()));
+        }
+        shared.check((rows.0, rows.1, rows.2));
+        let shared = Arc::new(shared);
+        let workers = (1..threads).map(|i| {
+            Thread::start(Arc::clone(&shared))
+                .map_err(|e| Error::Device(format!("host engine: cannot start thread {i}: {e}")))
+        });
+        let mut team = Team {
+            shared: Arc::clone(&shared),
+            workers: Vec::with_capacity(threads - 1),
+            flying: [None; SLOTS],
+            share_from: if threads > 1 { records(INLINE_US) } else { usize::MAX },
+            wake_from: records(WAKE_US),
+            batch,
+        };
+        // Those that did start are ended with the team.
+        for worker in workers {
+            team.workers.push(worker?);
+        }
+        Ok(team)
+    }
+
+    /// Name of the instruction set in use.
+    pub fn instruction_set(&self) -> &'static str {
+        self.shared.kernels.name
+    }
+
+    /// Threads, the caller's included.
+    pub fn threads(&self) -> usize {
+        self.shared.threads
+    }
+
+    /// Most records of a batch.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// The input of a slot: from a record to the next, and the values. Waits if a job reads it.
+    pub fn input(&mut self, slot: usize) -> (usize, &mut [f32]) {
+        self.collect(slot);
+        let buffer = &self.shared.inputs[slot];
+        // SAFETY: the slot's job is complete, and another one needs `&mut self`.
+        (buffer.stride, unsafe { buffer.floats.slice_mut() })
+    }
+
+    /// The records of a slot that come as bytes. Waits if a job reads them.
+    pub fn deferred(&mut self, slot: usize) -> &mut Deferred {
+        self.collect(slot);
+        // SAFETY: the slot's job is complete, and another one needs `&mut self`.
+        unsafe { &mut *self.shared.deferred[slot].0.get() }
+    }
+
+    /// The first record of a collected slot whose bytes were refused, and why.
+    ///
+    /// # Panics
+    /// If the slot was submitted and not collected.
+    pub fn refused(&self, slot: usize) -> Option<(usize, Refusal)> {
+        assert!(self.flying[slot].is_none(), "slot {slot} was not collected");
+        // SAFETY: only `&mut self` writes to it.
+        unsafe { &*self.shared.deferred[slot].0.get() }.refused(self.shared.width)
+    }
+
+    /// Starts the first `records` records of a slot, 1 to the batch; does not wait for large ones.
+    pub fn submit(&mut self, slot: usize, records: usize) {
+        assert!((1..=self.batch).contains(&records), "{records} records");
+        self.deferred(slot).submit();
+        if records >= self.share_from {
+            let wake = records >= self.wake_from;
+            self.flying[slot] = Some(self.shared.schedule.submit(slot, records, wake));
+            return;
+        }
+        // Jobs share the hidden buffers: those before this one come first.
+        (0..SLOTS).for_each(|s| self.collect(s));
+        for phase in 0..self.shared.phases.len() {
+            for tile in 0..self.shared.tiles(phase, records) {
+                // SAFETY: each tile once, in order, and no other job is under way.
+                unsafe { self.shared.run(Tile { slot, records, phase, tile }) };
+            }
+        }
+    }
+
+    /// Waits for a slot's job, and works at it.
+    pub fn collect(&mut self, slot: usize) {
+        if let Some(job) = self.flying[slot].take() {
+            self.shared.schedule.complete(job, &*self.shared);
+        }
+    }
+
+    /// The scores of a slot: from a record to the next, and the values.
+    ///
+    /// # Panics
+    /// If the slot was submitted and not collected.
+    pub fn scores(&self, slot: usize) -> (usize, &[f32]) {
+        assert!(self.flying[slot].is_none(), "slot {slot} was not collected");
+        let buffer = &self.shared.scores[slot];
+        // SAFETY: no job writes to it, and another one needs `&mut self`.
+        (buffer.stride, unsafe { buffer.floats.slice() })
+    }
+
+    /// The class of a record of a collected slot, where the network ends with an arg-max.
+    pub fn class(&self, slot: usize, record: usize) -> u32 {
+        self.shared.classes[slot][record].load(Relaxed)
+    }
+
+    /// The measured times of the steps.
+    pub fn times(&self) -> Option<StepClock> {
+        self.shared.clock.as_ref().map(|c| c.lock().unwrap_or_else(|e| e.into_inner()).clone())
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.shared.schedule.quit();
+        self.workers.drain(..).for_each(Thread::join);
+    }
+}
+
+impl Serve for Shared {
+    fn serve(&self) {
+        self.schedule.serve(self);
+    }
+}
+
+impl Work for Shared {
+    fn phases(&self) -> usize {
+        self.phases.len()
+    }
+
+    fn tiles(&self, phase: usize, records: usize) -> usize {
+        match &self.phases[phase].split {
+            Split::Records => records.div_ceil(self.chunk(records)),
+            Split::Rows(bounds) => bounds.len() - 1,
+        }
+    }
+
+    unsafe fn run(&self, tile: Tile) {
+        let phase = &self.phases[tile.phase];
+        let (records, rows) = match &phase.split {
+            Split::Records => {
+                let chunk = self.chunk(tile.records);
+                (tile.tile * chunk..tile.records.min((tile.tile + 1) * chunk), None)
+            }
+            Split::Rows(bounds) => (0..tile.records, Some(bounds[tile.tile]..bounds[tile.tile + 1])),
+        };
+        if tile.phase == 0 {
+            // SAFETY: the caller's promise is passed on; the first phase is split by records.
+            unsafe { self.decode(tile.slot, records.clone()) };
+        }
+        for i in phase.steps.clone() {
+            let start = self.clock.is_some().then(Instant::now);
+            // SAFETY: the caller's promise is passed on.
+            unsafe { self.step(i, tile.slot, records.clone(), rows.clone()) };
+            if let (Some(clock), Some(start)) = (&self.clock, start) {
+                let elapsed = start.elapsed();
+                clock.lock().unwrap_or_else(|e| e.into_inner()).record(i, elapsed);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Records of a tile: those of a micro-tile, fewer where the batch is too small for all threads.
+    fn chunk(&self, records: usize) -> usize {
+        records.div_ceil(self.threads).clamp(1, self.kernels.tile.0)
+    }
+
+    fn buffer(&self, place: Place, slot: usize) -> &Buffer {
+        match place {
+            Place::Input => &self.inputs[slot],
+            Place::Hidden(i) => &self.hidden[i],
+            Place::Scores => &self.scores[slot],
+        }
+    }
+
+    /// Decodes those of some records that are bytes.
+    ///
+    /// SAFETY: as `step`.
+    unsafe fn decode(&self, slot: usize, records: Range<usize>) {
+        // SAFETY: nobody writes to it as long as the job is under way.
+        let deferred = unsafe { &*self.deferred[slot].0.get() };
+        if deferred.is_empty() {
+            return;
+        }
+        let start = self.clock.is_some().then(Instant::now);
+        for n in records {
+            // SAFETY: a record of the input has `width` values at least; nobody else touches it.
+            let values = unsafe { std::slice::from_raw_parts_mut(self.inputs[slot].record(n), self.width) };
+            deferred.decode(n, values);
+        }
+        if let (Some(clock), Some(start)) = (&self.clock, start) {
+            clock.lock().unwrap_or_else(|e| e.into_inner()).decode += start.elapsed();
+        }
+    }
+
+    /// One step for some records, and of a layer for some rows or all.
+    ///
+    /// SAFETY: as `Work::run`. Then nobody else touches what it writes: tiles of a phase are different records or
+    /// different rows. What it reads was written by an earlier phase, or for the same records by this tile.
+    unsafe fn step(&self, i: usize, slot: usize, records: Range<usize>, rows: Option<Range<usize>>) {
+        let step = &self.steps[i];
+        let (from, to) = (self.buffer(step.from, slot), self.buffer(step.to, slot));
+        match &step.action {
+            Action::Affine { weights, biases, panel, columns, inputs, activation } => {
+                let layer = Affine {
+                    weights: weights.values(),
+                    biases,
+                    panel: *panel,
+                    columns: *columns,
+                    inputs: *inputs,
+                    activation: *activation,
+                };
+                let part = Part {
+                    rows: rows.unwrap_or(0..biases.len()),
+                    layer: &layer,
+                    records: records.len(),
+                    x: from.record(records.start),
+                    x_stride: from.stride,
+                    result: to.record(records.start),
+                    result_stride: to.stride,
+                };
+                // SAFETY: `check` has compared the sizes; see above.
+                unsafe { (self.kernels.affine)(&part) }
+            }
+            Action::Activate(activation) => {
+                // SAFETY: whole records, whose stride is a multiple of all lanes; see above.
+                unsafe {
+                    (self.kernels.activate)(*activation, to.record(records.start), records.len() * to.stride)
+                }
+            }
+            Action::ArgMax(outputs) => {
+                for n in records {
+                    // SAFETY: `check` has compared the sizes; see above.
+                    let scores = unsafe { std::slice::from_raw_parts(from.record(n), *outputs) };
+                    self.classes[slot][n].store(argmax(scores), Relaxed);
+                }
+            }
+        }
+    }
+
+    /// What the unsafe code relies on.
+    fn check(&self, (input, hidden, scores): (usize, &[usize], usize)) {
+        assert!(self.width <= input && matches!(self.phases[0].split, Split::Records));
+        let rows = |place| match place {
+            Place::Input => input,
+            Place::Hidden(i) => hidden[i],
+            Place::Scores => scores,
+        };
+        for s in &self.steps {
+            match &s.action {
+                Action::Affine { weights, biases, panel, columns, inputs, activation } => {
+                    let (panel, columns, inputs) = (*panel, *columns, *inputs);
+                    let weights = weights.values();
+                    Affine { weights, biases, panel, columns, inputs, activation: *activation }.check();
+                    assert!(panel % self.kernels.lanes == 0 && s.from != s.to);
+                    assert!(inputs <= rows(s.from) && biases.len() <= rows(s.to));
+                }
+                Action::Activate(_) => assert!(s.from == s.to),
+                Action::ArgMax(outputs) => assert!((1..=rows(s.from)).contains(outputs)),
+            }
+        }
+    }
+}
+
+/// Groups the steps: large layers alone, the rest together.
+fn phases(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
+    // The first phase decodes: records are split before a layer's rows may be.
+    let mut phases = vec![Phase { steps: 0..0, split: Split::Records }];
+    for (i, step) in steps.iter().enumerate() {
+        let split = match &step.action {
+            Action::Affine { weights, biases, .. } => {
+                let vectors = biases.len() / kernels.lanes;
+                let large = size_of_val(weights.values()) >= LARGE && vectors / kernels.tile.1 >= threads;
+                large.then(|| bounds(vectors, kernels.tile.1, threads, kernels.lanes))
+            }
+            _ => None,
+        };
+        match (split, phases.last_mut()) {
+            (Some(bounds), _) => phases.push(Phase { steps: i..i + 1, split: Split::Rows(bounds) }),
+            (None, Some(Phase { steps, split: Split::Records })) => steps.end = i + 1,
+            (None, _) => phases.push(Phase { steps: i..i + 1, split: Split::Records }),
+        }
+    }
+    phases
+}
+
+/// Cuts `vectors` vectors of rows into tiles of whole bands of `band` vectors: large ones first, which read weights
+/// without a break, then smaller and smaller ones, so that all threads end together (guided self-scheduling).
+fn bounds(vectors: usize, band: usize, threads: usize, lanes: usize) -> Vec<usize> {
+    let (mut at, mut bounds) = (0, vec![0]);
+    while at < vectors {
+        let share = (vectors - at) / (2 * threads) / band * band;
+        at = vectors.min(at + if threads > 1 { share.max(band) } else { vectors });
+        bounds.push(at * lanes);
+    }
+    bounds
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Index of the largest value, the lowest of equal ones; [`NAN_CLASS`] if one is NaN.
+pub(super) fn argmax(values: &[f32]) -> u32 {
+    let (mut best, mut nan) = (0, false);
+    for (i, v) in values.iter().enumerate() {
+        nan |= v.is_nan();
+        if *v > values[best] {
+            best = i;
+        }
+    }
+    if nan { NAN_CLASS } else { best as u32 }
+}

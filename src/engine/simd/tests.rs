@@ -1,0 +1,342 @@
+//! The kernels against float64 on every instruction set that this CPU has, and the team against itself.
+
+use super::kernel::Part;
+use super::*;
+use crate::engine::{NAN_CLASS, SLOTS};
+use crate::spec::layout::Layout;
+use proptest::prelude::*;
+use std::borrow::Cow;
+
+const ACTIVATIONS: [Activation; 4] =
+    [Activation::None, Activation::Sigmoid, Activation::Relu, Activation::Tanh];
+
+/// Numbers from −0.5 to 0.5.
+fn random(seed: &mut u32) -> f32 {
+    *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    (*seed >> 8) as f32 / (1 << 24) as f32 - 0.5
+}
+
+/// A layer of random weights in panels, with NaN as padding of the common dimension, and records for it.
+struct Case {
+    panel: usize,
+    inputs: usize,
+    columns: usize,
+    plain: Vec<f32>,
+    weights: Vec<f32>,
+    biases: Vec<f32>,
+    x: Vec<f32>,
+    x_stride: usize,
+}
+
+impl Case {
+    fn new(panel: usize, outputs: usize, inputs: usize, records: usize, mut seed: u32) -> Case {
+        let padded = outputs.next_multiple_of(panel);
+        let plain: Vec<f32> = (0..outputs * inputs).map(|_| random(&mut seed)).collect();
+        let columns = inputs + 2;
+        let layout = Layout::parse(&format!("R_{panel}_1_C")).unwrap();
+        // Padding rows are zero, padding columns would be noticed.
+        let mut rows = vec![f32::NAN; padded * columns];
+        for (o, row) in rows.chunks_exact_mut(columns).enumerate() {
+            row[..inputs].fill(0.0);
+            if o < outputs {
+                row[..inputs].copy_from_slice(&plain[o * inputs..][..inputs]);
+            }
+        }
+        let weights = layout.pack(&rows, (padded, columns), (padded, columns), 0.0);
+        let mut biases: Vec<f32> = (0..outputs).map(|_| random(&mut seed)).collect();
+        biases.resize(padded, 0.0);
+        let x_stride = inputs + 3;
+        let x = (0..records * x_stride).map(|_| random(&mut seed)).collect();
+        Case { panel, inputs, columns, plain, weights, biases, x, x_stride }
+    }
+
+    /// Runs rows `rows` for `records` records from `first` on into NaN, with room after each record.
+    fn run(
+        &self,
+        kernels: &Kernels,
+        activation: Activation,
+        rows: std::ops::Range<usize>,
+        (first, records): (usize, usize),
+    ) -> Vec<f32> {
+        let layer = Affine {
+            weights: &self.weights,
+            biases: &self.biases,
+            panel: self.panel,
+            columns: self.columns,
+            inputs: self.inputs,
+            activation,
+        };
+        layer.check();
+        assert!(rows.end <= self.biases.len() && self.panel % kernels.lanes == 0);
+        let stride = self.result_stride();
+        let mut result = vec![f32::NAN; records * stride];
+        let part = Part {
+            layer: &layer,
+            rows,
+            records,
+            x: self.x[first * self.x_stride..].as_ptr(),
+            x_stride: self.x_stride,
+            result: result.as_mut_ptr(),
+            result_stride: stride,
+        };
+        assert!(self.x.len() >= (first + records - 1) * self.x_stride + self.inputs);
+        // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
+        unsafe { (kernels.affine)(&part) };
+        result
+    }
+
+    fn result_stride(&self) -> usize {
+        self.biases.len() + 5
+    }
+
+    /// In float64, with the bound of a sum of `inputs` products.
+    fn expected(&self, activation: Activation, n: usize, o: usize) -> (f64, f64) {
+        let products = (0..self.inputs)
+            .map(|k| f64::from(self.plain[o * self.inputs + k]) * f64::from(self.x[n * self.x_stride + k]));
+        let (sum, size) = products.fold((0.0, 0.0), |(s, a), p| (s + p, a + p.abs()));
+        let bound = (2 * self.inputs + 2) as f64 * 2f64.powi(-24) * (size + 1.0) + 3e-7;
+        (activation.apply(sum + f64::from(self.biases[o])), bound)
+    }
+}
+
+/// Every panel, every count of records to 19, odd sizes: against float64, nothing else written, and the same to the
+/// bit whatever records are beside and however the rows are split.
+#[test]
+fn affine_agrees_with_float64() {
+    for kernels in Kernels::all() {
+        for (panel, outputs, inputs) in [
+            (4, 10, 7),
+            (8, 17, 33),
+            (12, 25, 5),
+            (16, 10, 64),
+            (16, 65, 67),
+            (16, 127, 1),
+            (32, 31, 100),
+            (48, 100, 3),
+        ] {
+            if panel % kernels.lanes != 0 {
+                continue;
+            }
+            let case = Case::new(panel, outputs, inputs, 19, 1);
+            let (padded, stride) = (case.biases.len(), case.result_stride());
+            for activation in ACTIVATIONS {
+                let whole = case.run(&kernels, activation, 0..padded, (0, 19));
+                for n in 0..19 {
+                    for o in 0..outputs {
+                        let (expected, bound) = case.expected(activation, n, o);
+                        let found = f64::from(whole[n * stride + o]);
+                        assert!((found - expected).abs() < bound, "{} {panel} {n} {o}", kernels.name);
+                    }
+                    assert!(whole[n * stride..][..padded].iter().all(|v| !v.is_nan()));
+                    assert!(whole[n * stride + padded..(n + 1) * stride].iter().all(|v| v.is_nan()));
+                }
+                for count in 1..19 {
+                    let first = count % 4;
+                    let some = case.run(&kernels, activation, 0..padded, (first, count.min(19 - first)));
+                    for (n, record) in some.chunks_exact(stride).enumerate() {
+                        assert_eq!(
+                            record[..padded],
+                            whole[(first + n) * stride..][..padded],
+                            "{} {panel} {count} {activation:?}: depends on its batch",
+                            kernels.name
+                        );
+                    }
+                }
+                for cut in (0..padded).step_by(kernels.lanes) {
+                    let lower = case.run(&kernels, activation, 0..cut, (0, 19));
+                    let upper = case.run(&kernels, activation, cut..padded, (0, 19));
+                    for n in 0..19 {
+                        let (l, u, w) = (&lower[n * stride..], &upper[n * stride..], &whole[n * stride..]);
+                        assert_eq!((&l[..cut], &u[cut..padded]), (&w[..cut], &w[cut..padded]));
+                        assert!(l[cut..padded].iter().chain(&u[..cut]).all(|v| v.is_nan()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_size_agrees_with_float64(
+        panel in 1..5usize,
+        outputs in 1..200usize,
+        inputs in 1..300usize,
+        records in 1..40usize,
+        activation in 0..4usize,
+        seed: u32,
+    ) {
+        for kernels in Kernels::all() {
+            let case = Case::new(panel * kernels.lanes, outputs, inputs, records, seed);
+            let activation = ACTIVATIONS[activation];
+            let result = case.run(&kernels, activation, 0..case.biases.len(), (0, records));
+            for n in 0..records {
+                for o in 0..outputs {
+                    let (expected, bound) = case.expected(activation, n, o);
+                    let found = f64::from(result[n * case.result_stride() + o]);
+                    prop_assert!((found - expected).abs() < bound, "{}: {found} {expected}", kernels.name);
+                }
+            }
+        }
+    }
+}
+
+/// A·I = A to the bit.
+#[test]
+fn the_identity_gives_the_weights() {
+    for kernels in Kernels::all() {
+        for size in [1, 15, 16, 63, 65, 67] {
+            let mut case = Case::new(16, size, size, size, 9);
+            case.biases.fill(0.0);
+            case.x.fill(0.0);
+            (0..size).for_each(|n| case.x[n * case.x_stride + n] = 1.0);
+            let result = case.run(&kernels, Activation::None, 0..case.biases.len(), (0, size));
+            for (n, record) in result.chunks_exact(case.result_stride()).enumerate() {
+                (0..size).for_each(|o| assert_eq!(record[o], case.plain[o * size + n], "{}", kernels.name));
+            }
+        }
+    }
+}
+
+fn activate(kernels: &Kernels, activation: Activation, values: &[f32]) -> Vec<f32> {
+    let mut padded = values.to_vec();
+    padded.resize(values.len().next_multiple_of(kernels.lanes), 0.0);
+    // SAFETY: whole vectors; `Kernels::all` offers what the CPU has.
+    unsafe { (kernels.activate)(activation, padded.as_mut_ptr(), padded.len()) };
+    padded.truncate(values.len());
+    padded
+}
+
+#[test]
+fn activations_are_within_their_bound() {
+    let values: Vec<f32> = (-400_000..400_000)
+        .map(|i| i as f32 * 3e-4)
+        .chain((-40..=38).flat_map(|e| [10f32.powi(e), -(10f32.powi(e))]))
+        .chain([0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, f32::MIN_POSITIVE])
+        .collect();
+    for kernels in Kernels::all() {
+        for (activation, bound) in [
+            (Activation::None, 0.0),
+            (Activation::Sigmoid, 2e-7),
+            (Activation::Relu, 0.0),
+            (Activation::Tanh, 2e-7),
+        ] {
+            let found = activate(&kernels, activation, &values);
+            let worst = values.iter().zip(&found).map(|(&x, &y)| {
+                let expected = activation.apply(f64::from(x));
+                if f64::from(y) == expected { 0.0 } else { (f64::from(y) - expected).abs() }
+            });
+            let worst = worst.fold(0.0, |a: f64, e| if e.is_nan() { f64::INFINITY } else { a.max(e) });
+            assert!(worst <= bound, "{} {activation:?}: {worst:e}", kernels.name);
+        }
+    }
+}
+
+#[test]
+fn nan_stays_nan() {
+    for kernels in Kernels::all() {
+        for a in ACTIVATIONS {
+            let values = [f32::NAN, -f32::NAN, 1.0, f32::NAN, -1.0];
+            let found = activate(&kernels, a, &values);
+            let nan: Vec<bool> = found.iter().map(|v| v.is_nan()).collect();
+            assert_eq!(nan, values.map(f32::is_nan), "{} {a:?}", kernels.name);
+            let mut case = Case::new(16, 20, 9, 10, 3);
+            case.x[4 * case.x_stride + 5] = f32::NAN;
+            let result = case.run(&kernels, a, 0..32, (0, 10));
+            for (n, record) in result.chunks_exact(case.result_stride()).enumerate() {
+                assert!(record[..20].iter().all(|v| v.is_nan() == (n == 4)), "{} {a:?} {n}", kernels.name);
+            }
+        }
+    }
+}
+
+/// A network of large and small layers: whatever the number of threads and the batch, a record's scores and class are
+/// the same to the bit, in either slot, with the other one under way.
+#[test]
+fn threads_and_batches_do_not_change_a_record() {
+    let sizes = [300usize, 1100, 900, 40, 10];
+    let padded: Vec<usize> = sizes.iter().map(|s| s.next_multiple_of(16)).collect();
+    let cases: Vec<Case> = (0..4).map(|i| Case::new(16, sizes[i + 1], sizes[i], 1, i as u32)).collect();
+    let places = [Place::Input, Place::Hidden(0), Place::Hidden(1), Place::Hidden(2), Place::Scores];
+    let team = |threads: usize, batch: usize, timed: bool| {
+        let mut steps: Vec<Step> = Vec::new();
+        for (i, case) in cases.iter().enumerate() {
+            steps.push(Step {
+                action: Action::Affine {
+                    weights: Weights::new(Cow::Owned(case.weights.clone())).unwrap(),
+                    biases: Cow::Owned(case.biases.clone()),
+                    panel: 16,
+                    columns: case.columns,
+                    inputs: case.inputs,
+                    activation: ACTIVATIONS[i],
+                },
+                from: places[i],
+                to: places[i + 1],
+            });
+            if i == 2 {
+                steps.push(Step {
+                    action: Action::Activate(Activation::Relu),
+                    from: places[3],
+                    to: places[3],
+                });
+            }
+        }
+        steps.push(Step { action: Action::ArgMax(10), from: Place::Scores, to: Place::Scores });
+        let flop = cases.iter().map(|c| 2 * c.plain.len() as u64).sum();
+        Team::new(steps, (300, &padded[1..4], 16), 300, batch, flop, threads, timed).unwrap()
+    };
+    let value = |record: usize, k: usize| {
+        if (record, k) == (5, 7) { f32::NAN } else { ((record * 7 + k) % 19) as f32 - 9.0 }
+    };
+    let mut expected: Vec<(Vec<u32>, u32)> = Vec::new();
+    for (threads, batch, timed) in
+        [(1, 1, false), (1, 50, true), (2, 50, false), (3, 23, true), (4, 7, false)]
+    {
+        let mut team = team(threads, batch, timed);
+        assert!(team.threads() <= threads && (threads < 2 || batch < 23 || team.threads() == threads));
+        let mut found = vec![(Vec::new(), 0); 100];
+        let mut flying: Option<(usize, usize, usize)> = None;
+        let (mut first, mut slot) = (0, 0);
+        while first < 100 || flying.is_some() {
+            // Part batches of all sizes.
+            let records = (100 - first).min(1 + (first * 5 + batch - 1) % batch);
+            let next = (records > 0).then_some((slot, first, records));
+            if records > 0 {
+                let (stride, input) = team.input(slot);
+                for n in 0..records {
+                    (0..300).for_each(|k| input[n * stride + k] = value(first + n, k));
+                }
+                team.submit(slot, records);
+            }
+            if let Some((slot, first, records)) = std::mem::replace(&mut flying, next) {
+                team.collect(slot);
+                let (stride, scores) = team.scores(slot);
+                for n in 0..records {
+                    let bits = scores[n * stride..][..10].iter().map(|v| v.to_bits()).collect();
+                    found[first + n] = (bits, team.class(slot, n));
+                }
+            }
+            (first, slot) = (first + records, (slot + 1) % SLOTS);
+        }
+        assert_eq!(found[5].1, NAN_CLASS);
+        assert!(found.iter().enumerate().all(|(n, f)| n == 5 || f.1 < 10));
+        assert_eq!(team.times().is_some(), timed);
+        if expected.is_empty() {
+            expected = found;
+        } else {
+            assert_eq!(found, expected, "{threads} threads, batches of {batch}");
+        }
+    }
+}
+
+#[test]
+fn argmax_is_the_lowest_of_equal_values_and_never_hides_nan() {
+    use super::team::argmax;
+    assert_eq!(argmax(&[1.0, 3.0, 3.0]), 1);
+    assert_eq!(argmax(&[-0.0, 0.0]), 0);
+    assert_eq!(argmax(&[f32::NEG_INFINITY; 3]), 0);
+    assert_eq!(argmax(&[1.0, f32::NAN, 3.0]), NAN_CLASS);
+    assert_eq!(argmax(&[f32::NAN, 3.0]), NAN_CLASS);
+}

@@ -1,0 +1,102 @@
+//! What the micro-kernels need of an instruction set: vectors, and how weights get into them.
+
+/// A vector of floats. Everything is `inline(always)`, so that it becomes part of the function that enables the
+/// instruction set.
+///
+/// SAFETY of all its functions: the CPU has the instruction set; pointers are good for `LANES` values (a prefetch takes
+/// any).
+pub(super) trait Vector: Copy {
+    /// Floats in a vector.
+    const LANES: usize;
+    unsafe fn splat(x: f32) -> Self;
+    unsafe fn load(from: *const f32) -> Self;
+    unsafe fn store(self, to: *mut f32);
+    /// a · b + self
+    unsafe fn fma(self, a: Self, b: Self) -> Self;
+    /// self / b
+    unsafe fn div(self, b: Self) -> Self;
+    /// The larger one; `other` where it is NaN.
+    unsafe fn max(self, other: Self) -> Self;
+    /// The smaller one; `other` where it is NaN.
+    unsafe fn min(self, other: Self) -> Self;
+    /// 2ⁿ, where the last nine bits of the float hold n + 127, n from −126 to 127.
+    unsafe fn power_of_two(self) -> Self;
+    /// Asks for the cache line at `from` in the second-level cache, where this has been measured to help.
+    #[inline(always)]
+    unsafe fn prefetch(_from: *const f32) {}
+}
+
+/// How a weight is stored. The kernels load weights through this only: another way of storing them is an
+/// implementation of it, which converts on load.
+pub(super) trait Stored: Copy {
+    /// `V::LANES` weights.
+    ///
+    /// SAFETY: as [`Vector`].
+    unsafe fn load<V: Vector>(from: *const Self) -> V;
+}
+
+impl Stored for f32 {
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const f32) -> V {
+        // SAFETY: the trait's promise.
+        unsafe { V::load(from) }
+    }
+}
+
+/// Four lanes without any instruction set.
+#[derive(Clone, Copy)]
+pub(super) struct Lanes4([f32; 4]);
+
+impl Lanes4 {
+    #[inline(always)]
+    fn zip(self, b: Self, f: impl Fn(f32, f32) -> f32) -> Self {
+        let (a, b) = (self.0, b.0);
+        Lanes4([f(a[0], b[0]), f(a[1], b[1]), f(a[2], b[2]), f(a[3], b[3])])
+    }
+}
+
+impl Vector for Lanes4 {
+    const LANES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        Lanes4([x; 4])
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the trait's promise.
+        Lanes4(unsafe { from.cast::<[f32; 4]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the trait's promise.
+        unsafe { to.cast::<[f32; 4]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn fma(self, a: Self, b: Self) -> Self {
+        self.zip(a.zip(b, |a, b| a * b), |s, p| s + p)
+    }
+
+    #[inline(always)]
+    unsafe fn div(self, b: Self) -> Self {
+        self.zip(b, |a, b| a / b)
+    }
+
+    #[inline(always)]
+    unsafe fn max(self, other: Self) -> Self {
+        self.zip(other, |a, b| if a > b { a } else { b })
+    }
+
+    #[inline(always)]
+    unsafe fn min(self, other: Self) -> Self {
+        self.zip(other, |a, b| if a < b { a } else { b })
+    }
+
+    #[inline(always)]
+    unsafe fn power_of_two(self) -> Self {
+        Lanes4(self.0.map(|x| f32::from_bits(x.to_bits() << 23)))
+    }
+}

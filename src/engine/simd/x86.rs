@@ -1,0 +1,192 @@
+//! AVX2 with FMA, and AVX-512.
+
+use super::Kernels;
+use super::kernel::{self, Part};
+use super::vector::Vector;
+use crate::spec::network::Activation;
+use std::arch::x86_64::*;
+
+/// What the CPU and the system offer, the best first.
+///
+/// Asked with two CPUID instructions: each of them traps where the program runs in a virtual machine, and the standard
+/// library's detection uses all that there are.
+pub(super) fn available() -> [Option<Kernels>; 2] {
+    const FMA_XSAVE_AVX: u32 = 1 << 12 | 1 << 27 | 1 << 28;
+    // SAFETY: CPUID is there on every x86-64 CPU, leaf 1 too; a CPU with AVX has XGETBV and leaf 13, hence 7.
+    #[allow(unused_unsafe)]
+    let (leaf7, state) = unsafe {
+        if __cpuid(1).ecx & FMA_XSAVE_AVX != FMA_XSAVE_AVX {
+            return [None; 2];
+        }
+        (__cpuid_count(7, 0).ebx, state())
+    };
+    // Registers that the system keeps: 0x6 are those of AVX, 0xE6 those of AVX-512 as well.
+    let has = |bits: u32, registers: u64| leaf7 & bits == bits && state & registers == registers;
+    let avx2 = has(1 << 5, 0x6);
+    #[cfg(mortonnet_avx512)]
+    let avx512 = (avx2 && has(1 << 16, 0xE6)).then_some(avx512::AVX512);
+    #[cfg(not(mortonnet_avx512))]
+    let avx512 = None;
+    [avx512, avx2.then_some(AVX2)]
+}
+
+/// XCR0. SAFETY: the CPU has XSAVE and the system uses it.
+#[target_feature(enable = "xsave")]
+unsafe fn state() -> u64 {
+    // SAFETY: the caller's promise.
+    #[allow(unused_unsafe)]
+    unsafe {
+        _xgetbv(0)
+    }
+}
+
+/// For CPUs with AVX2 and FMA: twelve sums, two vectors of weights and a value fill the sixteen registers.
+const AVX2: Kernels = Kernels {
+    name: "avx2",
+    gflops: 60,
+    lanes: F32x8::LANES,
+    tile: (6, 2),
+    affine: avx2_affine,
+    activate: avx2_activate,
+};
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2_affine(part: &Part<'_, f32>) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { kernel::affine::<F32x8, f32, 6, 3, 2>(part) }
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2_activate(activation: Activation, values: *mut f32, count: usize) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { kernel::activate::<F32x8>(activation, values, count) }
+}
+
+macro_rules! vector {
+    ($name:ident, $type:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident, $fma:ident, $div:ident, $max:ident,
+     $min:ident, $to_bits:ident, $shift:ident, $from_bits:ident) => {
+        #[derive(Clone, Copy)]
+        struct $name($type);
+
+        // SAFETY of the bodies: the trait's promise.
+        impl Vector for $name {
+            const LANES: usize = $lanes;
+
+            #[inline(always)]
+            unsafe fn splat(x: f32) -> Self {
+                // SAFETY: the trait's promise.
+                unsafe { $name($splat(x)) }
+            }
+
+            #[inline(always)]
+            unsafe fn load(from: *const f32) -> Self {
+                // SAFETY: the trait's promise.
+                unsafe { $name($load(from)) }
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, to: *mut f32) {
+                // SAFETY: the trait's promise.
+                unsafe { $store(to, self.0) }
+            }
+
+            #[inline(always)]
+            unsafe fn fma(self, a: Self, b: Self) -> Self {
+                // SAFETY: the trait's promise.
+                unsafe { $name($fma(a.0, b.0, self.0)) }
+            }
+
+            #[inline(always)]
+            unsafe fn div(self, b: Self) -> Self {
+                // SAFETY: the trait's promise.
+                unsafe { $name($div(self.0, b.0)) }
+            }
+
+            #[inline(always)]
+            unsafe fn max(self, other: Self) -> Self {
+                // SAFETY: the trait's promise.
+                unsafe { $name($max(self.0, other.0)) }
+            }
+
+            #[inline(always)]
+            unsafe fn min(self, other: Self) -> Self {
+                // SAFETY: the trait's promise.
+                unsafe { $name($min(self.0, other.0)) }
+            }
+
+            #[inline(always)]
+            unsafe fn power_of_two(self) -> Self {
+                // SAFETY: the trait's promise.
+                unsafe { $name($from_bits($shift::<23>($to_bits(self.0)))) }
+            }
+
+            #[inline(always)]
+            unsafe fn prefetch(from: *const f32) {
+                // SAFETY: a prefetch of any address is allowed.
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+            }
+        }
+    };
+}
+
+vector!(
+    F32x8,
+    __m256,
+    8,
+    _mm256_set1_ps,
+    _mm256_loadu_ps,
+    _mm256_storeu_ps,
+    _mm256_fmadd_ps,
+    _mm256_div_ps,
+    _mm256_max_ps,
+    _mm256_min_ps,
+    _mm256_castps_si256,
+    _mm256_slli_epi32,
+    _mm256_castsi256_ps
+);
+
+/// Stable from Rust 1.89 on: build.rs sets the cfg for such compilers.
+#[cfg(mortonnet_avx512)]
+#[allow(clippy::incompatible_msrv)]
+mod avx512 {
+    use super::*;
+
+    /// For CPUs with AVX-512: 24 sums, three vectors of weights and a value out of 32 registers; eleven loads serve 24
+    /// multiply-adds.
+    pub(super) const AVX512: Kernels = Kernels {
+        name: "avx512",
+        gflops: 150,
+        lanes: F32x16::LANES,
+        tile: (8, 3),
+        affine: avx512_affine,
+        activate: avx512_activate,
+    };
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    unsafe fn avx512_affine(part: &Part<'_, f32>) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { kernel::affine::<F32x16, f32, 8, 4, 3>(part) }
+    }
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    unsafe fn avx512_activate(activation: Activation, values: *mut f32, count: usize) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { kernel::activate::<F32x16>(activation, values, count) }
+    }
+
+    vector!(
+        F32x16,
+        __m512,
+        16,
+        _mm512_set1_ps,
+        _mm512_loadu_ps,
+        _mm512_storeu_ps,
+        _mm512_fmadd_ps,
+        _mm512_div_ps,
+        _mm512_max_ps,
+        _mm512_min_ps,
+        _mm512_castps_si512,
+        _mm512_slli_epi32,
+        _mm512_castsi512_ps
+    );
+}
