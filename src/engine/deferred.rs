@@ -1,6 +1,7 @@
 //! Records that reach an engine as bytes. Its threads decode them: text is parsed by all cores, and the core that
 //! computes a record has written its numbers itself.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -91,6 +92,11 @@ impl Deferred {
     /// Whether all numbers are there already.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
+    }
+
+    /// Whether all of these records are bytes.
+    pub fn has_all(&self, records: Range<usize>) -> bool {
+        self.records.get(records).is_some_and(|r| r.iter().all(Option::is_some))
     }
 
     /// Writes the numbers of record `index`, if it is bytes.

@@ -138,8 +138,10 @@ fn numbers<N: Number>(
         }
         if i == run {
             let (count, bytes) = coding.decoder.integers(&line[at..], &mut values[i..]);
-            for j in i..i + if N::SCALED { count } else { 0 } {
-                values[j] = finite(j, scaled(j, N::small(values[j])))?;
+            if N::SCALED {
+                for (j, value) in values.iter_mut().enumerate().skip(i).take(count) {
+                    *value = finite(j, scaled(j, N::small(*value)))?;
+                }
             }
             i += count;
             at += bytes;

@@ -200,7 +200,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
         let places = &mut self.slots[slot].places;
         while places.len() < engine.batch() {
             let Some(reader) = self.feed.reader()? else { return Ok(Stop::End) };
-            match reader.next()? {
+            match reader.advance()? {
                 Next::Record => {
                     let (coding, bytes) = reader.record();
                     if !engine.defer(slot, places.len(), coding, bytes) {

@@ -107,7 +107,7 @@ impl Decode for Coding {
     }
 }
 
-/// What [`RecordReader::next`] found.
+/// What [`RecordReader::advance`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// A whole record.
@@ -325,7 +325,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
     }
 
     /// Finds the next record, without waiting for input.
-    pub fn next(&mut self) -> Result<Next, Error> {
+    pub fn advance(&mut self) -> Result<Next, Error> {
         loop {
             let begun = match &mut self.state {
                 State::Csv(csv) => return csv.next(&mut self.window, &self.context),
@@ -362,7 +362,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
         }
     }
 
-    /// The bytes of the record that was found last, and what they mean. They stay until `next` or `wait`.
+    /// The bytes of the record that was found last, and what they mean. They stay until `advance` or `wait`.
     pub fn record(&self) -> (&Arc<dyn Decode>, &[u8]) {
         (&self.coding, &self.window.data[self.window.record.clone()])
     }

@@ -43,7 +43,7 @@ fn read_pieces(format: Option<Format>, input: &Input, pieces: Vec<Vec<u8>>) -> R
     let rows: Vec<u32> = (0..input.width as u32).collect();
     let mut records = Vec::new();
     loop {
-        match reader.next().map_err(|e| e.to_string())? {
+        match reader.advance().map_err(|e| e.to_string())? {
             Next::Record => {
                 let mut data = vec![f32::NAN; input.width];
                 reader.decode(&mut RecordMut::new(&mut data, &rows, 0)).map_err(|e| e.to_string())?;

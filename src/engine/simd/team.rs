@@ -16,7 +16,10 @@ use std::alloc::{alloc_zeroed, dealloc};
 use std::borrow::Cow;
 use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -194,6 +197,40 @@ struct Bytes(UnsafeCell<Deferred>);
 // SAFETY: nobody writes to it while a job of the slot is under way, and only the team has `&mut` outside of jobs.
 unsafe impl Sync for Bytes {}
 
+/// Buffers for the input of a tile. Whoever decodes a tile of records borrows one: a core's own cache holds it, where
+/// the slots' inputs go from core to core.
+struct Desks {
+    buffers: Vec<Buffer>,
+    /// A bit for each that is free.
+    free: AtomicU64,
+}
+
+impl Desks {
+    fn new(count: usize, rows: usize, records: usize) -> Result<Desks, Error> {
+        let count = count.min(64);
+        let buffers: Result<_, _> = (0..count).map(|_| Buffer::new(rows, records)).collect();
+        let free = (0..count).fold(0, |free, i| free | 1 << i);
+        Ok(Desks { buffers: buffers?, free: AtomicU64::new(free) })
+    }
+
+    /// Nobody else has it until it is given back.
+    fn borrow(&self) -> Option<usize> {
+        // The lowest one: a thread gets the one that it had before, as long as no other takes it in between.
+        self.free
+            .fetch_update(Acquire, Relaxed, |free| (free > 0).then(|| free & (free - 1)))
+            .ok()
+            .map(lowest)
+    }
+
+    fn give_back(&self, desk: usize) {
+        self.free.fetch_or(1 << desk, Release);
+    }
+}
+
+fn lowest(bits: u64) -> usize {
+    bits.trailing_zeros() as usize
+}
+
 /// How a phase is cut into tiles.
 enum Split {
     /// By records.
@@ -217,6 +254,8 @@ struct Shared {
     /// What the first phase decodes into `inputs`, so many numbers a record.
     deferred: [Bytes; SLOTS],
     width: usize,
+    /// For tiles of the first phase, if no other phase needs their input.
+    desks: Desks,
     scores: [Buffer; SLOTS],
     hidden: Vec<Buffer>,
     classes: [Vec<AtomicU32>; SLOTS],
@@ -270,9 +309,12 @@ impl Team {
             Ok([Buffer::new(rows, batch)?, Buffer::new(rows, batch)?])
         };
         let hidden: Result<Vec<Buffer>, Error> = rows.1.iter().map(|&r| Buffer::new(r, batch)).collect();
+        let phases = phases(&steps, &kernels, threads);
+        let alone = !steps[phases[0].steps.end..].iter().any(|s| s.from == Place::Input);
         let shared = Shared {
             schedule: Schedule::new(),
-            phases: phases(&steps, &kernels, threads),
+            desks: Desks::new(if alone { threads } else { 0 }, rows.0, kernels.tile.0)?,
+            phases,
             clock: timed.then(|| Mutex::new(StepClock::new(steps.len()))),
             kernels,
             inputs: buffers(rows.0)?,
@@ -430,19 +472,18 @@ impl Work for Shared {
             }
             Split::Rows(bounds) => (0..tile.records, Some(bounds[tile.tile]..bounds[tile.tile + 1])),
         };
-        if tile.phase == 0 {
-            // SAFETY: the caller's promise is passed on; the first phase is split by records.
-            unsafe { self.decode(tile.slot, records.clone()) };
-        }
+        // SAFETY: the caller's promise is passed on; the first phase is split by records.
+        let desk = if tile.phase == 0 { unsafe { self.decode(tile.slot, records.clone()) } } else { None };
         for i in phase.steps.clone() {
             let start = self.clock.is_some().then(Instant::now);
             // SAFETY: the caller's promise is passed on.
-            unsafe { self.step(i, tile.slot, records.clone(), rows.clone()) };
+            unsafe { self.step(i, tile.slot, records.clone(), rows.clone(), desk) };
             if let (Some(clock), Some(start)) = (&self.clock, start) {
                 let elapsed = start.elapsed();
                 clock.lock().unwrap_or_else(|e| e.into_inner()).record(i, elapsed);
             }
         }
+        desk.inspect(|&d| self.desks.give_back(d));
     }
 }
 
@@ -460,23 +501,33 @@ impl Shared {
         }
     }
 
-    /// Decodes those of some records that are bytes.
+    /// Decodes those of some records that are bytes; where all are, onto a desk.
     ///
     /// SAFETY: as `step`.
-    unsafe fn decode(&self, slot: usize, records: Range<usize>) {
+    unsafe fn decode(&self, slot: usize, records: Range<usize>) -> Option<usize> {
         // SAFETY: nobody writes to it as long as the job is under way.
         let deferred = unsafe { &*self.deferred[slot].0.get() };
         if deferred.is_empty() {
-            return;
+            return None;
         }
         let start = self.clock.is_some().then(Instant::now);
-        for n in records {
+        let desk = if deferred.has_all(records.clone()) { self.desks.borrow() } else { None };
+        for n in records.clone() {
+            let to = self.record(Place::Input, slot, (records.start, n), desk);
             // SAFETY: a record of the input has `width` values at least; nobody else touches it.
-            let values = unsafe { std::slice::from_raw_parts_mut(self.inputs[slot].record(n), self.width) };
-            deferred.decode(n, values);
+            deferred.decode(n, unsafe { std::slice::from_raw_parts_mut(to, self.width) });
         }
         if let (Some(clock), Some(start)) = (&self.clock, start) {
             clock.lock().unwrap_or_else(|e| e.into_inner()).decode += start.elapsed();
+        }
+        desk
+    }
+
+    /// Where record `n` of a tile that starts with record `first` stands, if its input is on `desk`.
+    fn record(&self, place: Place, slot: usize, (first, n): (usize, usize), desk: Option<usize>) -> *mut f32 {
+        match desk {
+            Some(desk) if place == Place::Input => self.desks.buffers[desk].record(n - first),
+            _ => self.buffer(place, slot).record(n),
         }
     }
 
@@ -484,9 +535,19 @@ impl Shared {
     ///
     /// SAFETY: as `Work::run`. Then nobody else touches what it writes: tiles of a phase are different records or
     /// different rows. What it reads was written by an earlier phase, or for the same records by this tile.
-    unsafe fn step(&self, i: usize, slot: usize, records: Range<usize>, rows: Option<Range<usize>>) {
+    unsafe fn step(
+        &self,
+        i: usize,
+        slot: usize,
+        records: Range<usize>,
+        rows: Option<Range<usize>>,
+        desk: Option<usize>,
+    ) {
         let step = &self.steps[i];
         let (from, to) = (self.buffer(step.from, slot), self.buffer(step.to, slot));
+        let first = (records.start, records.start);
+        let (x, result) =
+            (self.record(step.from, slot, first, desk), self.record(step.to, slot, first, desk));
         match &step.action {
             Action::Affine { weights, biases, panel, columns, inputs, activation } => {
                 let layer = Affine {
@@ -501,9 +562,9 @@ impl Shared {
                     rows: rows.unwrap_or(0..biases.len()),
                     layer: &layer,
                     records: records.len(),
-                    x: from.record(records.start),
+                    x,
                     x_stride: from.stride,
-                    result: to.record(records.start),
+                    result,
                     result_stride: to.stride,
                 };
                 // SAFETY: `check` has compared the sizes; see above.
@@ -511,14 +572,13 @@ impl Shared {
             }
             Action::Activate(activation) => {
                 // SAFETY: whole records, whose stride is a multiple of all lanes; see above.
-                unsafe {
-                    (self.kernels.activate)(*activation, to.record(records.start), records.len() * to.stride)
-                }
+                unsafe { (self.kernels.activate)(*activation, result, records.len() * to.stride) }
             }
             Action::ArgMax(outputs) => {
-                for n in records {
+                for n in records.clone() {
+                    let scores = self.record(step.from, slot, (records.start, n), desk);
                     // SAFETY: `check` has compared the sizes; see above.
-                    let scores = unsafe { std::slice::from_raw_parts(from.record(n), *outputs) };
+                    let scores = unsafe { std::slice::from_raw_parts(scores, *outputs) };
                     self.classes[slot][n].store(argmax(scores), Relaxed);
                 }
             }
