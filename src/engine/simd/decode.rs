@@ -21,6 +21,9 @@ impl Decoder {
             (is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512vbmi")
                 && is_x86_feature_detected!("avx512vbmi2")
+                && is_x86_feature_detected!("popcnt")
+                && is_x86_feature_detected!("lzcnt")
+                && is_x86_feature_detected!("bmi2")
                 && is_x86_feature_detected!("avx2"))
             .then_some(x86::AVX512),
             is_x86_feature_detected!("avx2").then_some(x86::AVX2),
@@ -103,7 +106,7 @@ mod x86 {
 
         /// 64 bytes at a time. A mask of the commas gives, compressed, where fields start and end; then sixteen fields
         /// at a time are brought into lanes of four bytes, right-aligned, and their digits multiplied and added up.
-        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt,lzcnt,bmi2")]
         unsafe fn vbmi2(text: &[u8], values: &mut [f32]) -> (usize, usize) {
             const IOTA: [i8; 64] = {
                 let mut bytes = [0; 64];
