@@ -177,12 +177,14 @@ pub struct StepTimes {
 pub struct StepClock {
     /// One for each step of the plan.
     pub steps: Vec<StepTimes>,
+    /// Decoding of records that reached the engine as bytes, summed over its threads.
+    pub decode: Duration,
 }
 
 impl StepClock {
     /// A clock for `steps` steps.
     pub fn new(steps: usize) -> StepClock {
-        StepClock { steps: vec![StepTimes::default(); steps] }
+        StepClock { steps: vec![StepTimes::default(); steps], decode: Duration::ZERO }
     }
 
     /// Adds a run of step `i`.
@@ -192,6 +194,7 @@ impl StepClock {
 
     /// Adds another clock's times.
     pub fn add(&mut self, other: &StepClock) {
+        self.decode += other.decode;
         for (a, b) in self.steps.iter_mut().zip(&other.steps) {
             a.queued.add(&b.queued);
             a.wait.add(&b.wait);
@@ -201,6 +204,7 @@ impl StepClock {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
+        self.decode = Duration::ZERO;
         for s in &mut self.steps {
             s.queued.clear();
             s.wait.clear();

@@ -97,13 +97,14 @@ fn table(running: &Running, clock: Option<&StepClock>, times: &StreamTimes, tota
     }
     let _ = writeln!(
         s,
-        "\nstream     {} records in {} batches; reading {:.3} ms, parsing {:.3}, waiting for input {:.3}, engine {:.3}, writing {:.3}",
+        "\nstream     {} records in {} batches; reading {:.3} ms, parsing {:.3}, waiting for input {:.3}, engine {:.3} (its threads parsed for {:.3}), writing {:.3}",
         summary.records,
         summary.batches,
         ms(times.read),
         ms(times.parse),
         ms(times.wait),
         ms(times.engine),
+        ms(clock.map_or(Duration::ZERO, |c| c.decode)),
         ms(times.write)
     );
     let latency = |percent| us(times.latencies.percentile(percent).map(|d| ms(d) * 1e3));
@@ -205,12 +206,13 @@ fn json(running: &Running, clock: Option<&StepClock>, times: &StreamTimes, total
     let latency = |percent| times.latencies.percentile(percent).map_or("null".into(), us);
     let _ = write!(
         s,
-        ",\"read_us\":{},\"parse_us\":{},\"wait_us\":{},\"engine_us\":{},\"write_us\":{},\
+        ",\"read_us\":{},\"parse_us\":{},\"wait_us\":{},\"engine_us\":{},\"decode_us\":{},\"write_us\":{},\
          \"latency_us\":{{\"median\":{},\"p95\":{},\"p99\":{}}},\"elapsed_us\":{}",
         us(times.read),
         us(times.parse),
         us(times.wait),
         us(times.engine),
+        us(clock.map_or(Duration::ZERO, |c| c.decode)),
         us(times.write),
         latency(50.0),
         latency(95.0),

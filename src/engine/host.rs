@@ -2,6 +2,7 @@
 //!
 //! This file reads the plan; `simd` computes.
 
+use super::deferred::{Decode, Refusal};
 use super::simd::{Action, Place, Step, Team, Weights};
 use super::{Answer, Engine, Record, RecordMut};
 use crate::error::Error;
@@ -9,6 +10,7 @@ use crate::model::Model;
 use crate::profile::StepClock;
 use crate::spec::library::Operation;
 use crate::spec::plan::{Arg, BufferRole};
+use std::sync::Arc;
 
 /// The host engine.
 pub struct HostEngine {
@@ -31,10 +33,11 @@ impl HostEngine {
             .iter()
             .map(|b| if b.role == BufferRole::Hidden { b.padded_rows } else { 0 })
             .collect();
+        let width = model.network.width;
         let rows = (rows(BufferRole::Input), &hidden[..], rows(BufferRole::Scores));
         Ok(HostEngine {
-            team: Team::new(steps, rows, plan.batch, model.network.flop(), threads, timed)?,
-            rows: (0..model.network.width as u32).collect(),
+            team: Team::new(steps, rows, width, plan.batch, model.network.flop(), threads, timed)?,
+            rows: (0..width as u32).collect(),
             score_rows: (0..model.network.outputs() as u32).collect(),
             has_classes: plan.buffer(BufferRole::Classes).is_some(),
         })
@@ -59,6 +62,14 @@ impl Engine for HostEngine {
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
         let (stride, input) = self.team.input(slot);
         Ok(RecordMut::new(input, &self.rows, index * stride))
+    }
+
+    fn defer(&mut self, slot: usize, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
+        self.team.deferred(slot).push(index, decode, bytes)
+    }
+
+    fn refused(&self, slot: usize) -> Option<(usize, Refusal)> {
+        self.team.refused(slot)
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {

@@ -4,6 +4,7 @@
 //! computed: `record`×n → `submit` → `collect` → `answer`×n, then the slot is free again. After construction no
 //! engine allocates.
 
+pub mod deferred;
 pub mod host;
 pub mod opencl;
 pub mod select;
@@ -11,6 +12,8 @@ pub mod simd;
 
 use crate::error::Error;
 use crate::profile::StepClock;
+use deferred::{Decode, Refusal};
+use std::sync::Arc;
 
 /// Batches in flight: one is filled while the other is computed.
 pub const SLOTS: usize = 2;
@@ -50,6 +53,22 @@ impl<'a> RecordMut<'a> {
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.rows.len()
+    }
+
+    /// All features in order, where they are neighbours in memory.
+    pub fn contiguous(&mut self) -> Option<&mut [f32]> {
+        // The offsets of a layout rise with the row: nothing else fits between the first and the last.
+        let (first, last) = (*self.rows.first()?, *self.rows.last()?);
+        let neighbours = last.checked_sub(first)? as usize == self.rows.len() - 1;
+        neighbours.then(|| &mut self.data[self.offset + first as usize..][..self.rows.len()])
+    }
+
+    /// Sets all features, wherever they are.
+    ///
+    /// # Panics
+    /// If there are more values than features.
+    pub fn scatter(&mut self, values: &[f32]) {
+        values.iter().enumerate().for_each(|(i, &v)| self.set(i, v));
     }
 
     /// Sets feature `i`, `i < len()`.
@@ -111,6 +130,17 @@ pub trait Engine {
 
     /// The input of record `index` (`< batch()`) of a free slot. Every feature must be set before `submit`.
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error>;
+
+    /// Takes record `index` of a free slot as bytes, instead of [`Engine::record`]: they are decoded before it is
+    /// computed, on a thread of the engine. `false` where the engine does not do this, or has no room left.
+    fn defer(&mut self, _slot: usize, _index: usize, _decode: &Arc<dyn Decode>, _bytes: &[u8]) -> bool {
+        false
+    }
+
+    /// The first record of a collected slot whose bytes were refused, and why. It and those behind it have no answer.
+    fn refused(&self, _slot: usize) -> Option<(usize, Refusal)> {
+        None
+    }
 
     /// Starts the first `records` (1 to `batch()`) records of `slot`; does not wait.
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error>;

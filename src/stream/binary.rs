@@ -1,9 +1,9 @@
 //! Records as bytes: raw u8 and f32, idx, npy.
 
 use super::csv::plural;
-use super::reader::{Context, More, Next, Window};
+use super::reader::{Coding, Context, More, Next, Window};
 use super::source::Source;
-use crate::engine::RecordMut;
+use crate::engine::deferred::Refusal;
 use crate::error::Error;
 use crate::spec::npy::{self, Dtype};
 
@@ -56,46 +56,46 @@ impl Binary {
         self.record
     }
 
+    /// Element type, and whether the highest byte comes first.
+    pub(super) fn elements(&self) -> (Dtype, bool) {
+        (self.dtype, self.big_endian)
+    }
+
+    /// Whether the header, where there is one, is behind us.
+    pub(super) fn begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Finds the next record, behind the header.
     pub(super) fn next<S: Source>(
         &mut self,
         window: &mut Window<S>,
         context: &Context<'_>,
-        record: &mut RecordMut<'_>,
     ) -> Result<Next, Error> {
+        let size = context.shape.width * self.dtype.size();
         loop {
-            if !self.begun {
-                self.begun = self.header(window, context)?;
-            }
-            if self.begun {
-                if self.count == Some(self.record) {
-                    if !window.bytes().is_empty() {
-                        let message = format!(
-                            "expected the end after {}, found more bytes",
-                            plural(self.record, "record")
-                        );
-                        return Err(Error::input(&context.place, message));
-                    }
-                } else {
-                    let size = context.shape.width * self.dtype.size();
-                    if let Some(bytes) = window.bytes().get(..size) {
-                        self.record += 1;
-                        self.decode(bytes, context, record)?;
-                        window.consume(size);
-                        return Ok(Next::Record);
-                    }
+            if self.count == Some(self.record) {
+                if !window.bytes().is_empty() {
+                    let message =
+                        format!("expected the end after {}, found more bytes", plural(self.record, "record"));
+                    return Err(Error::input(&context.place, message));
                 }
+            } else if window.bytes().len() >= size {
+                self.record += 1;
+                window.found(size, size);
+                return Ok(Next::Record);
             }
             match window.more().map_err(|e| context.io(e))? {
                 More::Read => {}
                 More::NotReady => return Ok(Next::Idle),
-                // The buffer holds any record and any header; a full one cannot be waited for.
+                // The buffer holds any record; a full one cannot be waited for.
                 More::Ended | More::Full => return self.end(window, context),
             }
         }
     }
 
     /// Whether the input may end here.
-    fn end<S: Source>(&self, window: &Window<S>, context: &Context<'_>) -> Result<Next, Error> {
+    pub(super) fn end<S: Source>(&self, window: &Window<S>, context: &Context<'_>) -> Result<Next, Error> {
         let found = window.bytes().len();
         match (self.begun, self.count) {
             (false, _) => {
@@ -106,47 +106,23 @@ impl Binary {
             (true, Some(count)) if found == 0 && count > self.record => {
                 let message =
                     format!("expected {}, the input ends after {}", plural(count, "record"), self.record);
-                Err(context.at_record(self.record + 1, None, message))
+                Err(context.at_record(self.record + 1, message))
             }
             (true, _) if found > 0 => {
                 let size = context.shape.width * self.dtype.size();
                 let message = format!("expected {size} bytes, the input ends after {found}");
-                Err(context.at_record(self.record + 1, None, message))
+                Err(context.at_record(self.record + 1, message))
             }
             _ => Ok(Next::End),
         }
     }
 
-    fn decode(&self, bytes: &[u8], context: &Context<'_>, record: &mut RecordMut<'_>) -> Result<(), Error> {
-        let (shape, big) = (&context.shape, self.big_endian);
-        match (self.dtype, shape.plain()) {
-            (Dtype::U1, true) => bytes.iter().enumerate().for_each(|(i, &b)| record.set(i, f32::from(b))),
-            (dtype, plain) => {
-                for (i, b) in bytes.chunks_exact(dtype.size()).enumerate() {
-                    let value =
-                        if plain { dtype.decode_f32(b, big) } else { shape.scaled(i, dtype.decode(b, big)) };
-                    if !value.is_finite() {
-                        return Err(self.not_finite(dtype.decode(b, big), i, context));
-                    }
-                    record.set(i, value);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn not_finite(&self, raw: f64, i: usize, context: &Context<'_>) -> Error {
-        let message = match raw.is_finite() {
-            false => format!("expected a finite number, found {raw}"),
-            true if context.shape.plain() => format!("expected a number that fits f32, found {raw:e}"),
-            true => format!("expected a number that fits f32 after the input scaling, found {raw:e}"),
-        };
-        context.at_record(self.record, Some(i + 1), message)
-    }
-
     /// Reads the header, if it is there as a whole.
-    fn header<S: Source>(&mut self, window: &mut Window<S>, context: &Context<'_>) -> Result<bool, Error> {
+    pub(super) fn header<S: Source>(
+        &mut self,
+        window: &mut Window<S>,
+        context: &Context<'_>,
+    ) -> Result<bool, Error> {
         let fail = |message: String| Err(Error::input(&context.place, message));
         let bytes = window.bytes();
         let (shape, offset) = if self.kind == Kind::Npy {
@@ -171,8 +147,41 @@ impl Binary {
             Err(message) => return fail(message),
         });
         window.consume(offset);
+        self.begun = true;
         Ok(true)
     }
+}
+
+/// Writes the numbers of a record; the index of the first that is not finite is the error.
+pub(super) fn decode(
+    bytes: &[u8],
+    dtype: Dtype,
+    big: bool,
+    coding: &Coding,
+    values: &mut [f32],
+) -> Result<(), usize> {
+    let plain = coding.plain();
+    if dtype == Dtype::U1 && plain {
+        coding.decoder.widen(bytes, values);
+        return Ok(());
+    }
+    for (i, (b, to)) in bytes.chunks_exact(dtype.size()).zip(values).enumerate() {
+        *to = if plain { dtype.decode_f32(b, big) } else { coding.scaled(i, dtype.decode(b, big)) };
+        if !to.is_finite() {
+            return Err(i);
+        }
+    }
+    Ok(())
+}
+
+/// Why number `raw`, the `i`-th from 0, is refused.
+pub(super) fn not_finite(raw: f64, i: usize, coding: &Coding) -> Refusal {
+    let message = match raw.is_finite() {
+        false => format!("expected a finite number, found {raw}"),
+        true if coding.plain() => format!("expected a number that fits f32, found {raw:e}"),
+        true => format!("expected a number that fits f32 after the input scaling, found {raw:e}"),
+    };
+    Refusal { number: i + 1, message }
 }
 
 /// Element type, sizes and length of an idx header; `None` where more bytes are needed.

@@ -1,12 +1,12 @@
 //! Records as text: a line each, numbers separated by commas.
 
 use super::number::{self, Number};
-use super::reader::{Context, InputShape, More, Next, Window};
+use super::reader::{Coding, Context, InputShape, More, Next, Window};
 use super::source::Source;
-use crate::engine::RecordMut;
+use crate::engine::deferred::Refusal;
 use crate::error::Error;
+use crate::sys::io::find;
 use std::borrow::Cow;
-use std::io::BufRead;
 
 /// Characters of a field that a message shows.
 const SHOWN: usize = 32;
@@ -37,24 +37,22 @@ impl Csv {
         &mut self,
         window: &mut Window<S>,
         context: &Context<'_>,
-        record: &mut RecordMut<'_>,
     ) -> Result<Next, Error> {
         window.consume(std::mem::take(&mut self.mark));
         loop {
             let bytes = window.bytes();
-            let mut rest = &bytes[self.searched..];
-            // The standard library's memchr; a slice cannot fail.
-            let taken = self.searched + rest.skip_until(b'\n').unwrap_or(0);
-            let ends = taken > 0 && bytes[taken - 1] == b'\n';
-            if ends || (window.ended() && taken > 0) {
+            let end = find(&bytes[self.searched..], b'\n');
+            let taken = end.map_or(bytes.len(), |n| self.searched + n + 1);
+            if end.is_some() || (window.ended() && taken > 0) {
                 self.searched = 0;
                 self.line += 1;
-                let used = self.record(line(&bytes[..taken]), context, record);
-                window.consume(taken);
-                if used? {
-                    return Ok(Next::Record);
+                let text = line(&bytes[..taken]);
+                if trim(text).is_empty() || self.header(text, context)? {
+                    window.consume(taken);
+                    continue;
                 }
-                continue;
+                window.found(text.len(), taken);
+                return Ok(Next::Record);
             }
             self.searched = taken;
             match window.more().map_err(|e| context.io(e))? {
@@ -66,28 +64,14 @@ impl Csv {
         }
     }
 
-    /// Reads a line; whether it was a record.
-    fn record(
-        &mut self,
-        line: &[u8],
-        context: &Context<'_>,
-        record: &mut RecordMut<'_>,
-    ) -> Result<bool, Error> {
-        if trim(line).is_empty() {
+    /// Whether `line` is the header.
+    fn header(&mut self, line: &[u8], context: &Context<'_>) -> Result<bool, Error> {
+        if std::mem::replace(&mut self.begun, true) || !is_header(line) {
             return Ok(false);
         }
-        let shape = &context.shape;
-        let read = if !std::mem::replace(&mut self.begun, true) && is_header(line) {
-            check_header(line, shape).map(|()| false)
-        } else if shape.plain() {
-            numbers(line, shape.width, |i, x: f32| x_if_finite(x, |x| record.set(i, x))).map(|()| true)
-        } else {
-            numbers(line, shape.width, |i, x: f64| x_if_finite(shape.scaled(i, x), |x| record.set(i, x)))
-                .map(|()| true)
-        };
-        read.map_err(|mistake| {
-            let place = format!("{}:{}:{}", context.place, self.line, mistake.field);
-            Error::input(place, mistake.message(line, shape))
+        check_header(line, &context.shape).map(|()| true).map_err(|mistake| {
+            let message = mistake.message(line, context.shape.width, context.shape.features, true);
+            Error::input(format!("{}:{}:{}", context.place, self.line, mistake.field), message)
         })
     }
 
@@ -98,15 +82,6 @@ impl Csv {
             format!("expected a line of at most {} bytes, found a longer one{hint}", window.capacity() - 1);
         Error::input(format!("{}:{}", context.place, self.line + 1), message)
     }
-}
-
-#[inline(always)]
-fn x_if_finite(x: f32, set: impl FnOnce(f32)) -> bool {
-    let finite = x.is_finite();
-    if finite {
-        set(x);
-    }
-    finite
 }
 
 /// The line without its end.
@@ -135,17 +110,43 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Reads exactly `width` numbers; `set` says whether it could use one.
+/// Writes the numbers of a line.
+pub(super) fn decode(line: &[u8], coding: &Coding, values: &mut [f32]) -> Result<(), Mistake> {
+    if coding.plain() {
+        numbers(line, coding, values, |_, x: f32| x)
+    } else {
+        numbers(line, coding, values, |i, x: f64| coding.scaled(i, x))
+    }
+}
+
+/// Fields that are read one by one before a run of plain whole numbers is looked for again.
+const ONE_BY_ONE: usize = 32;
+
+/// Reads a number for each of `values`; `scaled` is what becomes of one.
 #[inline(always)]
 fn numbers<N: Number>(
     line: &[u8],
-    width: usize,
-    mut set: impl FnMut(usize, N) -> bool,
+    coding: &Coding,
+    values: &mut [f32],
+    scaled: impl Fn(usize, N) -> f32,
 ) -> Result<(), Mistake> {
-    let mut at = 0;
-    for i in 0..width {
+    let width = values.len();
+    let (mut at, mut i, mut run) = (0, 0, 0);
+    while i < width {
         if at > line.len() {
             return Err(Mistake { field: i + 1, what: What::TooFew });
+        }
+        if i == run {
+            let (count, bytes) = coding.decoder.integers(&line[at..], &mut values[i..]);
+            if N::SCALED {
+                for (j, value) in values.iter_mut().enumerate().skip(i).take(count) {
+                    *value = finite(j, scaled(j, N::small(*value)))?;
+                }
+            }
+            i += count;
+            at += bytes;
+            run = i + ONE_BY_ONE;
+            continue;
         }
         let quick = number::small::<N>(line, at).or_else(|| {
             let start = skip_blanks(line, at);
@@ -161,9 +162,8 @@ fn numbers<N: Number>(
                 (value.ok_or(Mistake { field: i + 1, what: What::NotANumber })?, field.end)
             }
         };
-        if !set(i, value) {
-            return Err(Mistake { field: i + 1, what: What::NotFinite });
-        }
+        values[i] = finite(i, scaled(i, value))?;
+        i += 1;
         // Behind the comma; behind the end of the line there is no further field.
         at = end + 1;
     }
@@ -171,6 +171,11 @@ fn numbers<N: Number>(
         return Err(Mistake { field: width + 1, what: What::TooMany });
     }
     Ok(())
+}
+
+#[inline(always)]
+fn finite(i: usize, x: f32) -> Result<f32, Mistake> {
+    if x.is_finite() { Ok(x) } else { Err(Mistake { field: i + 1, what: What::NotFinite }) }
 }
 
 /// The piece of a line between two commas.
@@ -258,7 +263,7 @@ fn check_header(line: &[u8], shape: &InputShape<'_>) -> Result<(), Mistake> {
 }
 
 /// What is wrong with a line. The message is only made for the line that ends the program.
-struct Mistake {
+pub(super) struct Mistake {
     /// The field, from 1.
     field: usize,
     what: What,
@@ -278,14 +283,19 @@ enum What {
 const BINARY: &str = " (this looks like binary data: -f u8 or -f f32 reads raw records)";
 
 impl Mistake {
+    /// What is wrong with `line`, a record of `width` numbers.
+    pub(super) fn refusal(&self, line: &[u8], width: usize, coding: &Coding) -> Refusal {
+        Refusal { number: self.field, message: self.message(line, width, &[], coding.plain()) }
+    }
+
+    /// `plain`: numbers are taken as they are.
     #[cold]
-    fn message(&self, line: &[u8], shape: &InputShape<'_>) -> String {
-        let width = shape.width;
+    fn message(&self, line: &[u8], width: usize, features: &[Cow<'_, str>], plain: bool) -> String {
         let text = Field::all(line).nth(self.field - 1).map(|f| f.text()).unwrap_or_default();
         let found = shown(&text);
         let message = match self.what {
             What::NotANumber => format!("expected a number, found {found}"),
-            What::NotFinite => not_finite(text.trim(), &found, shape),
+            What::NotFinite => not_finite(text.trim(), &found, plain),
             What::TooFew => {
                 format!("expected {}, the line has {}", plural(width as u64, "number"), self.field - 1)
             }
@@ -297,7 +307,7 @@ impl Mistake {
                 )
             }
             What::OtherName => {
-                let name = shown(&shape.features[self.field - 1]);
+                let name = shown(&features[self.field - 1]);
                 format!("expected the feature {name}, found {found}")
             }
             What::TooFewNames => {
@@ -315,9 +325,9 @@ impl Mistake {
     }
 }
 
-fn not_finite(text: &str, found: &str, shape: &InputShape<'_>) -> String {
+fn not_finite(text: &str, found: &str, plain: bool) -> String {
     match text.parse::<f64>() {
-        Ok(x) if x.is_finite() && shape.plain() => format!("expected a number that fits f32, found {found}"),
+        Ok(x) if x.is_finite() && plain => format!("expected a number that fits f32, found {found}"),
         Ok(x) if x.is_finite() => {
             format!("expected a number that fits f32 after the input scaling, found {found}")
         }

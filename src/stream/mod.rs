@@ -185,7 +185,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
         }
     }
 
-    /// Parses records into a free slot.
+    /// Reads records into a free slot.
     fn fill(&mut self, slot: usize) -> Stop {
         let start = self.now();
         self.slots[slot].places.clear();
@@ -200,8 +200,12 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
         let places = &mut self.slots[slot].places;
         while places.len() < engine.batch() {
             let Some(reader) = self.feed.reader()? else { return Ok(Stop::End) };
-            match reader.next(&mut engine.record(slot, places.len())?)? {
+            match reader.advance()? {
                 Next::Record => {
+                    let (coding, bytes) = reader.record();
+                    if !engine.defer(slot, places.len(), coding, bytes) {
+                        reader.decode(&mut engine.record(slot, places.len())?)?;
+                    }
                     let position = reader.position();
                     places.push(Place { input: self.feed.names.len() - 1, position });
                 }
@@ -236,7 +240,11 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
 
     fn write(&mut self, slot: usize) -> Result<(), Error> {
         let Stream { engine, writer, expected, .. } = &mut self.stream;
+        let mut refused = engine.refused(slot);
         for (i, place) in self.slots[slot].places.iter().enumerate() {
+            if let Some((_, refusal)) = refused.take_if(|r| r.0 == i) {
+                return Err(place.position.refused(&self.feed.names[place.input], refusal));
+            }
             let name = || place.position.within(&self.feed.names[place.input]);
             let verdict = writer.write(engine.answer(slot, i), name)?;
             if let Some(expected) = expected {

@@ -26,17 +26,22 @@ const POWERS_F64: [f64; 23] = [
 
 /// A number type that CSV fields are parsed to.
 pub(super) trait Number: Copy {
+    /// Whether something happens to the number before it becomes an f32.
+    const SCALED: bool;
+
     /// The decimal, rounded once; `None` where this needs more than two exact operands.
     fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self>;
 
     /// A whole number below 2^24.
-    fn small(value: u32) -> Self;
+    fn small(value: f32) -> Self;
 
     /// By the standard library.
     fn parse(text: &str) -> Option<Self>;
 }
 
 impl Number for f64 {
+    const SCALED: bool = true;
+
     #[inline(always)]
     fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self> {
         if mantissa > EXACT_F64 {
@@ -49,8 +54,8 @@ impl Number for f64 {
     }
 
     #[inline(always)]
-    fn small(value: u32) -> Self {
-        value as Self
+    fn small(value: f32) -> Self {
+        value.into()
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -59,6 +64,8 @@ impl Number for f64 {
 }
 
 impl Number for f32 {
+    const SCALED: bool = false;
+
     #[inline(always)]
     fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self> {
         if mantissa <= EXACT_F32 {
@@ -76,8 +83,8 @@ impl Number for f32 {
     }
 
     #[inline(always)]
-    fn small(value: u32) -> Self {
-        value as Self
+    fn small(value: f32) -> Self {
+        value
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -96,7 +103,7 @@ pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
         let b = line[end];
         let digit = b.wrapping_sub(b'0');
         if digit > 9 {
-            return if b == b',' && end > at { Some((N::small(value), end)) } else { None };
+            return if b == b',' && end > at { Some((N::small(value as f32), end)) } else { None };
         }
         value = value * 10 + u32::from(digit);
         end += 1;

@@ -1,15 +1,19 @@
 //! Bytes to records: a fixed buffer, detection of the format, and the face that the pipeline uses.
 
-use super::binary::{Binary, Kind};
-use super::csv::Csv;
+use super::binary::{self, Binary, Kind};
+use super::csv::{self, Csv};
 use super::source::Source;
 use crate::engine::RecordMut;
+use crate::engine::deferred::{Decode, Refusal};
+use crate::engine::simd::decode::Decoder;
 use crate::error::Error;
 use crate::spec::network::{Network, Transform};
-use crate::spec::npy;
+use crate::spec::npy::{self, Dtype};
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Bytes of the buffer at least; a wide record gets room for 64 bytes a number.
@@ -60,7 +64,18 @@ impl<'a> InputShape<'a> {
     pub fn of(network: &'a Network) -> Self {
         InputShape { width: network.width, features: &network.features, transform: &network.transform }
     }
+}
 
+/// How the bytes of a record become the network's input.
+pub(super) struct Coding {
+    /// What happens to each number before it is rounded to f32.
+    transform: Transform,
+    /// The elements of binary records, and whether their highest byte comes first; `None`: text.
+    binary: Option<(Dtype, bool)>,
+    pub(super) decoder: Decoder,
+}
+
+impl Coding {
     /// The network's input for number `x`, read as f64, at `i`.
     pub(super) fn scaled(&self, i: usize, x: f64) -> f32 {
         self.transform.apply(i, x) as f32
@@ -68,14 +83,34 @@ impl<'a> InputShape<'a> {
 
     /// Whether numbers are taken as they are.
     pub(super) fn plain(&self) -> bool {
-        *self.transform == Transform::Identity
+        self.transform == Transform::Identity
     }
 }
 
-/// What [`RecordReader::next`] found.
+impl Decode for Coding {
+    fn decode(&self, bytes: &[u8], values: &mut [f32]) -> bool {
+        match self.binary {
+            None => csv::decode(bytes, self, values).is_ok(),
+            Some((dtype, big)) => binary::decode(bytes, dtype, big, self, values).is_ok(),
+        }
+    }
+
+    #[cold]
+    fn explain(&self, bytes: &[u8], width: usize) -> Refusal {
+        let mut values = vec![0.0; width];
+        let refusal = match self.binary {
+            None => csv::decode(bytes, self, &mut values).map_err(|m| m.refusal(bytes, width, self)),
+            Some((dtype, big)) => binary::decode(bytes, dtype, big, self, &mut values)
+                .map_err(|i| binary::not_finite(dtype.decode(&bytes[i * dtype.size()..], big), i, self)),
+        };
+        refusal.expect_err("decode is the same each time")
+    }
+}
+
+/// What [`RecordReader::advance`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A whole record was written.
+    /// A whole record.
     Record,
     /// No whole record is there and the source is not ready: answer what there is, then [`RecordReader::wait`].
     Idle,
@@ -100,6 +135,15 @@ impl Position {
             Position::Record(n) => format!("{place}: record {n}"),
         }
     }
+
+    /// The error that the record here is refused.
+    pub(super) fn refused(self, place: &str, refusal: Refusal) -> Error {
+        let number = match self {
+            Position::Line(_) => format!(":{}", refusal.number),
+            Position::Record(_) => format!(", value {}", refusal.number),
+        };
+        Error::input(self.within(place) + &number, refusal.message)
+    }
 }
 
 /// The bytes that were read and not yet used.
@@ -108,6 +152,8 @@ pub(super) struct Window<S> {
     data: Box<[u8]>,
     start: usize,
     end: usize,
+    /// The record that was found last; it stays until the next read.
+    record: Range<usize>,
     ended: bool,
     timed: bool,
     time: Duration,
@@ -133,6 +179,12 @@ impl<S: Source> Window<S> {
 
     pub(super) fn consume(&mut self, n: usize) {
         self.start += n;
+    }
+
+    /// Consumes `taken` bytes; the first `length` of them are a record.
+    pub(super) fn found(&mut self, length: usize, taken: usize) {
+        self.record = self.start..self.start + length;
+        self.start += taken;
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -182,18 +234,23 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// An error at a record (from 1), or at a number (from 1) of it.
-    pub(super) fn at_record(&self, record: u64, value: Option<usize>, message: impl Into<String>) -> Error {
-        let place = Position::Record(record).within(&self.place);
-        match value {
-            Some(v) => Error::input(format!("{place}, value {v}"), message),
-            None => Error::input(place, message),
-        }
+    /// An error at a record (from 1).
+    pub(super) fn at_record(&self, record: u64, message: impl Into<String>) -> Error {
+        Error::input(Position::Record(record).within(&self.place), message)
     }
 
     pub(super) fn io(&self, e: io::Error) -> Error {
         Error::io(&self.place, e)
     }
+}
+
+/// What the records of an input in this state are made of.
+fn coding(shape: InputShape<'_>, state: &State) -> Arc<dyn Decode> {
+    let binary = match state {
+        State::Binary(binary) => Some(binary.elements()),
+        State::Start | State::Csv(_) => None,
+    };
+    Arc::new(Coding { transform: shape.transform.clone(), binary, decoder: Decoder::detect() })
 }
 
 enum State {
@@ -203,21 +260,35 @@ enum State {
     Binary(Binary),
 }
 
-/// Reads records from a source. Allocates when it is made, for a file's header and for an error, never for a record.
+/// Finds records in a source. Allocates when it is made, for a file's header and for an error, never for a record.
 pub struct RecordReader<'a, S> {
     window: Window<S>,
     context: Context<'a>,
     format: Option<Format>,
     state: State,
+    coding: Arc<dyn Decode>,
+    /// The record at hand, where its place in the batch is not one piece.
+    values: Box<[f32]>,
 }
 
 impl<'a, S: Source> RecordReader<'a, S> {
     /// A reader of `source`, called `place` in messages. Without a `format` the first bytes tell it.
     pub fn new(source: S, place: String, format: Option<Format>, shape: InputShape<'a>) -> Self {
         let data = vec![0; BUFFER.max(64 * shape.width)].into_boxed_slice();
-        let window =
-            Window { source, data, start: 0, end: 0, ended: false, timed: false, time: Duration::ZERO };
-        RecordReader { window, context: Context { place, shape }, format, state: State::Start }
+        let window = Window {
+            source,
+            data,
+            start: 0,
+            end: 0,
+            record: 0..0,
+            ended: false,
+            timed: false,
+            time: Duration::ZERO,
+        };
+        let context = Context { place, shape };
+        let coding = coding(shape, &State::Start);
+        let values = vec![0.0; shape.width].into_boxed_slice();
+        RecordReader { window, context, format, state: State::Start, coding, values }
     }
 
     /// Goes on with another source, in the same buffer.
@@ -253,22 +324,65 @@ impl<'a, S: Source> RecordReader<'a, S> {
         }
     }
 
-    /// Writes the next record, without waiting for input. `record` may have been written in part when there is none.
-    pub fn next(&mut self, record: &mut RecordMut<'_>) -> Result<Next, Error> {
+    /// Finds the next record, without waiting for input.
+    pub fn advance(&mut self) -> Result<Next, Error> {
         loop {
-            match &mut self.state {
-                State::Csv(csv) => return csv.next(&mut self.window, &self.context, record),
-                State::Binary(binary) => return binary.next(&mut self.window, &self.context, record),
-                State::Start => {}
-            }
-            if let Some(state) = self.start()? {
-                self.state = state;
+            let begun = match &mut self.state {
+                State::Csv(csv) => return csv.next(&mut self.window, &self.context),
+                State::Binary(binary) if binary.begun() => {
+                    return binary.next(&mut self.window, &self.context);
+                }
+                State::Binary(binary) => binary.header(&mut self.window, &self.context)?,
+                State::Start => match self.start()? {
+                    Some(state) => {
+                        self.state = state;
+                        true
+                    }
+                    None => false,
+                },
+            };
+            if begun {
+                self.coding = coding(self.context.shape, &self.state);
                 continue;
             }
-            if self.window.more().map_err(|e| self.context.io(e))? == More::NotReady {
-                return Ok(Next::Idle);
+            match self.window.more().map_err(|e| self.context.io(e))? {
+                More::Read => {}
+                More::NotReady => return Ok(Next::Idle),
+                More::Ended | More::Full => return self.no_header(),
             }
         }
+    }
+
+    /// The input ends before its header does.
+    fn no_header(&self) -> Result<Next, Error> {
+        match &self.state {
+            State::Binary(binary) => binary.end(&self.window, &self.context),
+            // `start` decides at the end, and needs few bytes.
+            State::Start | State::Csv(_) => unreachable!("the start of text needs no header"),
+        }
+    }
+
+    /// The bytes of the record that was found last, and what they mean. They stay until `advance` or `wait`.
+    pub fn record(&self) -> (&Arc<dyn Decode>, &[u8]) {
+        (&self.coding, &self.window.data[self.window.record.clone()])
+    }
+
+    /// Writes the numbers of the record that was found last.
+    pub fn decode(&mut self, record: &mut RecordMut<'_>) -> Result<(), Error> {
+        let bytes = &self.window.data[self.window.record.clone()];
+        let good = match record.contiguous() {
+            Some(values) => self.coding.decode(bytes, values),
+            None => {
+                let good = self.coding.decode(bytes, &mut self.values);
+                record.scatter(&self.values);
+                good
+            }
+        };
+        if good {
+            return Ok(());
+        }
+        let refusal = self.coding.explain(bytes, self.context.shape.width);
+        Err(self.position().refused(&self.context.place, refusal))
     }
 
     /// Waits for more input. After [`Next::Idle`] only.

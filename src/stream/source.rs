@@ -1,6 +1,6 @@
 //! Where the bytes come from: a file descriptor, or memory in tests.
 
-use crate::sys::io::{ready, wait_readable};
+use crate::sys::io::{ready, wait_readable, widen_pipe};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
@@ -46,6 +46,9 @@ impl FileSource {
 
     fn new(file: File) -> io::Result<Self> {
         let regular = file.metadata()?.is_file();
+        if !regular {
+            widen_pipe(file.as_fd());
+        }
         Ok(FileSource { file, regular })
     }
 }

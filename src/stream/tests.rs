@@ -1,6 +1,7 @@
 //! The pipeline with an engine of its own, and what the tests of the readers share.
 
 use super::*;
+use crate::engine::deferred::{Decode, Deferred, Refusal};
 use crate::engine::{Answer, Record, RecordMut};
 use crate::spec::network::{FinalActivation, Kind, Transform};
 use proptest::prelude::*;
@@ -8,6 +9,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// An input shape that owns its parts.
 pub(super) struct Input {
@@ -41,9 +43,12 @@ fn read_pieces(format: Option<Format>, input: &Input, pieces: Vec<Vec<u8>>) -> R
     let rows: Vec<u32> = (0..input.width as u32).collect();
     let mut records = Vec::new();
     loop {
-        let mut data = vec![f32::NAN; input.width];
-        match reader.next(&mut RecordMut::new(&mut data, &rows, 0)).map_err(|e| e.to_string())? {
-            Next::Record => records.push(data),
+        match reader.advance().map_err(|e| e.to_string())? {
+            Next::Record => {
+                let mut data = vec![f32::NAN; input.width];
+                reader.decode(&mut RecordMut::new(&mut data, &rows, 0)).map_err(|e| e.to_string())?;
+                records.push(data);
+            }
             Next::Idle => reader.wait().map_err(|e| e.to_string())?,
             Next::End => return Ok(records),
         }
@@ -81,6 +86,8 @@ struct Mock {
     batch: usize,
     width: usize,
     rows: Vec<u32>,
+    /// Where it takes records as bytes.
+    deferred: Option<[Deferred; SLOTS]>,
     inputs: [Vec<f32>; SLOTS],
     scores: [Vec<f32>; SLOTS],
     states: [SlotState; SLOTS],
@@ -94,11 +101,32 @@ impl Mock {
             width,
             // Features in reverse, to see that the map is used.
             rows: (0..width as u32).rev().collect(),
+            deferred: None,
             inputs: [(); SLOTS].map(|()| vec![f32::NAN; batch * width]),
             scores: [(); SLOTS].map(|()| vec![f32::NAN; batch * 2]),
             states: [SlotState::Filling(0); SLOTS],
             submitted: Vec::new(),
         }
+    }
+
+    /// One that takes most records as bytes.
+    fn deferring(batch: usize, width: usize) -> Self {
+        Mock {
+            rows: (0..width as u32).collect(),
+            deferred: Some([(); SLOTS].map(|()| Deferred::new(batch, width))),
+            ..Mock::new(batch, width)
+        }
+    }
+
+    /// Record `index` of `slot` is about to be filled.
+    fn fill(&mut self, slot: usize, index: usize) {
+        assert!(index < self.batch);
+        match self.states[slot] {
+            SlotState::Submitted(_) => panic!("slot {slot} is still computed"),
+            SlotState::Filling(next) => assert!(index == next || index + 1 == next || index == 0),
+            SlotState::Collected(_) => assert_eq!(index, 0),
+        }
+        self.states[slot] = SlotState::Filling(index + 1);
     }
 }
 
@@ -108,14 +136,22 @@ impl Engine for Mock {
     }
 
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
-        assert!(index < self.batch);
-        match self.states[slot] {
-            SlotState::Submitted(_) => panic!("slot {slot} is still computed"),
-            SlotState::Filling(next) => assert!(index == next || index + 1 == next || index == 0),
-            SlotState::Collected(_) => assert_eq!(index, 0),
-        }
-        self.states[slot] = SlotState::Filling(index + 1);
+        self.fill(slot, index);
         Ok(RecordMut::new(&mut self.inputs[slot], &self.rows, index * self.width))
+    }
+
+    fn defer(&mut self, slot: usize, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
+        // Every third record finds no room.
+        let Some(deferred) = self.deferred.as_mut().filter(|_| index % 3 != 2) else { return false };
+        let taken = deferred[slot].push(index, decode, bytes);
+        if taken {
+            self.fill(slot, index);
+        }
+        taken
+    }
+
+    fn refused(&self, slot: usize) -> Option<(usize, Refusal)> {
+        self.deferred.as_ref()?[slot].refused(self.width)
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
@@ -129,9 +165,14 @@ impl Engine for Mock {
         let SlotState::Submitted(records) = self.states[slot] else {
             panic!("slot {slot} was not submitted")
         };
+        if let Some(deferred) = &mut self.deferred {
+            deferred[slot].submit();
+            let records = self.inputs[slot].chunks_exact_mut(self.width).enumerate();
+            records.for_each(|(i, values)| deferred[slot].decode(i, values));
+        }
         let records = self.inputs[slot].chunks_exact(self.width).take(records);
         for (scores, record) in self.scores[slot].chunks_exact_mut(2).zip(records) {
-            scores.copy_from_slice(&[record.iter().sum(), record[self.width - 1]]);
+            scores.copy_from_slice(&[record.iter().sum(), record[self.rows[0] as usize]]);
         }
         let SlotState::Submitted(records) = self.states[slot] else { unreachable!() };
         self.states[slot] = SlotState::Collected(records);
@@ -161,13 +202,29 @@ struct Ran {
     batches: Vec<usize>,
 }
 
-fn run<S: Source>(
+/// The same on an engine that takes records as numbers, and one that takes them as bytes.
+fn run<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     batch: usize,
+    input: &Input,
+    format: Option<Format>,
+    sources: impl Fn() -> I,
+) -> Ran {
+    let ran = run_on(Mock::new(batch, input.width), input, format, sources());
+    let deferred = run_on(Mock::deferring(batch, input.width), input, format, sources());
+    assert_eq!((&deferred.text, &deferred.result), (&ran.text, &ran.result));
+    if ran.result.is_ok() {
+        // Behind a mistake more may have been submitted.
+        assert_eq!(deferred.batches, ran.batches);
+    }
+    ran
+}
+
+fn run_on<S: Source>(
+    mut engine: Mock,
     input: &Input,
     format: Option<Format>,
     sources: impl IntoIterator<Item = Result<(String, S), Error>>,
 ) -> Ran {
-    let mut engine = Mock::new(batch, input.width);
     let mut out = Vec::new();
     let mut writer = ResultWriter::new(&mut out, Output::Scores, VALUES);
     let stream = Stream {
@@ -238,14 +295,15 @@ proptest! {
             value
         };
         let mut expected = String::new();
-        let files: Vec<_> = counts.iter().enumerate().map(|(i, &n)| {
+        let files: Vec<_> = counts.iter().map(|&n| {
             let records: Vec<Vec<u8>> = (0..n).map(|_| (0..width).map(|_| next()).collect()).collect();
             for r in &records {
                 expected += &format!("{},{}\n", r.iter().map(|&b| u32::from(b)).sum::<u32>(), r[0]);
             }
-            memory(&format!("file {i}"), cut(&encode(format, &records, width), &cuts))
+            cut(&encode(format, &records, width), &cuts)
         }).collect();
         let total: usize = counts.iter().sum();
+        let files = || files.iter().enumerate().map(|(i, pieces)| memory(&format!("file {i}"), pieces.clone()));
         let ran = run(batch, &Input::new(width), Some(format), files);
         prop_assert_eq!(&ran.text, &expected);
         let batches = ran.batches.len() as u64;
@@ -262,26 +320,58 @@ proptest! {
 fn batches_are_full_where_input_is_plentiful_and_files_share_them() {
     let two =
         || [memory("a", [b"1\n2\n3\n".to_vec()]), memory("b", [b"4\n5".to_vec(), b"\n6\n7\n".to_vec()])];
-    let ran = run(4, &Input::new(1), None, two());
+    let ran = run(4, &Input::new(1), None, two);
     assert_eq!(ran.batches, [4, 3]);
     assert_eq!(ran.text, "1,1\n2,2\n3,3\n4,4\n5,5\n6,6\n7,7\n");
-    assert_eq!(run(100, &Input::new(1), None, two()).batches, [7]);
+    assert_eq!(run(100, &Input::new(1), None, two).batches, [7]);
 }
 
 #[test]
 fn an_error_comes_after_the_answers_before_it() {
     for batch in [1, 2, 3, 100] {
-        let ran = run(batch, &Input::new(1), None, [memory("in.csv", [b"1\n2\n3\n\nx\n5\n".to_vec()])]);
+        let ran = run(batch, &Input::new(1), None, || [memory("in.csv", [b"1\n2\n3\n\nx\n5\n".to_vec()])]);
         assert_eq!(ran.text, "1,1\n2,2\n3,3\n");
         assert_eq!(ran.result, Err("in.csv:5:1: expected a number, found \"x\"".into()));
-        let missing = Err(Error::io("b.csv", io::ErrorKind::NotFound.into()));
-        let ran = run(batch, &Input::new(1), None, [memory("a.csv", [b"1\n2\n".to_vec()]), missing]);
+        let missing = || Err(Error::io("b.csv", io::ErrorKind::NotFound.into()));
+        let ran = run(batch, &Input::new(1), None, || [memory("a.csv", [b"1\n2\n".to_vec()]), missing()]);
         assert_eq!(ran.text, "1,1\n2,2\n");
         assert!(ran.result.unwrap_err().starts_with("b.csv: "));
-        let files = [memory("a.csv", [b"1,2\n".to_vec()]), memory("b.csv", [b"\n3,4\n5,x\n".to_vec()])];
+        let files = || [memory("a.csv", [b"1,2\n".to_vec()]), memory("b.csv", [b"\n3,4\n5,x\n".to_vec()])];
         let ran = run(batch, &Input::new(2), None, files);
         assert_eq!(ran.text, "3,1\n7,3\n");
         assert_eq!(ran.result, Err("b.csv:3:2: expected a number, found \"x\"".into()));
+        // The first mistake counts, also where the second stops the reading before the first is decoded.
+        for then in ["x,1\n", "6,\n\""] {
+            let text = format!("1,2\n3,4\n5,1e99\n7,8\n{then}").into_bytes();
+            let ran = run(batch, &Input::new(2), None, || [memory("a", [text.clone()]), missing()]);
+            assert_eq!(ran.text, "3,1\n7,3\n");
+            assert_eq!(ran.result, Err("a:3:2: expected a number that fits f32, found \"1e99\"".into()));
+        }
+        let nan = [1.0, 2.0, f32::NAN, f32::INFINITY].map(f32::to_le_bytes).concat();
+        let ran = run(batch, &Input::new(1), Some(Format::F32), || [memory("a", [nan.clone()])]);
+        assert_eq!(ran.text, "1,1\n2,2\n");
+        assert_eq!(ran.result, Err("a: record 3, value 1: expected a finite number, found NaN".into()));
+    }
+}
+
+/// Records of different formats share a batch: each is decoded its own way, and refused where it stands.
+#[test]
+fn files_of_different_formats_share_batches() {
+    for batch in [1, 2, 3, 5, 100] {
+        let files = |last: &'static [u8]| {
+            [
+                memory("a.csv", [b"1,2\n3,4\n".to_vec()]),
+                memory("b.idx", [idx(8, &[3, 2], &[5, 6, 7, 8, 9, 10])]),
+                memory("c.npy", [npy("<f4", "(1, 2)", &[1.5f32, 2.0].map(f32::to_le_bytes).concat())]),
+                memory("d.csv", [last.to_vec()]),
+            ]
+        };
+        let answers = "3,1\n7,3\n11,5\n15,7\n19,9\n3.5,1.5\n";
+        let ran = run(batch, &Input::new(2), None, || files(b"a,b\n1,1\n"));
+        assert_eq!(ran.text, format!("{answers}2,1\n"));
+        let ran = run(batch, &Input::new(2), None, || files(b"a,b\n\n1\n2,2\n"));
+        assert_eq!(ran.text, answers);
+        assert_eq!(ran.result, Err("d.csv:3:2: expected 2 numbers, the line has 1".into()));
     }
 }
 

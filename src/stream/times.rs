@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub struct StreamTimes {
     /// System calls that read input which was there already.
     pub read: Duration,
-    /// Bytes to numbers in the engine's buffers, without `read`.
+    /// Finding records, and their numbers where that is not left to the engine's threads, without `read`.
     pub parse: Duration,
     /// Waiting for input to come.
     pub wait: Duration,

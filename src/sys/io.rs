@@ -1,4 +1,4 @@
-//! Readiness of file descriptors, by poll(2).
+//! Readiness of file descriptors, by poll(2), and what else input needs of the system.
 
 use libc::{POLLIN, POLLOUT, c_int, c_short, nfds_t, poll, pollfd};
 use std::io;
@@ -36,6 +36,23 @@ fn poll_one(fd: BorrowedFd<'_>, events: c_short, timeout: c_int) -> bool {
     }
 }
 
+/// Lets the pipe `fd` hold more bytes than it usually does: its two ends wait for each other less often. Any other
+/// kind of file, and a system that does not allow it, stays as it is.
+pub fn widen_pipe(fd: BorrowedFd<'_>) {
+    const BYTES: c_int = 1 << 20;
+    // SAFETY: the call takes two numbers.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, BYTES) };
+}
+
+/// Where `byte` stands first in `bytes`, by the C library's vectors.
+pub fn find(bytes: &[u8], byte: u8) -> Option<usize> {
+    // SAFETY: the call reads inside the slice only, and a result that is not null points into it.
+    unsafe {
+        let found = libc::memchr(bytes.as_ptr().cast(), byte.into(), bytes.len()).cast::<u8>();
+        (!found.is_null()).then(|| found.offset_from(bytes.as_ptr()) as usize)
+    }
+}
+
 /// Cores that this process may use (sched_getaffinity); at least 1.
 ///
 /// `std::thread::available_parallelism` also reads cgroup quotas, which boards do not set, with ten kilobytes of code.
@@ -57,6 +74,15 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_byte_is_found_where_it_stands_first() {
+        let bytes = *b"\0a\xffb\xff\0";
+        for (byte, place) in [(0, Some(0)), (b'a', Some(1)), (255, Some(2)), (b'c', None)] {
+            assert_eq!(find(&bytes, byte), place);
+        }
+        assert_eq!((find(&bytes[1..5], 0), find(&[], 0)), (None, None));
+    }
 
     #[test]
     fn a_stream_is_ready_with_data_and_at_its_end() {

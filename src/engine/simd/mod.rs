@@ -8,6 +8,7 @@
 //! | `vector`    | what a kernel needs of an instruction set; plain Rust                       |
 //! | `x86`, `aarch64` | the instruction sets, and finding out which ones the CPU has           |
 //! | `kernel`    | the micro-kernels: tiles, bias, activation                                  |
+//! | `decode`      | bytes and text to numbers, for the readers of records                       |
 //! | `schedule`  | who computes which tile when: claiming, waiting, sleeping                   |
 //! | `team`      | the network's steps over buffers that all threads share                     |
 //!
@@ -17,6 +18,7 @@
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+pub mod decode;
 mod kernel;
 mod schedule;
 mod team;

@@ -4,6 +4,7 @@
 //! rows: every thread reads other weights, each once for the whole batch. All others are split by records: a few records
 //! go through all of a phase's steps on one thread, and their activations stay in its cache.
 
+use super::super::deferred::{Deferred, Refusal};
 use super::super::{NAN_CLASS, SLOTS};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use super::{Affine, Kernels, Part};
@@ -13,8 +14,12 @@ use crate::spec::network::Activation;
 use crate::sys::thread::{Serve, Thread};
 use std::alloc::{alloc_zeroed, dealloc};
 use std::borrow::Cow;
+use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -186,6 +191,46 @@ impl Buffer {
     }
 }
 
+/// The records of a slot that are still bytes.
+struct Bytes(UnsafeCell<Deferred>);
+
+// SAFETY: nobody writes to it while a job of the slot is under way, and only the team has `&mut` outside of jobs.
+unsafe impl Sync for Bytes {}
+
+/// Buffers for the input of a tile. Whoever decodes a tile of records borrows one: a core's own cache holds it, where
+/// the slots' inputs go from core to core.
+struct Desks {
+    buffers: Vec<Buffer>,
+    /// A bit for each that is free.
+    free: AtomicU64,
+}
+
+impl Desks {
+    fn new(count: usize, rows: usize, records: usize) -> Result<Desks, Error> {
+        let count = count.min(64);
+        let buffers: Result<_, _> = (0..count).map(|_| Buffer::new(rows, records)).collect();
+        let free = (0..count).fold(0, |free, i| free | 1 << i);
+        Ok(Desks { buffers: buffers?, free: AtomicU64::new(free) })
+    }
+
+    /// Nobody else has it until it is given back.
+    fn borrow(&self) -> Option<usize> {
+        // The lowest one: a thread gets the one that it had before, as long as no other takes it in between.
+        self.free
+            .fetch_update(Acquire, Relaxed, |free| (free > 0).then(|| free & (free - 1)))
+            .ok()
+            .map(lowest)
+    }
+
+    fn give_back(&self, desk: usize) {
+        self.free.fetch_or(1 << desk, Release);
+    }
+}
+
+fn lowest(bits: u64) -> usize {
+    bits.trailing_zeros() as usize
+}
+
 /// How a phase is cut into tiles.
 enum Split {
     /// By records.
@@ -206,6 +251,11 @@ struct Shared {
     steps: Vec<Step>,
     phases: Vec<Phase>,
     inputs: [Buffer; SLOTS],
+    /// What the first phase decodes into `inputs`, so many numbers a record.
+    deferred: [Bytes; SLOTS],
+    width: usize,
+    /// For tiles of the first phase, if no other phase needs their input.
+    desks: Desks,
     scores: [Buffer; SLOTS],
     hidden: Vec<Buffer>,
     classes: [Vec<AtomicU32>; SLOTS],
@@ -230,14 +280,15 @@ pub struct Team {
 impl Team {
     /// Starts at most `threads` threads, the caller's being one of them: no more than the largest batch keeps busy.
     ///
-    /// `rows` are the values of a record in the input, in each hidden buffer and in the scores. `flop` is that of a
-    /// record.
+    /// `rows` are the values of a record in the input, in each hidden buffer and in the scores, `width` those of the
+    /// input without padding. `flop` is that of a record.
     ///
     /// # Panics
     /// If sizes of steps and buffers do not fit together.
     pub fn new(
         steps: Vec<Step>,
         rows: (usize, &[usize], usize),
+        width: usize,
         batch: usize,
         flop: u64,
         threads: usize,
@@ -258,12 +309,17 @@ impl Team {
             Ok([Buffer::new(rows, batch)?, Buffer::new(rows, batch)?])
         };
         let hidden: Result<Vec<Buffer>, Error> = rows.1.iter().map(|&r| Buffer::new(r, batch)).collect();
+        let phases = phases(&steps, &kernels, threads);
+        let alone = !steps[phases[0].steps.end..].iter().any(|s| s.from == Place::Input);
         let shared = Shared {
             schedule: Schedule::new(),
-            phases: phases(&steps, &kernels, threads),
+            desks: Desks::new(if alone { threads } else { 0 }, rows.0, kernels.tile.0)?,
+            phases,
             clock: timed.then(|| Mutex::new(StepClock::new(steps.len()))),
             kernels,
             inputs: buffers(rows.0)?,
+            deferred: [(); SLOTS].map(|()| Bytes(UnsafeCell::new(Deferred::new(batch, width)))),
+            width,
             scores: buffers(rows.2)?,
             hidden: hidden?,
             classes: [(); SLOTS].map(|()| (0..batch).map(|_| AtomicU32::new(NAN_CLASS)).collect()),
@@ -317,10 +373,27 @@ impl Team {
         (buffer.stride, unsafe { buffer.floats.slice_mut() })
     }
 
+    /// The records of a slot that come as bytes. Waits if a job reads them.
+    pub fn deferred(&mut self, slot: usize) -> &mut Deferred {
+        self.collect(slot);
+        // SAFETY: the slot's job is complete, and another one needs `&mut self`.
+        unsafe { &mut *self.shared.deferred[slot].0.get() }
+    }
+
+    /// The first record of a collected slot whose bytes were refused, and why.
+    ///
+    /// # Panics
+    /// If the slot was submitted and not collected.
+    pub fn refused(&self, slot: usize) -> Option<(usize, Refusal)> {
+        assert!(self.flying[slot].is_none(), "slot {slot} was not collected");
+        // SAFETY: only `&mut self` writes to it.
+        unsafe { &*self.shared.deferred[slot].0.get() }.refused(self.shared.width)
+    }
+
     /// Starts the first `records` records of a slot, 1 to the batch; does not wait for large ones.
     pub fn submit(&mut self, slot: usize, records: usize) {
         assert!((1..=self.batch).contains(&records), "{records} records");
-        self.collect(slot);
+        self.deferred(slot).submit();
         if records >= self.share_from {
             let wake = records >= self.wake_from;
             self.flying[slot] = Some(self.shared.schedule.submit(slot, records, wake));
@@ -399,15 +472,18 @@ impl Work for Shared {
             }
             Split::Rows(bounds) => (0..tile.records, Some(bounds[tile.tile]..bounds[tile.tile + 1])),
         };
+        // SAFETY: the caller's promise is passed on; the first phase is split by records.
+        let desk = if tile.phase == 0 { unsafe { self.decode(tile.slot, records.clone()) } } else { None };
         for i in phase.steps.clone() {
             let start = self.clock.is_some().then(Instant::now);
             // SAFETY: the caller's promise is passed on.
-            unsafe { self.step(i, tile.slot, records.clone(), rows.clone()) };
+            unsafe { self.step(i, tile.slot, records.clone(), rows.clone(), desk) };
             if let (Some(clock), Some(start)) = (&self.clock, start) {
                 let elapsed = start.elapsed();
                 clock.lock().unwrap_or_else(|e| e.into_inner()).record(i, elapsed);
             }
         }
+        desk.inspect(|&d| self.desks.give_back(d));
     }
 }
 
@@ -425,13 +501,53 @@ impl Shared {
         }
     }
 
+    /// Decodes those of some records that are bytes; where all are, onto a desk.
+    ///
+    /// SAFETY: as `step`.
+    unsafe fn decode(&self, slot: usize, records: Range<usize>) -> Option<usize> {
+        // SAFETY: nobody writes to it as long as the job is under way.
+        let deferred = unsafe { &*self.deferred[slot].0.get() };
+        if deferred.is_empty() {
+            return None;
+        }
+        let start = self.clock.is_some().then(Instant::now);
+        let desk = if deferred.has_all(records.clone()) { self.desks.borrow() } else { None };
+        for n in records.clone() {
+            let to = self.record(Place::Input, slot, (records.start, n), desk);
+            // SAFETY: a record of the input has `width` values at least; nobody else touches it.
+            deferred.decode(n, unsafe { std::slice::from_raw_parts_mut(to, self.width) });
+        }
+        if let (Some(clock), Some(start)) = (&self.clock, start) {
+            clock.lock().unwrap_or_else(|e| e.into_inner()).decode += start.elapsed();
+        }
+        desk
+    }
+
+    /// Where record `n` of a tile that starts with record `first` stands, if its input is on `desk`.
+    fn record(&self, place: Place, slot: usize, (first, n): (usize, usize), desk: Option<usize>) -> *mut f32 {
+        match desk {
+            Some(desk) if place == Place::Input => self.desks.buffers[desk].record(n - first),
+            _ => self.buffer(place, slot).record(n),
+        }
+    }
+
     /// One step for some records, and of a layer for some rows or all.
     ///
     /// SAFETY: as `Work::run`. Then nobody else touches what it writes: tiles of a phase are different records or
     /// different rows. What it reads was written by an earlier phase, or for the same records by this tile.
-    unsafe fn step(&self, i: usize, slot: usize, records: Range<usize>, rows: Option<Range<usize>>) {
+    unsafe fn step(
+        &self,
+        i: usize,
+        slot: usize,
+        records: Range<usize>,
+        rows: Option<Range<usize>>,
+        desk: Option<usize>,
+    ) {
         let step = &self.steps[i];
         let (from, to) = (self.buffer(step.from, slot), self.buffer(step.to, slot));
+        let first = (records.start, records.start);
+        let (x, result) =
+            (self.record(step.from, slot, first, desk), self.record(step.to, slot, first, desk));
         match &step.action {
             Action::Affine { weights, biases, panel, columns, inputs, activation } => {
                 let layer = Affine {
@@ -446,9 +562,9 @@ impl Shared {
                     rows: rows.unwrap_or(0..biases.len()),
                     layer: &layer,
                     records: records.len(),
-                    x: from.record(records.start),
+                    x,
                     x_stride: from.stride,
-                    result: to.record(records.start),
+                    result,
                     result_stride: to.stride,
                 };
                 // SAFETY: `check` has compared the sizes; see above.
@@ -456,14 +572,13 @@ impl Shared {
             }
             Action::Activate(activation) => {
                 // SAFETY: whole records, whose stride is a multiple of all lanes; see above.
-                unsafe {
-                    (self.kernels.activate)(*activation, to.record(records.start), records.len() * to.stride)
-                }
+                unsafe { (self.kernels.activate)(*activation, result, records.len() * to.stride) }
             }
             Action::ArgMax(outputs) => {
-                for n in records {
+                for n in records.clone() {
+                    let scores = self.record(step.from, slot, (records.start, n), desk);
                     // SAFETY: `check` has compared the sizes; see above.
-                    let scores = unsafe { std::slice::from_raw_parts(from.record(n), *outputs) };
+                    let scores = unsafe { std::slice::from_raw_parts(scores, *outputs) };
                     self.classes[slot][n].store(argmax(scores), Relaxed);
                 }
             }
@@ -472,6 +587,7 @@ impl Shared {
 
     /// What the unsafe code relies on.
     fn check(&self, (input, hidden, scores): (usize, &[usize], usize)) {
+        assert!(self.width <= input && matches!(self.phases[0].split, Split::Records));
         let rows = |place| match place {
             Place::Input => input,
             Place::Hidden(i) => hidden[i],
@@ -495,7 +611,8 @@ impl Shared {
 
 /// Groups the steps: large layers alone, the rest together.
 fn phases(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
-    let mut phases: Vec<Phase> = Vec::new();
+    // The first phase decodes: records are split before a layer's rows may be.
+    let mut phases = vec![Phase { steps: 0..0, split: Split::Records }];
     for (i, step) in steps.iter().enumerate() {
         let split = match &step.action {
             Action::Affine { weights, biases, .. } => {

@@ -1,0 +1,189 @@
+//! Records that reach an engine as bytes. Its threads decode them: text is parsed by all cores, and the core that
+//! computes a record has written its numbers itself.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// How the bytes of a record become its numbers, on any thread.
+pub trait Decode: Send + Sync {
+    /// Writes the numbers of the record `bytes`; `false` where they are none.
+    fn decode(&self, bytes: &[u8], values: &mut [f32]) -> bool;
+
+    /// What is wrong with `bytes` that `decode` refused for a record of `width` numbers.
+    fn explain(&self, bytes: &[u8], width: usize) -> Refusal;
+}
+
+/// Why the bytes of a record are none.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The number that is wrong, from 1.
+    pub number: usize,
+    /// What was expected there, and what was found.
+    pub message: String,
+}
+
+/// Records of a batch that are still bytes. Does not allocate after construction.
+pub struct Deferred {
+    decode: Option<Arc<dyn Decode>>,
+    bytes: Vec<u8>,
+    /// Where the bytes of each record begin and end; `None`: its numbers are there already.
+    records: Vec<Option<(usize, usize)>>,
+    /// Whether `records` are those of a batch that was submitted: the next one begins anew.
+    submitted: bool,
+    /// The first record that was refused, or `usize::MAX`.
+    refused: AtomicUsize,
+}
+
+/// Bytes a number that are kept room for: more than whole numbers need, and as much as six digits and a point. What
+/// finds no room is decoded where it was read.
+const BYTES: usize = 8;
+
+impl Deferred {
+    /// Room for `records` records of `width` numbers. (For none of them where memory is short.)
+    pub fn new(records: usize, width: usize) -> Self {
+        let mut bytes = Vec::new();
+        let _ = bytes.try_reserve_exact(records.saturating_mul(width).saturating_mul(BYTES));
+        Deferred {
+            decode: None,
+            bytes,
+            records: Vec::with_capacity(records),
+            submitted: false,
+            refused: AtomicUsize::new(usize::MAX),
+        }
+    }
+
+    /// Takes the bytes of record `index`, behind all that it has, if there is room. All records of a batch are decoded
+    /// the same way.
+    pub fn push(&mut self, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
+        if self.submitted || index == 0 {
+            self.clear();
+        }
+        if self.records.is_empty() {
+            self.decode = Some(Arc::clone(decode));
+        }
+        let room = index < self.records.capacity()
+            && bytes.len() <= self.bytes.capacity() - self.bytes.len()
+            && self.decode.as_ref().is_some_and(|d| Arc::ptr_eq(d, decode));
+        if room {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(bytes);
+            self.records.resize(index, None);
+            self.records.push(Some((start, self.bytes.len())));
+        }
+        room
+    }
+
+    fn clear(&mut self) {
+        self.submitted = false;
+        self.records.clear();
+        self.bytes.clear();
+        *self.refused.get_mut() = usize::MAX;
+    }
+
+    /// The batch is complete; nothing of it is bytes if nothing was pushed since the last one.
+    pub fn submit(&mut self) {
+        if self.submitted {
+            self.clear();
+        }
+        self.submitted = true;
+    }
+
+    /// Whether all numbers are there already.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Whether all of these records are bytes.
+    pub fn has_all(&self, records: Range<usize>) -> bool {
+        self.records.get(records).is_some_and(|r| r.iter().all(Option::is_some))
+    }
+
+    /// Writes the numbers of record `index`, if it is bytes.
+    pub fn decode(&self, index: usize, values: &mut [f32]) {
+        if let (Some(&Some((start, end))), Some(decode)) = (self.records.get(index), &self.decode) {
+            if !decode.decode(&self.bytes[start..end], values) {
+                self.refused.fetch_min(index, Relaxed);
+            }
+        }
+    }
+
+    /// The first record of the batch that `decode` refused, and why.
+    pub fn refused(&self, width: usize) -> Option<(usize, Refusal)> {
+        let index = self.refused.load(Relaxed);
+        let (start, end) = (*self.records.get(index)?)?;
+        Some((index, self.decode.as_ref()?.explain(&self.bytes[start..end], width)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes below 100, as they are.
+    struct Small;
+
+    impl Decode for Small {
+        fn decode(&self, bytes: &[u8], values: &mut [f32]) -> bool {
+            bytes.iter().zip(values).all(|(&b, v)| {
+                *v = b.into();
+                b < 100
+            })
+        }
+
+        fn explain(&self, bytes: &[u8], width: usize) -> Refusal {
+            Refusal { number: width, message: format!("{bytes:?}") }
+        }
+    }
+
+    fn decoded(batch: &Deferred, records: usize) -> Vec<[f32; 2]> {
+        let mut data = vec![[-1.0; 2]; records];
+        data.iter_mut().enumerate().for_each(|(i, values)| batch.decode(i, values));
+        data
+    }
+
+    #[test]
+    fn records_are_decoded_where_they_belong() {
+        let decode: Arc<dyn Decode> = Arc::new(Small);
+        let mut batch = Deferred::new(4, 2);
+        let room = batch.bytes.capacity();
+        for _ in 0..3 {
+            assert!(batch.push(0, &decode, &[1, 2]) && batch.push(2, &decode, &[3, 4]));
+            batch.submit();
+            assert_eq!(decoded(&batch, 4), [[1.0, 2.0], [-1.0; 2], [3.0, 4.0], [-1.0; 2]]);
+            assert!(!batch.is_empty() && batch.refused(2).is_none());
+        }
+        // A batch whose records came as numbers.
+        batch.submit();
+        assert!(batch.is_empty());
+        assert_eq!(decoded(&batch, 4), [[-1.0; 2]; 4]);
+        assert!(batch.push(0, &decode, &vec![0; room - 1]) && !batch.push(1, &decode, &[5, 6]));
+        assert!(batch.push(1, &decode, &[5]));
+        let other: Arc<dyn Decode> = Arc::new(Small);
+        assert!(!batch.push(2, &other, &[]));
+        assert!(batch.push(2, &decode, &[]) && batch.push(3, &decode, &[]) && !batch.push(4, &decode, &[]));
+        // That batch was never submitted: the next one starts over. And one whose first record came as numbers.
+        assert!(batch.push(0, &other, &[7, 8]));
+        batch.submit();
+        assert!(batch.push(1, &decode, &[9, 9]));
+        batch.submit();
+        assert_eq!(decoded(&batch, 2), [[-1.0; 2], [9.0; 2]]);
+        assert_eq!(batch.bytes.capacity(), room);
+    }
+
+    #[test]
+    fn the_first_refused_record_is_named_until_the_next_batch() {
+        let decode: Arc<dyn Decode> = Arc::new(Small);
+        let mut batch = Deferred::new(4, 2);
+        for (place, bytes) in [(0, [1, 2]), (1, [3, 200]), (3, [4, 250])] {
+            assert!(batch.push(place, &decode, &bytes));
+        }
+        batch.submit();
+        // In any order.
+        [3, 1, 0].iter().for_each(|&i| batch.decode(i, &mut [0.0; 2]));
+        let expected = Refusal { number: 2, message: "[3, 200]".into() };
+        assert_eq!(batch.refused(2), Some((1, expected)));
+        batch.submit();
+        assert_eq!(batch.refused(2), None);
+    }
+}
