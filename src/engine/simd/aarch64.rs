@@ -1,7 +1,7 @@
 //! NEON, part of every aarch64 CPU.
 
 use super::Kernels;
-use super::kernel::{self, Part};
+use super::kernel;
 use super::vector::Vector;
 use std::arch::aarch64::*;
 

@@ -1,8 +1,8 @@
 //! The micro-kernels, written once for every instruction set.
 //!
 //! A tile is M records by N vectors of rows. Its sums stay in registers while k runs: a load of weights serves M
-//! multiply-adds, a broadcast value N. Each sum adds its products in the order of k, whatever the tile, so a record's
-//! scores do not depend on the records beside it, nor on how the work is split.
+//! multiply-adds, a broadcast value N. Each sum begins with the bias and adds its products in the order of k, whatever
+//! the tile, so a record's scores do not depend on the records beside it, nor on how the work is split.
 
 use super::Affine;
 use super::vector::{Stored, Vector};
@@ -40,24 +40,45 @@ macro_rules! unrolled {
     };
 }
 
+/// Records' values that a core's second-level cache keeps while bands of rows pass by, in bytes.
+const KEPT: usize = 1 << 20;
+
 /// Bias, product and activation of a part, with tiles of M (at the end of the batch H or 1) records by N (at the end
-/// of the rows 1) vectors.
+/// of the rows 2 or 1: four vectors are twice two rather than three and one) vectors.
+///
+/// Where the records are too many or too long to stay in the cache, the common dimension is cut into blocks, and the
+/// sums of a block wait in the result for the next: no sum changes by this.
 ///
 /// SAFETY: the part is sound, the CPU has V's instruction set.
 #[inline(always)]
 pub(super) unsafe fn affine<V: Vector, E: Stored, const M: usize, const H: usize, const N: usize>(
     part: &Part<'_, E>,
 ) {
-    let mut row = part.rows.start;
+    let inputs = part.layer.inputs;
+    let blocks = (part.records * inputs * size_of::<f32>()).div_ceil(KEPT);
+    let length = inputs.div_ceil(blocks.max(1));
+    let mut block = 0..length;
     // SAFETY: the bands are inside the part; passed on.
     unsafe {
-        while row + N * V::LANES <= part.rows.end {
-            band::<V, E, M, H, N>(part, row);
-            row += N * V::LANES;
-        }
-        while row < part.rows.end {
-            band::<V, E, M, H, 1>(part, row);
-            row += V::LANES;
+        loop {
+            let mut row = part.rows.start;
+            let rest = |row: usize| (part.rows.end - row) / V::LANES;
+            while rest(row) >= N && (N < 3 || rest(row) != N + 1) {
+                band::<V, E, M, H, N>(part, row, &block);
+                row += N * V::LANES;
+            }
+            while N > 2 && rest(row) >= 2 {
+                band::<V, E, M, H, 2>(part, row, &block);
+                row += 2 * V::LANES;
+            }
+            while row < part.rows.end {
+                band::<V, E, M, H, 1>(part, row, &block);
+                row += V::LANES;
+            }
+            if block.end == inputs {
+                break;
+            }
+            block = block.end..inputs.min(block.end + length);
         }
         if matches!(part.layer.activation, Activation::Sigmoid | Activation::Tanh) {
             for n in 0..part.records {
@@ -68,34 +89,46 @@ pub(super) unsafe fn affine<V: Vector, E: Stored, const M: usize, const H: usize
     }
 }
 
-/// N vectors of rows from `row` on, for all records of the part: weights come from memory once. Meanwhile the weights
-/// of the next band are asked for, spread evenly, so that its first tile does not wait for them.
+/// N vectors of rows from `row` on, for all records of the part and a block of k. Weights come from memory once;
+/// meanwhile those of the next band are asked for, spread evenly, so that its first tile does not wait for them (8 % of
+/// the time of large layers).
 ///
 /// SAFETY: as `affine`; the vectors are inside the part.
 #[inline(always)]
 unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: usize>(
     part: &Part<'_, E>,
     row: usize,
+    block: &Range<usize>,
 ) {
-    let layer = part.layer;
-    let tiles = part.records.div_ceil(M);
-    let next = row + N * V::LANES;
-    let mut ahead = Ahead { at: layer.weights.as_ptr().cast(), step: 0 };
-    if next < part.rows.end {
-        ahead.at = ahead.at.wrapping_add(next * layer.columns * size_of::<E>());
-        ahead.step = (N * V::LANES * size_of::<E>()).div_ceil(tiles).min(64);
-    }
+    let (layer, height) = (part.layer, N * V::LANES);
+    // The next band begins a block where this one ends it.
+    let (next, k) = if row + 2 * height <= part.rows.end {
+        (row + height, block.start)
+    } else {
+        (part.rows.start, block.end)
+    };
+    let panels = height.div_ceil(layer.panel);
+    // So many tiles share a panel of it.
+    let share = (part.records.div_ceil(M) / panels).max(1);
+    let bytes = layer.panel * size_of::<E>();
+    let ahead = |tile: usize| {
+        let panel = next / layer.panel + tile / share;
+        let k = panel * layer.columns + k + tile % share * block.len() / share;
+        let step =
+            if tile / share < panels && k < layer.weights.len() / layer.panel { bytes / share } else { 0 };
+        Ahead { at: layer.weights.as_ptr().cast::<u8>().wrapping_add(k * bytes), step }
+    };
     let mut n = 0;
     // SAFETY: `tile` writes records n to n + M that are in the part.
     unsafe {
         while part.records > n + H {
-            tile::<V, E, M, N>(part, n, row, &mut ahead);
+            tile::<V, E, M, N>(part, n, row, block, ahead(n / M));
             n += M;
         }
         if part.records > n + 1 {
-            tile::<V, E, H, N>(part, n, row, &mut ahead);
+            tile::<V, E, H, N>(part, n, row, block, ahead(n / M));
         } else if part.records > n {
-            tile::<V, E, 1, N>(part, n, row, &mut ahead);
+            tile::<V, E, 1, N>(part, n, row, block, ahead(n / M));
         }
     }
 }
@@ -106,51 +139,59 @@ struct Ahead {
     step: usize,
 }
 
-/// Records n to n + M (those that are in the part) by N vectors of rows from `row` on.
+/// Records n to n + M (those that are in the part) by N vectors of rows from `row` on, for a block of k.
 ///
-/// SAFETY: as `affine`; record n and the vectors are inside the part.
+/// SAFETY: as `affine`; record n and the vectors are inside the part, the block inside the common dimension.
 #[inline(always)]
 unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
     part: &Part<'_, E>,
     n: usize,
     row: usize,
-    ahead: &mut Ahead,
+    block: &Range<usize>,
+    ahead: Ahead,
 ) {
     let layer = part.layer;
     let (panel, columns) = (layer.panel, layer.columns);
-    // SAFETY: every pointer stays inside its array: `inputs` values of a record; of the weights, `inputs` vectors that
-    // are `panel` apart; LANES biases and results per vector. A record behind the last one is the last one again.
+    // A record behind the last one is the last one again.
+    let record = |m: usize| (n + m).min(part.records - 1);
+    // SAFETY: every pointer stays inside its array: the block of a record's values; of the weights, vectors that are
+    // `panel` apart, as many; LANES biases and results per vector.
     unsafe {
         let mut x = [part.x; M];
-        unrolled!(m < M, { x[m] = part.x.add((n + m).min(part.records - 1) * part.x_stride) });
+        unrolled!(m < M, { x[m] = part.x.add(record(m) * part.x_stride + block.start) });
         let mut weights = [layer.weights.as_ptr(); N];
         unrolled!(i < N, {
             let r = row + i * V::LANES;
-            weights[i] = weights[i].add(r / panel * panel * columns + r % panel);
+            weights[i] = weights[i].add(r / panel * panel * columns + r % panel + block.start * panel);
         });
+        // Sums begin with the bias, or with what the block before has left.
+        let first = block.start == 0;
+        let (begin, stride) =
+            if first { (layer.biases.as_ptr(), 0) } else { (part.result.cast_const(), part.result_stride) };
         let mut sums = [[V::splat(0.0); N]; M];
-        let (mut at, step) = (ahead.at, ahead.step);
-        for k in 0..layer.inputs {
+        unrolled!(m < M, {
+            unrolled!(i < N, { sums[m][i] = V::load(begin.add(record(m) * stride + row + i * V::LANES)) });
+        });
+        let Ahead { mut at, step } = ahead;
+        for k in 0..block.len() {
             let mut w = [V::splat(0.0); N];
             unrolled!(i < N, { w[i] = E::load(weights[i].add(k * panel)) });
             unrolled!(m < M, {
                 let value = V::splat(*x[m].add(k));
                 unrolled!(i < N, { sums[m][i] = sums[m][i].fma(w[i], value) });
             });
-            V::prefetch(at.cast());
-            at = at.wrapping_add(step);
+            if M > 1 {
+                V::prefetch(at.cast());
+                at = at.wrapping_add(step);
+            }
         }
-        ahead.at = at;
         // NaN is neither below zero nor below −∞: it stays.
-        let floor = V::splat(if layer.activation == Activation::Relu { 0.0 } else { f32::NEG_INFINITY });
-        unrolled!(i < N, {
-            let r = row + i * V::LANES;
-            let bias = V::load(layer.biases.as_ptr().add(r));
-            unrolled!(m < M, {
-                // Adding with a factor of one rounds once, as adding does.
-                let sum = floor.max(bias.fma(sums[m][i], V::splat(1.0)));
-                let record = (n + m).min(part.records - 1);
-                sum.store(part.result.add(record * part.result_stride + r));
+        let relu = layer.activation == Activation::Relu && block.end == layer.inputs;
+        let floor = V::splat(if relu { 0.0 } else { f32::NEG_INFINITY });
+        unrolled!(m < M, {
+            unrolled!(i < N, {
+                let to = part.result.add(record(m) * part.result_stride + row + i * V::LANES);
+                floor.max(sums[m][i]).store(to);
             });
         });
     }

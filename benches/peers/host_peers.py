@@ -1,0 +1,117 @@
+"""The peers of benches/host.py: NumPy, PyTorch and ONNX Runtime on a network of affine layers with ReLU between.
+
+usage: host_peers.py PEER THREADS
+
+A server: reads "SIZES BATCH SECONDS" lines (784-2500-10 100 0.5), prints the median microseconds of a forward pass, the
+number of passes and the largest error against float64 for each. Prints the version of the peer first; ends with status
+3 where the package is missing.
+"""
+import os
+import statistics
+import sys
+import time
+
+PEER, THREADS = sys.argv[1], int(sys.argv[2])
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = str(THREADS)
+
+try:
+    import numpy as np
+
+    if PEER == "torch":
+        import torch
+    elif PEER == "onnxruntime":
+        import onnx
+        import onnxruntime
+except ImportError:
+    sys.exit(3)
+
+
+def with_numpy(weights, biases, x):
+    def forward():
+        h = x
+        for i, (w, b) in enumerate(zip(weights, biases)):
+            h = h @ w.T + b
+            if i + 1 < len(weights):
+                np.maximum(h, 0, out=h)
+        return h
+
+    return forward
+
+
+def with_torch(weights, biases, x):
+    torch.set_num_threads(THREADS)
+    modules = []
+    for i, (w, b) in enumerate(zip(weights, biases)):
+        layer = torch.nn.Linear(w.shape[1], w.shape[0])
+        layer.weight.data, layer.bias.data = torch.from_numpy(w), torch.from_numpy(b)
+        modules += [layer] + ([torch.nn.ReLU()] if i + 1 < len(weights) else [])
+    model, x = torch.nn.Sequential(*modules).eval(), torch.from_numpy(x)
+
+    def forward():
+        with torch.inference_mode():
+            return model(x).numpy()
+
+    return forward
+
+
+def with_onnxruntime(weights, biases, x):
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes, constants, at = [], [], "x"
+    for i, (w, b) in enumerate(zip(weights, biases)):
+        constants += [numpy_helper.from_array(w, f"w{i}"), numpy_helper.from_array(b, f"b{i}")]
+        nodes.append(helper.make_node("Gemm", [at, f"w{i}", f"b{i}"], [f"g{i}"], transB=1))
+        at = f"g{i}"
+        if i + 1 < len(weights):
+            nodes.append(helper.make_node("Relu", [at], [f"r{i}"]))
+            at = f"r{i}"
+    place = lambda name, size: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size])
+    graph = helper.make_graph(
+        nodes, "network", [place("x", weights[0].shape[1])], [place(at, weights[-1].shape[0])], constants
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, {"x": x})[0]
+
+
+BUILD = {"numpy": with_numpy, "torch": with_torch, "onnxruntime": with_onnxruntime}[PEER]
+
+
+def measure(sizes, batch, seconds, built):
+    key = (sizes, batch)
+    if key not in built:
+        built.clear()
+        rng = np.random.default_rng(0)
+        pairs = list(zip(sizes, sizes[1:]))
+        weights = [(rng.standard_normal((o, i)) / np.sqrt(i)).astype(np.float32) for i, o in pairs]
+        biases = [rng.standard_normal(o).astype(np.float32) for _, o in pairs]
+        x = rng.random((batch, sizes[0]), dtype=np.float32)
+        forward = BUILD(weights, biases, x)
+        # The first and the last record, as mortonnet checks its own.
+        h = x[[0, -1]].astype(np.float64)
+        for i, (w, b) in enumerate(zip(weights, biases)):
+            h = h @ w.T.astype(np.float64) + b
+            h = np.maximum(h, 0) if i + 1 < len(weights) else h
+        error = float(np.max(np.abs(forward()[[0, -1]] - h) / np.maximum(1, np.abs(h))))
+        built[key] = forward, error
+    forward, error = built[key]
+    forward(), forward()
+    times, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times) < 5:
+        start = time.perf_counter()
+        forward()
+        times.append((time.perf_counter() - start) * 1e6)
+    return statistics.median(times), len(times), error
+
+
+module = sys.modules[PEER]
+print(f"{PEER} {module.__version__}", flush=True)
+built = {}
+for line in sys.stdin:
+    sizes, batch, seconds = line.split()
+    median, passes, error = measure(tuple(map(int, sizes.split("-"))), int(batch), float(seconds), built)
+    print(f"{median:.3f} {passes} {error:.3e}", flush=True)
