@@ -92,7 +92,7 @@ fn the_thesis_own_file_shapes_are_enough() {
 #[test]
 fn constants_are_packed_padded_and_page_aligned() {
     let f = Folder::new();
-    for plan in ["host", "mali-midgard", "thesis-morton", "thesis-baseline"] {
+    for plan in ["host", "mali-midgard", "mali-bifrost", "mali-valhall", "thesis-morton", "thesis-baseline"] {
         let baked = f.tiny("").bake_plan(plan).unwrap();
         assert_eq!(baked.plan.name, plan);
         for (c, &offset) in baked.plan.constants.iter().zip(&baked.constant_offsets) {
@@ -445,11 +445,11 @@ fn the_library_is_checked_too() {
             library_mistakes(&replace("\"R_2_4_R\", \"rowAlign\": 4", "\"R_2_4_R\", \"rowAlign\": 3"), &[]),
         ),
         (
-            "argmax_rm takes its operand in layout R, affine_morton_4_2 before it gives C_4_2_C",
+            "argmax_rm takes its operand in layout R, affine_packed_4x4 before it gives C_1_16_R",
             library_mistakes(
                 &replace(
-                    "\"affine_morton_4_2\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"argmax_morton_4_2\"",
-                    "\"affine_morton_4_2\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"argmax_rm\"",
+                    "\"affine_packed_4x4\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"argmax_packed\"",
+                    "\"affine_packed_4x4\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"argmax_rm\"",
                 ),
                 &[],
             ),
@@ -499,7 +499,7 @@ fn layers_are_fused_and_buffers_share_the_arena() {
     let fused = f.bake_plan("mali-midgard").unwrap().plan;
     assert_eq!(
         fused.steps.iter().map(|s| &*s.kernel).collect::<Vec<_>>(),
-        ["affine_morton_4_2", "affine_morton_4_2", "argmax_morton_4_2"]
+        ["affine_packed_4x4", "affine_packed_4x4", "argmax_packed"]
     );
     assert_eq!((fused.granule, fused.batch, fused.padded_batch), (32, 256, 256));
     let thesis = f.bake_plan("thesis-baseline").unwrap().plan;
