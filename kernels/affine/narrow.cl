@@ -10,6 +10,8 @@
 #ifndef GROUP_0
 #define GROUP_0 256
 #endif
+// Weights under way at a time, of each work-item.
+#define AHEAD 12
 
 #if ACTIVATION == 0
 #define ACTIVATE(x) (x)
@@ -34,13 +36,17 @@ kernel void affine_narrow(uint l, uint w, uint h,
     local float parts[256];
     const uint id = get_local_id(0), row = get_group_id(0), col = get_group_id(1);
     float4 s0 = (float4)(0.0f), s1 = s0, s2 = s0, s3 = s0;
-#pragma unroll 4
-    for (uint k = id; k < l; k += GROUP_0) {
-        const float4 x = a[k * (h / 4) + row], y = b[k * (w / 4) + col];
-        s0 = fma((float4)(x.x), y, s0);
-        s1 = fma((float4)(x.y), y, s1);
-        s2 = fma((float4)(x.z), y, s2);
-        s3 = fma((float4)(x.w), y, s3);
+    for (uint from = id; from < l; from += AHEAD * GROUP_0) {
+#pragma unroll
+        for (uint i = 0; i < AHEAD; ++i) {
+            const uint k = min(from + i * GROUP_0, l - 1);
+            const float4 x = a[k * (h / 4) + row];
+            const float4 y = from + i * GROUP_0 < l ? b[k * (w / 4) + col] : (float4)(0.0f);
+            s0 = fma((float4)(x.x), y, s0);
+            s1 = fma((float4)(x.y), y, s1);
+            s2 = fma((float4)(x.z), y, s2);
+            s3 = fma((float4)(x.w), y, s3);
+        }
     }
     // 16 results of GROUP_0 summands each: first every sixteenth of a result, then the rest.
     local float *to = sums + id;

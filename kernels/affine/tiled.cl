@@ -46,21 +46,26 @@
 #define STAGE (BK * (BM + BN))
 #if ASYNC && defined(__NV_CL_C_VERSION)
 #define PIPED 1
-#define DEPTH (RECORDS ? 2 : STAGES)
+#define DEPTH STAGES
 #else
 #define PIPED 0
 #define DEPTH 2
 #endif
 #define NA ((BM * BK / 4 + GROUP - 1) / GROUP)
-#define NB ((BN * BK / 4 + GROUP - 1) / GROUP)
+#if RECORDS
+#define MOVES (BN * BK)
+#else
+#define MOVES (BN * BK / 4)
+#endif
+#define NB ((MOVES + GROUP - 1) / GROUP)
 #define HAS_A(i) ((BM * BK / 4) % GROUP == 0 || id + (i) * GROUP < BM * BK / 4)
-#define HAS_B(i) ((BN * BK / 4) % GROUP == 0 || id + (i) * GROUP < BN * BK / 4)
+#define HAS_B(i) (MOVES % GROUP == 0 || id + (i) * GROUP < MOVES)
 #define K_OF_A(i) ((id + (i) * GROUP) / (BM / 4))
 #define FIT (DEPTH * STAGE / ((SLICES > 1 ? SLICES - 1 : 1) * TN * MEMBERS))
 #define CHUNK (FIT < TM ? FIT : TM)
 
-#if BK % SLICES || BK % 4 || TM % 4 || TN % 4 || FIT < 1
-#error "affine_tiled: SLICES divides BK, 4 divides BK, TM and TN, and a row of every slice fits into a stage"
+#if BK % SLICES || BK % 8 || TM % 4 || TN % 4 || FIT < 1
+#error "affine_tiled: SLICES divides BK, 8 divides BK, 4 divides TM and TN, and a row of every slice fits into a stage"
 #endif
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -81,18 +86,24 @@ kernel void affine_tiled(uint l, uint w, uint h,
     const uint first = get_group_id(1) * BN;
 
     global const float4 *pa = a + panel * (BM / 4) * l + id;
-    global const float4 *pb[NB];
 #if RECORDS
-    // Four values of a record; neighbours read neighbouring records and write consecutively.
-#define K_OF_B(i) ((id + (i) * GROUP) / BN * 4)
-#define STEP_B(k) ((k) / 4)
+    // Single values: a warp moves eight of each of four records, from whole sectors of memory to as many banks.
+#define VALUE float
+#define K_OF_B(i) ((id + (i) * GROUP) / (8 * BN) * 8 + (id + (i) * GROUP) % 8)
+#define COL_OF_B(i) ((id + (i) * GROUP) / 8 % BN)
+#define STEP_B(k) (k)
+#define PLACE_B(s, i) (tiles + (s) * STAGE + BK * BM + K_OF_B(i) * BN + COL_OF_B(i))
+    global const float *pb[NB];
 #pragma unroll
     for (uint i = 0; i < NB; ++i)
-        pb[i] = b + min(first + (id + i * GROUP) % BN, w - 1) * (l / 4) + K_OF_B(i) / 4;
+        pb[i] = (global const float *)b + min(first + COL_OF_B(i), w - 1) * l + K_OF_B(i);
 #else
     // Four records of a row.
+#define VALUE float4
 #define K_OF_B(i) ((id + (i) * GROUP) / (BN / 4))
 #define STEP_B(k) ((k) * (w / 4))
+#define PLACE_B(s, i) (stage_b + (s) * (STAGE / 4) + (i) * GROUP)
+    global const float4 *pb[NB];
 #pragma unroll
     for (uint i = 0; i < NB; ++i)
         pb[i] = b + K_OF_B(i) * (w / 4) + min(first / 4 + (id + i * GROUP) % (BN / 4), w / 4 - 1);
@@ -107,91 +118,67 @@ kernel void affine_tiled(uint l, uint w, uint h,
         for (uint j = 0; j < TN / 4; ++j)
             sum[i][j] = (float4)(0.0f);
 
-#define COPY(to, from, valid) \
-    __asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" \
-                   ::"r"((uint)(size_t)(to)), "l"(from), "r"((valid) ? 16 : 0) : "memory")
-#define COPY_A(s, k) \
-    _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-        if (HAS_A(i)) \
-            COPY(stage_a + (s) * (STAGE / 4) + i * GROUP, pa + (k) * (BM / 4) + i * GROUP, (k) + K_OF_A(i) < end)
-#define COPY_B(s, k) \
-    _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-        if (HAS_B(i)) \
-            COPY(stage_b + (s) * (STAGE / 4) + i * GROUP, pb[i] + STEP_B(k), (k) + K_OF_B(i) < end)
-#define LOAD_A(k) \
-    _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-        if (HAS_A(i)) \
-            next_a[i] = (k) + K_OF_A(i) < end ? pa[(k) * (BM / 4) + i * GROUP] : (float4)(0.0f)
-#define LOAD_B(k) \
-    _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-        if (HAS_B(i)) \
-            next_b[i] = (k) + K_OF_B(i) < end ? pb[i][STEP_B(k)] : (float4)(0.0f)
-#define STORE_A(s) \
-    _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-        if (HAS_A(i)) \
-            stage_a[(s) * (STAGE / 4) + i * GROUP] = next_a[i]
+#if PIPED
+#define COPY(how, bytes, to, from, valid) \
+    __asm volatile("cp.async." how ".shared.global [%0], [%1], %2, %3;" \
+                   ::"r"((uint)(size_t)(to)), "l"(from), "n"(bytes), "r"((valid) ? bytes : 0) : "memory")
 #if RECORDS
-#define STORE_B(s) \
-    _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-        if (HAS_B(i)) { \
-            local float *to = tiles + (s) * STAGE + BK * BM + K_OF_B(i) * BN + (id + i * GROUP) % BN; \
-            to[0] = next_b[i].x; to[BN] = next_b[i].y; to[2 * BN] = next_b[i].z; to[3 * BN] = next_b[i].w; \
-        }
+#define COPY_B(to, from, valid) COPY("ca", 4, to, from, valid)
 #else
-#define STORE_B(s) \
-    _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-        if (HAS_B(i)) \
-            stage_b[(s) * (STAGE / 4) + i * GROUP] = next_b[i]
+#define COPY_B(to, from, valid) COPY("cg", 16, to, from, valid)
 #endif
-
-#if PIPED && RECORDS
-    float4 next_b[NB];
-    COPY_A(0, begin);
-    __asm volatile("cp.async.commit_group;" ::: "memory");
-    LOAD_B(begin);
-    STORE_B(0);
-#elif PIPED
+#define FETCH(s, k) \
+    do { \
+        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
+            if (HAS_A(i)) \
+                COPY("cg", 16, stage_a + (s) * (STAGE / 4) + i * GROUP, pa + (k) * (BM / 4) + i * GROUP, (k) + K_OF_A(i) < end); \
+        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
+            if (HAS_B(i)) \
+                COPY_B(PLACE_B(s, i), pb[i] + STEP_B(k), (k) + K_OF_B(i) < end); \
+    } while (0)
     for (uint s = 0; s < DEPTH - 1; ++s) {
-        if (begin + s * BK < end) {
-            COPY_A(s, begin + s * BK);
-            COPY_B(s, begin + s * BK);
-        }
+        if (begin + s * BK < end)
+            FETCH(s, begin + s * BK);
         __asm volatile("cp.async.commit_group;" ::: "memory");
     }
 #else
-    float4 next_a[NA], next_b[NB];
-    LOAD_A(begin);
-    LOAD_B(begin);
-    STORE_A(0);
-    STORE_B(0);
+    float4 next_a[NA];
+    VALUE next_b[NB];
+#define LOAD(k) \
+    do { \
+        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
+            if (HAS_A(i)) \
+                next_a[i] = (k) + K_OF_A(i) < end ? pa[(k) * (BM / 4) + i * GROUP] : (float4)(0.0f); \
+        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
+            if (HAS_B(i)) \
+                next_b[i] = (k) + K_OF_B(i) < end ? pb[i][STEP_B(k)] : (VALUE)(0.0f); \
+    } while (0)
+#define STORE(s) \
+    do { \
+        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
+            if (HAS_A(i)) \
+                stage_a[(s) * (STAGE / 4) + i * GROUP] = next_a[i]; \
+        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
+            if (HAS_B(i)) \
+                *PLACE_B(s, i) = next_b[i]; \
+    } while (0)
+    LOAD(begin);
+    STORE(0);
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
 
     uint stage = 0;
     for (uint k = begin; k < end; k += BK) {
-#if PIPED && RECORDS
-        const bool more = k + BK < end;
-        __asm volatile("cp.async.wait_group 0;" ::: "memory");
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (more) {
-            COPY_A(stage ^ 1, k + BK);
-            LOAD_B(k + BK);
-        }
-        __asm volatile("cp.async.commit_group;" ::: "memory");
-#elif PIPED
+#if PIPED
         __asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 2) : "memory");
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (k + (DEPTH - 1) * BK < end) {
-            COPY_A((stage + DEPTH - 1) % DEPTH, k + (DEPTH - 1) * BK);
-            COPY_B((stage + DEPTH - 1) % DEPTH, k + (DEPTH - 1) * BK);
-        }
+        if (k + (DEPTH - 1) * BK < end)
+            FETCH((stage + DEPTH - 1) % DEPTH, k + (DEPTH - 1) * BK);
         __asm volatile("cp.async.commit_group;" ::: "memory");
 #else
         const bool more = k + BK < end;
-        if (more) {
-            LOAD_A(k + BK);
-            LOAD_B(k + BK);
-        }
+        if (more)
+            LOAD(k + BK);
 #endif
         local const float4 *ta = (local const float4 *)(tiles + stage * STAGE) + band;
         local const float4 *tb = (local const float4 *)(tiles + stage * STAGE + BK * BM) + quad;
@@ -214,18 +201,12 @@ kernel void affine_tiled(uint l, uint w, uint h,
                 }
             }
         }
-#if PIPED && RECORDS
-        stage ^= 1;
-        if (more)
-            STORE_B(stage);
-#elif PIPED
+#if PIPED
         stage = (stage + 1) % DEPTH;
 #else
         stage ^= 1;
-        if (more) {
-            STORE_A(stage);
-            STORE_B(stage);
-        }
+        if (more)
+            STORE(stage);
         barrier(CLK_LOCAL_MEM_FENCE);
 #endif
     }

@@ -265,7 +265,8 @@ fn program_of(step: &Step) -> (String, String) {
     (source, options.trim_end().to_string())
 }
 
-/// The constants in buffers of their own, written once through a map.
+/// The constants in buffers of their own, written once through a map: on unified memory where the host reaches them
+/// too, else in the device's own memory.
 fn upload(queue: &Queue, model: &Model) -> Result<Vec<Buffer>, Error> {
     model
         .plan
@@ -274,7 +275,8 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Buffer>, Error> {
         .zip(&model.constants)
         .map(|(c, values)| {
             let name = format!("layers[{}] {:?}", c.tensor.layer, c.tensor.role).to_lowercase();
-            let buffer = Buffer::new(queue, &name, c.bytes(), Access::ReadOnly, Home::Shared)?;
+            let home = if queue.device().unified_memory { Home::Shared } else { Home::Device };
+            let buffer = Buffer::new(queue, &name, c.bytes(), Access::ReadOnly, home)?;
             buffer.upload::<f32>(values)?;
             Ok(buffer)
         })

@@ -246,8 +246,8 @@ pub struct PlanRecipe {
     /// Records of a full batch, before padding.
     pub batch: usize,
     /// Codenames of its kernels. With an `affine` kernel, layers are fused. Of several `affine` kernels each layer gets
-    /// one whose operand has the layout that is there and whose `most` admits it; among these the one that computes the
-    /// fewest columns too many, then the first.
+    /// one whose operand has the layout that is there and whose `most` admits it; among these the one whose work-groups
+    /// have the least to do, then the first.
     pub kernels: Cow<'static, [Cow<'static, str>]>,
     /// Work-groups (rows, columns of work-items) that replace those of kernels: what tuning found.
     pub groups: Groups,

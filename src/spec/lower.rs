@@ -115,10 +115,18 @@ impl<'l> Lowering<'l> {
 
     /// The kernel of an affine layer: see [`PlanRecipe::kernels`].
     fn affine(&self, outputs: usize, inputs: usize) -> Option<&'l Kernel> {
-        let columns = |k: &Kernel| k.restrictions.tile.map_or(0, |(_, w)| self.batch.next_multiple_of(w));
+        // Multiply-adds of a work-group; where there are more than run at a time, of the last to end.
+        let longest = |k: &Kernel| {
+            let Some((y, x)) = k.restrictions.tile else { return 0 };
+            let turns = match k.restrictions.split {
+                0 => 1,
+                groups => (outputs.div_ceil(y) * self.batch.div_ceil(x)).div_ceil(groups),
+            };
+            y * x * inputs.div_ceil(self.parts(k, outputs, inputs)) * turns
+        };
         self.kernels(Operation::Affine)
             .filter(|k| k.restrictions.most.admits(outputs, inputs) && self.meets(k))
-            .min_by_key(|k| columns(k))
+            .min_by_key(|k| longest(k))
             .or_else(|| self.kernel(Operation::Affine))
     }
 
