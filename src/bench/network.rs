@@ -288,7 +288,8 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
 /// As many runs as fit into about two seconds, at least `--repeat`.
 fn runs_for(rig: &mut Rig, options: &BenchOptions) -> Result<usize, Error> {
     let one = rig.resident(3)?.into_iter().fold(f64::INFINITY, f64::min);
-    Ok(((2e6 / one.max(1.0)) as usize).clamp(options.repeat.max(1), 2000))
+    let least = options.repeat.max(1);
+    Ok(((2e6 / one.max(1.0)) as usize).clamp(least, least.max(2000)))
 }
 
 /// Tables 10.1 and 10.5 (four networks) and 6.1/6.2 (the baseline, layer by layer) of the thesis.
