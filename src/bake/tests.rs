@@ -480,7 +480,7 @@ fn the_library_is_checked_too() {
             ),
         ),
         (
-            "letters of \"lwhn\", found 'q'",
+            "letters of \"lwhnm\", found 'q'",
             library_mistakes(&replace("\"arglist\": \"lw\"", "\"arglist\": \"lq\""), &[]),
         ),
         ("cannot read", library_mistakes(&replace("bias/rm.cl", "bias/rn.cl"), &[])),
