@@ -38,6 +38,8 @@
 #error "affine_tiled: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
 #endif
 
+// x % n: a pair of / and % is compiled to what oclgrind's check of values does not know.
+#define REST(x, n) ((x) - mul24((x) / (uint)(n), (uint)(n)))
 // Whole warps; the last work-items of a slice may repeat what others do.
 #define MEMBERS ((ROWS * COLS + 31) / 32 * 32)
 #define GROUP (MEMBERS * SLICES)
@@ -78,9 +80,9 @@ kernel void affine_tiled(uint l, uint w, uint h,
     local float tiles[DEPTH * STAGE] __attribute__((aligned(16)));
     const uint id = get_local_id(0);
     const uint slice = id / MEMBERS, member = id % MEMBERS;
-    const uint quad = member % COLS, band = min(member / COLS, (uint)(ROWS - 1));
-    const uint panels = h / BM, panel = get_group_id(0) % panels;
-    const uint parts = get_num_groups(0) / panels, part = get_group_id(0) / panels;
+    const uint quad = REST(member, COLS), band = min(member / COLS, (uint)(ROWS - 1));
+    const uint panels = h / BM, parts = get_num_groups(0) / panels;
+    const uint part = (uint)get_group_id(0) / panels, panel = REST((uint)get_group_id(0), panels);
     const uint depth = ((l + BK - 1) / BK + parts - 1) / parts * BK;
     const uint begin = min(part * depth, l), end = min(begin + depth, l);
     const uint first = get_group_id(1) * BN;
@@ -90,7 +92,7 @@ kernel void affine_tiled(uint l, uint w, uint h,
     // Single values: a warp moves eight of each of four records, from whole sectors of memory to as many banks.
 #define VALUE float
 #define K_OF_B(i) ((id + (i) * GROUP) / (8 * BN) * 8 + (id + (i) * GROUP) % 8)
-#define COL_OF_B(i) ((id + (i) * GROUP) / 8 % BN)
+#define COL_OF_B(i) REST((id + (i) * GROUP) / 8, BN)
 #define STEP_B(k) (k)
 #define PLACE_B(s, i) (tiles + (s) * STAGE + BK * BM + K_OF_B(i) * BN + COL_OF_B(i))
     global const float *pb[NB];
@@ -106,7 +108,7 @@ kernel void affine_tiled(uint l, uint w, uint h,
     global const float4 *pb[NB];
 #pragma unroll
     for (uint i = 0; i < NB; ++i)
-        pb[i] = b + K_OF_B(i) * (w / 4) + min(first / 4 + (id + i * GROUP) % (BN / 4), w / 4 - 1);
+        pb[i] = b + K_OF_B(i) * (w / 4) + min(first / 4 + REST(id + i * GROUP, BN / 4), w / 4 - 1);
 #endif
     local float4 *stage_a = (local float4 *)tiles + id;
     local float4 *stage_b = stage_a + BK * BM / 4;

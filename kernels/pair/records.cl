@@ -51,7 +51,8 @@ kernel void pair_records(uint l, uint m, uint w, uint h,
         record[i] = i < l ? b[col * l + i] : 0.0f;
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    const uint quad = id % quads, share = id / quads;
+    // (% would do, but a pair of / and % is compiled to what oclgrind's check of values does not know.)
+    const uint share = id / quads, quad = id - mul24(share, quads);
     float4 sum = (float4)(0.0f);
     if (share < shares) {
         global const float4 *pa = a + quad;

@@ -312,7 +312,11 @@ impl Lab {
                     let a2 = Layout::R.pack(&data.second.0, (real.h, m), (padded.h, m4), 0.0);
                     Guarded::new(&queue, name, &a2, canaries)?
                 }
-                (_, "bias2") => Guarded::new(&queue, name, &data.second.1, canaries)?,
+                (_, "bias2") => {
+                    let mut bias = data.second.1.clone();
+                    bias.resize(padded.h, 0.0);
+                    Guarded::new(&queue, name, &bias, canaries)?
+                }
                 (Operation::Reduce, "b") => {
                     let parts = (real.l * real.h, real.w);
                     let b = pack(&r.b, &data.b, parts, (real.l * padded.h, padded.w), 0.0);
