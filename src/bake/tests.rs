@@ -525,6 +525,38 @@ impl Plan {
     }
 }
 
+/// By the names that Arm's and Mesa's drivers give; G71 is not G710, and a Mali to come is like the newest.
+#[test]
+fn mali_devices_have_the_plan_of_their_generation() {
+    let f = Folder::new();
+    let library = f.tiny("").bake().unwrap().library;
+    for (name, plan) in [
+        ("Mali-T604", "mali-midgard"),
+        ("Mali-T628", "mali-midgard"),
+        ("Mali-T860 (Panfrost)", "mali-midgard"),
+        ("Mali-G31", "mali-bifrost"),
+        ("Mali-G51", "mali-bifrost"),
+        ("Mali-G52 r1p0", "mali-bifrost"),
+        ("Mali-G71", "mali-bifrost"),
+        ("Mali-G72 (Panfrost)", "mali-bifrost"),
+        ("Mali-G76", "mali-bifrost"),
+        ("Mali-G57", "mali-valhall"),
+        ("Mali-G68", "mali-valhall"),
+        ("Mali-G77", "mali-valhall"),
+        ("Mali-G78", "mali-valhall"),
+        ("Mali-G310", "mali-valhall"),
+        ("Mali-G510", "mali-valhall"),
+        ("Mali-G610 r0p0", "mali-valhall"),
+        ("Mali-G615", "mali-valhall"),
+        ("Mali-G710", "mali-valhall"),
+        ("Mali-G715", "mali-valhall"),
+        ("Mali-G720", "mali-valhall"),
+        ("Mali-G925", "mali-valhall"),
+    ] {
+        assert_eq!(library.device_class("ARM", name).unwrap().plan, plan, "{name}");
+    }
+}
+
 #[test]
 fn standalone_activations_work_under_every_plan() {
     let f = Folder::new();

@@ -1002,7 +1002,7 @@ mod tests {
         let odd = CacheShape { l1_lines: 48, l1_ways: 4, cores: 2, threads: 300, line: 32, ..small };
         for (codename, ..) in PATTERNS {
             let pattern = pattern(codename).unwrap();
-            for (n, shape) in [(64, small), (72, odd)] {
+            for (n, shape) in [(64, small), (80, odd)] {
                 let found = misses(&pattern, n, &shape, Sample::default());
                 let counted = [found.l1.round(), found.l2.round()];
                 assert_eq!(counted, plain(&pattern, n, &shape).map(|c| c as f64), "{codename} {n}");
