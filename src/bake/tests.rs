@@ -93,7 +93,7 @@ fn the_thesis_own_file_shapes_are_enough() {
 #[test]
 fn constants_are_packed_padded_and_page_aligned() {
     let f = Folder::new();
-    for plan in ["host", "mali-midgard", "thesis-morton", "thesis-baseline"] {
+    for plan in ["host", "mali-midgard", "mali-bifrost", "mali-valhall", "thesis-morton", "thesis-baseline"] {
         let baked = f.tiny("").bake_plan(plan).unwrap();
         assert_eq!(baked.plan.name, plan);
         for (c, &offset) in baked.plan.constants.iter().zip(&baked.constant_offsets) {
@@ -447,11 +447,11 @@ fn the_library_is_checked_too() {
             library_mistakes(&replace("\"R_2_4_R\", \"rowAlign\": 4", "\"R_2_4_R\", \"rowAlign\": 3"), &[]),
         ),
         (
-            "argmax_rm takes its operand in layout R, affine_morton_4_2 before it gives C_4_2_C",
+            "argmax_rm takes its operand in layout R, affine_packed_4x4 before it gives C_1_16_R",
             library_mistakes(
                 &replace(
-                    "\"affine_morton_4_2\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"argmax_morton_4_2\"",
-                    "\"affine_morton_4_2\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"argmax_rm\"",
+                    "\"affine_packed_4x4\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"argmax_packed\"",
+                    "\"affine_packed_4x4\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"argmax_rm\"",
                 ),
                 &[],
             ),
@@ -501,7 +501,7 @@ fn layers_are_fused_and_buffers_share_the_arena() {
     let fused = f.bake_plan("mali-midgard").unwrap().plan;
     assert_eq!(
         fused.steps.iter().map(|s| &*s.kernel).collect::<Vec<_>>(),
-        ["affine_morton_4_2", "affine_morton_4_2", "argmax_morton_4_2"]
+        ["affine_packed_4x4", "affine_packed_4x4", "argmax_packed"]
     );
     assert_eq!((fused.granule, fused.batch, fused.padded_batch), (32, 256, 256));
     let thesis = f.bake_plan("thesis-baseline").unwrap().plan;
@@ -524,6 +524,38 @@ impl Plan {
         let hidden: Vec<_> =
             self.buffers.iter().filter(|b| b.role == crate::spec::plan::BufferRole::Hidden).collect();
         hidden.windows(2).all(|w| w[0].arena != w[1].arena)
+    }
+}
+
+/// By the names that Arm's and Mesa's drivers give; G71 is not G710, and a Mali to come is like the newest.
+#[test]
+fn mali_devices_have_the_plan_of_their_generation() {
+    let f = Folder::new();
+    let library = f.tiny("").bake().unwrap().library;
+    for (name, plan) in [
+        ("Mali-T604", "mali-midgard"),
+        ("Mali-T628", "mali-midgard"),
+        ("Mali-T860 (Panfrost)", "mali-midgard"),
+        ("Mali-G31", "mali-bifrost"),
+        ("Mali-G51", "mali-bifrost"),
+        ("Mali-G52 r1p0", "mali-bifrost"),
+        ("Mali-G71", "mali-bifrost"),
+        ("Mali-G72 (Panfrost)", "mali-bifrost"),
+        ("Mali-G76", "mali-bifrost"),
+        ("Mali-G57", "mali-valhall"),
+        ("Mali-G68", "mali-valhall"),
+        ("Mali-G77", "mali-valhall"),
+        ("Mali-G78", "mali-valhall"),
+        ("Mali-G310", "mali-valhall"),
+        ("Mali-G510", "mali-valhall"),
+        ("Mali-G610 r0p0", "mali-valhall"),
+        ("Mali-G615", "mali-valhall"),
+        ("Mali-G710", "mali-valhall"),
+        ("Mali-G715", "mali-valhall"),
+        ("Mali-G720", "mali-valhall"),
+        ("Mali-G925", "mali-valhall"),
+    ] {
+        assert_eq!(library.device_class("ARM", name).unwrap().plan, plan, "{name}");
     }
 }
 

@@ -93,7 +93,13 @@ const BY_SIZE: &[BySize] = &[
         id: "thesis_8_2",
         title: "Hybrid Morton Order (thesis, table 8.2)",
         sizes: TABLE_8_2,
-        kernels: &["matmul_blocked_rmcm", "matmul_morton_4_2", "matmul_morton_4_4"],
+        kernels: &[
+            "matmul_blocked_rmcm",
+            "matmul_morton_4_2",
+            "matmul_morton_4_4",
+            "matmul_packed_4x4",
+            "matmul_packed_4x4_k4",
+        ],
         document: &[
             ("ARM paper", &[(96, 11.2), (192, 13.0), (384, 13.2), (768, 13.1), (1440, 13.1), (2880, 10.8)]),
             (

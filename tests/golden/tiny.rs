@@ -30,22 +30,22 @@ pub static PLAN: Plan = Plan {
     padded_batch: 256,
     granule: 32,
     constants: Cow::Borrowed(&[
-        Constant { tensor: Tensor { layer: 0, role: TensorRole::Weights }, size: (4, 3), padded: (8, 4), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 2, cols: 4, order: Order::R }]) } },
-        Constant { tensor: Tensor { layer: 0, role: TensorRole::Biases }, size: (4, 1), padded: (8, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) } },
-        Constant { tensor: Tensor { layer: 2, role: TensorRole::Weights }, size: (2, 4), padded: (8, 8), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 2, cols: 4, order: Order::R }]) } },
-        Constant { tensor: Tensor { layer: 2, role: TensorRole::Biases }, size: (2, 1), padded: (8, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) } },
+        Constant { tensor: Tensor { layer: 0, role: TensorRole::Weights }, size: (4, 3), padded: (16, 3), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 16, cols: 1, order: Order::C }]) } },
+        Constant { tensor: Tensor { layer: 0, role: TensorRole::Biases }, size: (4, 1), padded: (16, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) } },
+        Constant { tensor: Tensor { layer: 2, role: TensorRole::Weights }, size: (2, 4), padded: (16, 16), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 16, cols: 1, order: Order::C }]) } },
+        Constant { tensor: Tensor { layer: 2, role: TensorRole::Biases }, size: (2, 1), padded: (16, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) } },
     ]),
     buffers: Cow::Borrowed(&[
-        Buffer { name: Cow::Borrowed("input"), role: BufferRole::Input, rows: 3, padded_rows: 4, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 4, cols: 2, order: Order::C }]) }, arena: 0 },
-        Buffer { name: Cow::Borrowed("layer 1"), role: BufferRole::Hidden, rows: 4, padded_rows: 8, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 4, cols: 2, order: Order::C }]) }, arena: 0 },
-        Buffer { name: Cow::Borrowed("layer 2"), role: BufferRole::Scores, rows: 2, padded_rows: 8, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 4, cols: 2, order: Order::C }]) }, arena: 0 },
+        Buffer { name: Cow::Borrowed("input"), role: BufferRole::Input, rows: 3, padded_rows: 3, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 1, cols: 16, order: Order::R }]) }, arena: 0 },
+        Buffer { name: Cow::Borrowed("layer 1"), role: BufferRole::Hidden, rows: 4, padded_rows: 16, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 1, cols: 16, order: Order::R }]) }, arena: 0 },
+        Buffer { name: Cow::Borrowed("layer 2"), role: BufferRole::Scores, rows: 2, padded_rows: 16, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 1, cols: 16, order: Order::R }]) }, arena: 0 },
         Buffer { name: Cow::Borrowed("classes"), role: BufferRole::Classes, rows: 1, padded_rows: 1, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) }, arena: 0 },
     ]),
-    arena_bytes: 8192,
+    arena_bytes: 16384,
     steps: Cow::Borrowed(&[
-        Step { layer: 1, operation: Operation::Affine, kernel: Cow::Borrowed("affine_morton_4_2"), activation: Activation::Relu, args: Cow::Borrowed(&[Arg::Size(4), Arg::Size(8), Arg::Constant(0), Arg::Buffer(0), Arg::Constant(1), Arg::Buffer(1)]), global: (Extent::Fixed(4), Extent::Records { records: 32, items: 16 }), local: Some((4, 16)), problem: Problem { h: 8, w: 256, l: 4 }, flop: 24 },
-        Step { layer: 2, operation: Operation::Affine, kernel: Cow::Borrowed("affine_morton_4_2"), activation: Activation::None, args: Cow::Borrowed(&[Arg::Size(8), Arg::Size(8), Arg::Constant(2), Arg::Buffer(1), Arg::Constant(3), Arg::Buffer(2)]), global: (Extent::Fixed(4), Extent::Records { records: 32, items: 16 }), local: Some((4, 16)), problem: Problem { h: 8, w: 256, l: 8 }, flop: 16 },
-        Step { layer: 3, operation: Operation::ArgMax, kernel: Cow::Borrowed("argmax_morton_4_2"), activation: Activation::None, args: Cow::Borrowed(&[Arg::Size(8), Arg::Size(2), Arg::Buffer(2), Arg::Buffer(3)]), global: (Extent::Records { records: 32, items: 32 }, Extent::Fixed(1)), local: None, problem: Problem { h: 1, w: 256, l: 8 }, flop: 0 },
+        Step { layer: 1, operation: Operation::Affine, kernel: Cow::Borrowed("affine_packed_4x4"), activation: Activation::Relu, args: Cow::Borrowed(&[Arg::Size(3), Arg::Size(16), Arg::Constant(0), Arg::Buffer(0), Arg::Constant(1), Arg::Buffer(1)]), global: (Extent::Fixed(4), Extent::Records { records: 32, items: 8 }), local: Some((4, 8)), problem: Problem { h: 16, w: 256, l: 3 }, flop: 24 },
+        Step { layer: 2, operation: Operation::Affine, kernel: Cow::Borrowed("affine_packed_4x4"), activation: Activation::None, args: Cow::Borrowed(&[Arg::Size(16), Arg::Size(16), Arg::Constant(2), Arg::Buffer(1), Arg::Constant(3), Arg::Buffer(2)]), global: (Extent::Fixed(4), Extent::Records { records: 32, items: 8 }), local: Some((4, 8)), problem: Problem { h: 16, w: 256, l: 16 }, flop: 16 },
+        Step { layer: 3, operation: Operation::ArgMax, kernel: Cow::Borrowed("argmax_packed"), activation: Activation::None, args: Cow::Borrowed(&[Arg::Size(16), Arg::Size(2), Arg::Buffer(2), Arg::Buffer(3)]), global: (Extent::Records { records: 32, items: 32 }, Extent::Fixed(1)), local: None, problem: Problem { h: 1, w: 256, l: 16 }, flop: 0 },
     ]),
 };
 

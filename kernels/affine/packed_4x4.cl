@@ -1,0 +1,95 @@
+// Affine layer in one launch: product, bias and activation, a 4x4 tile of the result per
+// work-item, as outer products of packed operands.
+// Differs from affine/morton_4_2: for each k one load brings four rows of a and one four
+// columns of b, for 16 multiply-adds; no sum crosses lanes. The result is packed as b is,
+// so layers chain.
+// Source: own; benches/mali says how it compiles for Mali.
+// Layouts: a R_16_1_C, b C_1_16_R, r C_1_16_R; bias is plain.
+// K_STEP: terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches:
+// Bifrost, Valhall); l is a multiple of it.
+// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+//
+//   a, in float4:  | rows 0..3, k 0 | rows 4..7, k 0 | 8..11 | 12..15 | rows 0..3, k 1 | ...
+//   b, in float4:  | k 0, cols 0..3 | k 0, cols 4..7 | 8..11 | 12..15 | k 1, cols 0..3 | ...
+#ifndef ACTIVATION
+#define ACTIVATION 0
+#endif
+#ifndef K_STEP
+#define K_STEP 1
+#endif
+#ifndef GROUP_0
+#define GROUP_0 4
+#define GROUP_1 8
+#endif
+
+// exp2 takes half the registers of exp; the error of the scaled argument moves a result
+// by less than an ulp of 1.
+#if ACTIVATION == 1
+#define ACTIVATE(x) (1.0f / (1.0f + exp2(-1.44269504f * (x))))
+#elif ACTIVATION == 2
+#define ACTIVATE(x) select((x), (float4)(0.0f), isless((x), (float4)(0.0f)))
+#elif ACTIVATION == 3
+#define ACTIVATE(x) (2.0f / (1.0f + exp2(-2.88539008f * (x))) - 1.0f)
+#elif ACTIVATION != 0
+#error "affine_packed_4x4: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
+#endif
+
+#define ADD_PRODUCT(x, y)                                                              \
+    c0 += (x).s0 * (y);                                                                \
+    c1 += (x).s1 * (y);                                                                \
+    c2 += (x).s2 * (y);                                                                \
+    c3 += (x).s3 * (y)
+
+__attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
+kernel void affine_packed_4x4(uint l, uint h,
+                              global const float4 *restrict a,
+                              global const float4 *restrict b,
+                              global const float4 *restrict bias,
+                              global float4 *restrict r)
+{
+    const uint i = get_global_id(0);
+    const uint j = get_global_id(1);
+    const uint at = (j >> 2) * (4 * h) + 16 * i + (j & 3);
+    // The bias comes first: its address need not live through the loop.
+    const float4 s = bias[i];
+    float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
+#if K_STEP == 1
+    // One counter serves both operands, and down to 0 it needs no bound: 8 registers.
+    const uint ia = (i >> 2) * (4 * l) + (i & 3) - 4;
+    const uint ib = (j >> 2) * (4 * l) + (j & 3) - 4;
+    for (uint k = 4 * l; k; k -= 4) {
+        const float4 x = a[ia + k], y = b[ib + k];
+        ADD_PRODUCT(x, y);
+    }
+#elif K_STEP == 4
+    global const float4 *pa = a + (i >> 2) * (4 * l) + (i & 3);
+    global const float4 *pb = b + (j >> 2) * (4 * l) + (j & 3);
+    global const float4 *const end = pb + 4 * l;
+    do {
+        ADD_PRODUCT(pa[0], pb[0]);
+        ADD_PRODUCT(pa[4], pb[4]);
+        ADD_PRODUCT(pa[8], pb[8]);
+        ADD_PRODUCT(pa[12], pb[12]);
+        pa += 16;
+        pb += 16;
+    } while (pb != end);
+#else
+#error "affine_packed_4x4: K_STEP must be 1 or 4"
+#endif
+#if ACTIVATION == 2
+    c0 = ACTIVATE(c0);
+    c1 = ACTIVATE(c1);
+    c2 = ACTIVATE(c2);
+    c3 = ACTIVATE(c3);
+#endif
+    r[at] = c0;
+    r[at + 4] = c1;
+    r[at + 8] = c2;
+    r[at + 12] = c3;
+#if ACTIVATION == 1 || ACTIVATION == 3
+    // In place and one row at a time, with the registers of the sums free.
+    for (uint row = at; row != at + 16; row += 4) {
+        r[row] = ACTIVATE(r[row]);
+    }
+#endif
+}
