@@ -17,11 +17,19 @@ fn main() {
     let cargo = |name: &str| std::env::var(name).unwrap_or_default();
     let model = variable("MORTONNET_MODEL");
     let plan = variable("MORTONNET_PLAN");
+    let weights = match variable("MORTONNET_WEIGHTS") {
+        None => Some(spec::network::Precision::F32),
+        Some(name) => name.to_str().and_then(spec::network::Precision::parse),
+    };
+    let Some(weights) = weights else {
+        return println!("cargo::error=MORTONNET_WEIGHTS: expected f32 or f16");
+    };
     let default_plan =
         if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") { "mali-midgard" } else { "host" };
     let settings = bake::Settings {
         root: PathBuf::from(cargo("CARGO_MANIFEST_DIR")),
         model: model.clone().unwrap_or("model/digits".into()).into(),
+        weights,
         plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),
     };
     for path in ["build.rs", "src/bake", "src/spec", "kernels"] {
@@ -46,6 +54,13 @@ fn main() {
                 let (n, plan) = (&baked.network, &baked.plan);
                 let (name, shape, bytes) = (one_line(&n.name), n.shape(), plan.constant_bytes());
                 println!("cargo::warning=baked {name}: {shape}, plan {}, {bytes} bytes", plan.name);
+            }
+            if let Some(r) = &baked.rounding {
+                println!(
+                    "cargo::warning=weights as f16: rounded by at most {:.2e} of their value, those below 2^-14 by {:.2e}; \
+                     golden scores change by at most {:.2e}, {} of {} classes",
+                    r.weight.0, r.weight.1, r.score, r.classes, baked.golden.count
+                );
             }
         }
         Err((mistakes, _)) => mistakes.0.iter().for_each(|m| println!("cargo::error={}", one_line(m))),

@@ -1,9 +1,10 @@
 //! What the build baked: network, plan, kernel library and sources as data; constants and golden vectors as slices of
 //! the linked symbol.
 
+use crate::model::Values;
 use crate::spec::layout::{Chunk, Layout, Order};
 use crate::spec::library::{EngineKind, KernelSources, Library, Operation, Problem};
-use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Transform};
+use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Precision, Transform};
 use crate::spec::plan::{Arg, Buffer, BufferRole, Constant, Extent, Plan, Step, Tensor, TensorRole};
 use crate::spec::wire::{Reader, Wire};
 use std::borrow::Cow;
@@ -34,8 +35,15 @@ pub fn sources() -> &'static KernelSources {
 }
 
 /// Constant `i` of [`PLAN`], padded and in its layout.
-pub fn constant(i: usize) -> &'static [f32] {
-    slice(generated::CONSTANT_OFFSETS[i], PLAN.constants[i].len())
+pub fn constant(i: usize) -> Values {
+    let (offset, constant) = (generated::CONSTANT_OFFSETS[i], &PLAN.constants[i]);
+    match constant.precision {
+        Precision::F32 => Values::F32(Cow::Borrowed(slice(offset, constant.len()))),
+        Precision::F16 => {
+            let halves = crate::sys::linked::halves(generated::BLOB_BYTES);
+            Values::F16(Cow::Borrowed(&halves[offset / 2..offset / 2 + constant.len()]))
+        }
+    }
 }
 
 /// The golden vectors of `--selftest`.

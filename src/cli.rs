@@ -6,6 +6,7 @@ use crate::bench::render::OutputFormat;
 use crate::engine::select::DeviceWish;
 use crate::error::Error;
 use crate::sources::Sources;
+use crate::spec::network::Precision;
 use crate::stream::{Format, Output};
 use crate::tune::TuneOptions;
 use std::ffi::OsString;
@@ -72,6 +73,7 @@ bench network: the baked network or any shape, input resident on the device, arg
       --plan NAME         baked | a plan of the library                    [the device class's]
       --shape SHAPE       784-2500-2000-10:relu with generated weights, or one of baseline,
                           partial-mnist, partial-cifar, full-mnist, full-cifar
+      --weights W         f32 | f16: how weights are stored                             [as baked]
       --host              from f32 records on the host to classes on the host
 
 Exit code 1 if a kernel computes something else than it should: it is named and not timed.
@@ -274,6 +276,7 @@ fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<BenchOptions
         plan: o.plan.clone(),
         shape: None,
         host: false,
+        weights: None,
     };
     while let Some(arg) = parser.next().map_err(usage)? {
         match arg {
@@ -311,6 +314,12 @@ fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<BenchOptions
             Long("plan") => b.plan = Some(text(parser)?),
             Long("shape") => b.shape = Some(text(parser)?),
             Long("host") => b.host = true,
+            Long("weights") => {
+                let name = text(parser)?;
+                let found = Precision::parse(&name);
+                let wrong = || named("--weights", &format!("expected f32 or f16, found \"{name}\""));
+                b.weights = Some(found.ok_or_else(wrong)?);
+            }
             Short('h') | Long("help") => return Ok(None),
             Value(name) => b.names.push(name.string().map_err(usage)?),
             other => return Err(usage(other.unexpected())),

@@ -114,7 +114,7 @@ fn plan(p: &Plan, again: usize) -> String {
             s,
             "  constant  layers[{}] {:<8} {:>5}×{:<5} padded {:>5}×{:<5} {:<10} {} bytes",
             c.tensor.layer,
-            format!("{:?}", c.tensor.role).to_lowercase(),
+            format!("{:?}", c.tensor.role).to_ascii_lowercase(),
             c.size.0,
             c.size.1,
             c.padded.0,

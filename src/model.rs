@@ -1,13 +1,53 @@
 //! A network ready for an engine: its plan, and its constants in the layouts of that plan.
 
 use crate::baked;
+use crate::spec::half;
 use crate::spec::library::{EngineKind, Library, PlanRecipe};
 use crate::spec::lower::lower;
-use crate::spec::network::Network;
+use crate::spec::network::{Network, Precision};
 use crate::spec::plan::TensorRole;
 use crate::spec::plan::{Constant, Plan};
 use crate::spec::reference::Weights;
 use std::borrow::Cow;
+
+/// The values of a constant, as stored.
+#[derive(Clone, Debug)]
+pub enum Values {
+    /// Floats.
+    F32(Cow<'static, [f32]>),
+    /// Halves, as bits.
+    F16(Cow<'static, [u16]>),
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Values::F32(Cow::Borrowed(&[]))
+    }
+}
+
+impl Values {
+    /// A plain matrix in the layout of `c`, as what it is stored as.
+    fn pack(c: &Constant, plain: &[f32]) -> Values {
+        match c.precision {
+            Precision::F32 => Values::F32(Cow::Owned(c.layout.pack(plain, c.size, c.padded, 0.0))),
+            Precision::F16 => {
+                let halves: Vec<u16> = plain.iter().map(|&w| half::from_f32(w)).collect();
+                Values::F16(Cow::Owned(c.layout.pack(&halves, c.size, c.padded, 0)))
+            }
+        }
+    }
+
+    /// The plain matrix of `c`.
+    fn unpack(&self, c: &Constant) -> Vec<f32> {
+        match self {
+            Values::F32(values) => c.layout.unpack(values, c.size, c.padded),
+            Values::F16(halves) => {
+                let halves = c.layout.unpack(halves, c.size, c.padded);
+                halves.into_iter().map(half::to_f32).collect()
+            }
+        }
+    }
+}
 
 /// A plan with its constants.
 #[derive(Clone)]
@@ -17,7 +57,7 @@ pub struct Model {
     /// The plan.
     pub plan: Plan,
     /// `plan.constants`, padded, in their layouts.
-    pub constants: Vec<Cow<'static, [f32]>>,
+    pub constants: Vec<Values>,
     /// How many constants had to be laid out again because the plan is not the baked one.
     pub laid_out_again: usize,
 }
@@ -35,12 +75,11 @@ impl Model {
             .map(|c| {
                 let i = baked_index(c);
                 let found = &baked::PLAN.constants[i];
-                if found.layout == c.layout && found.padded == c.padded {
-                    return Cow::Borrowed(baked::constant(i));
+                if (&found.layout, found.padded, found.precision) == (&c.layout, c.padded, c.precision) {
+                    return baked::constant(i);
                 }
                 laid_out_again += 1;
-                let plain = found.layout.unpack(baked::constant(i), found.size, found.padded);
-                Cow::Owned(c.layout.pack(&plain, c.size, c.padded, 0.0))
+                Values::pack(c, &baked::constant(i).unpack(found))
             })
             .collect();
         Ok(Model { network, plan, constants, laid_out_again })
@@ -64,7 +103,7 @@ impl Model {
                     TensorRole::Weights => &w.weights,
                     TensorRole::Biases => &w.biases,
                 };
-                Cow::Owned(c.layout.pack(plain, c.size, c.padded, 0.0))
+                Values::pack(c, plain)
             })
             .collect();
         Ok(Model { network, plan, constants, laid_out_again: 0 })
@@ -81,7 +120,7 @@ fn baked_index(wanted: &Constant) -> usize {
 pub fn baked_weights() -> Vec<Weights> {
     let mut weights = vec![Weights::default(); baked::NETWORK.layers.len()];
     for (i, c) in baked::PLAN.constants.iter().enumerate() {
-        let plain = c.layout.unpack(baked::constant(i), c.size, c.padded);
+        let plain = baked::constant(i).unpack(c);
         match c.tensor.role {
             TensorRole::Weights => weights[c.tensor.layer].weights = plain,
             TensorRole::Biases => weights[c.tensor.layer].biases = plain,

@@ -5,21 +5,26 @@ use std::time::{Duration, Instant};
 /// Buckets per doubling: percentiles are exact to 1.6 %.
 const FINE: usize = 32;
 
-/// Sorts numbers in place. One small function for all reports: each use of the standard library's sorts brings
-/// kilobytes of its own.
+/// Sorts numbers in place.
 pub fn sort(values: &mut [f64]) {
+    sort_by(values, |a, b| a.total_cmp(b).is_lt());
+}
+
+/// Sorts in place; equal values come in any order. Small: each use of the standard library's sorts brings kilobytes of
+/// its own.
+pub fn sort_by<T>(values: &mut [T], less: impl Fn(&T, &T) -> bool) {
     // Heapsort.
     let n = values.len();
-    let sift = |values: &mut [f64], mut root: usize, end: usize| {
+    let sift = |values: &mut [T], mut root: usize, end: usize| {
         loop {
             let mut child = 2 * root + 1;
             if child >= end {
                 return;
             }
-            if child + 1 < end && values[child].total_cmp(&values[child + 1]).is_lt() {
+            if child + 1 < end && less(&values[child], &values[child + 1]) {
                 child += 1;
             }
-            if values[root].total_cmp(&values[child]).is_ge() {
+            if !less(&values[root], &values[child]) {
                 return;
             }
             values.swap(root, child);

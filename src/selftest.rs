@@ -116,7 +116,7 @@ pub fn golden() -> Golden {
 mod tests {
     use super::*;
     use crate::engine::host::HostEngine;
-    use crate::model::{Model, recipe};
+    use crate::model::{Model, Values, recipe};
     use crate::spec::library::EngineKind;
 
     #[test]
@@ -132,7 +132,8 @@ mod tests {
         let mut model = Model::baked(recipe, None).unwrap();
         let network = model.network.clone();
         // A bias of the last layer: it is part of every score of its class.
-        model.constants.last_mut().unwrap().to_mut()[2] += 0.5;
+        let Some(Values::F32(biases)) = model.constants.last_mut() else { panic!("biases are floats") };
+        biases.to_mut()[2] += 0.5;
         let mut engine = HostEngine::new(model, 1, false).unwrap();
         assert!(!run(&mut engine, &network, &golden()).unwrap().passed());
     }

@@ -8,11 +8,21 @@
 // K_STEP: terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches:
 // Bifrost, Valhall); l is a multiple of it.
 // ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// HALF_WEIGHTS: a holds halves; the sums are of floats.
 //
 //   a, in float4:  | rows 0..3, k 0 | rows 4..7, k 0 | 8..11 | 12..15 | rows 0..3, k 1 | ...
 //   b, in float4:  | k 0, cols 0..3 | k 0, cols 4..7 | 8..11 | 12..15 | k 1, cols 0..3 | ...
 #ifndef ACTIVATION
 #define ACTIVATION 0
+#endif
+#ifdef HALF_WEIGHTS
+#define WEIGHT half
+#define UNIT 4
+#define LOAD(p, i) vload_half4((i), (p))
+#else
+#define WEIGHT float4
+#define UNIT 1
+#define LOAD(p, i) (p)[i]
 #endif
 #ifndef K_STEP
 #define K_STEP 1
@@ -42,7 +52,7 @@
 
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
 kernel void affine_packed_4x4(uint l, uint h,
-                              global const float4 *restrict a,
+                              global const WEIGHT *restrict a,
                               global const float4 *restrict b,
                               global const float4 *restrict bias,
                               global float4 *restrict r)
@@ -58,19 +68,19 @@ kernel void affine_packed_4x4(uint l, uint h,
     const uint ia = (i >> 2) * (4 * l) + (i & 3) - 4;
     const uint ib = (j >> 2) * (4 * l) + (j & 3) - 4;
     for (uint k = 4 * l; k; k -= 4) {
-        const float4 x = a[ia + k], y = b[ib + k];
+        const float4 x = LOAD(a, ia + k), y = b[ib + k];
         ADD_PRODUCT(x, y);
     }
 #elif K_STEP == 4
-    global const float4 *pa = a + (i >> 2) * (4 * l) + (i & 3);
+    global const WEIGHT *pa = a + UNIT * ((i >> 2) * (4 * l) + (i & 3));
     global const float4 *pb = b + (j >> 2) * (4 * l) + (j & 3);
     global const float4 *const end = pb + 4 * l;
     do {
-        ADD_PRODUCT(pa[0], pb[0]);
-        ADD_PRODUCT(pa[4], pb[4]);
-        ADD_PRODUCT(pa[8], pb[8]);
-        ADD_PRODUCT(pa[12], pb[12]);
-        pa += 16;
+        ADD_PRODUCT(LOAD(pa, 0), pb[0]);
+        ADD_PRODUCT(LOAD(pa, 4), pb[4]);
+        ADD_PRODUCT(LOAD(pa, 8), pb[8]);
+        ADD_PRODUCT(LOAD(pa, 12), pb[12]);
+        pa += 16 * UNIT;
         pb += 16;
     } while (pb != end);
 #else

@@ -123,7 +123,8 @@ fn network(n: &Network) -> String {
     let _ = writeln!(s, "    labels: {},", inline(n.labels.iter().map(|l| text(l))));
     let _ = writeln!(s, "    features: {},", inline(n.features.iter().map(|l| text(l))));
     let _ = writeln!(s, "    transform: {transform},");
-    let _ = write!(s, "    folded: {},\n}}", n.folded);
+    let _ = writeln!(s, "    folded: {},", n.folded);
+    let _ = write!(s, "    weights: Precision::{:?},\n}}", n.weights);
     s
 }
 
@@ -143,12 +144,13 @@ fn plan(p: &Plan) -> String {
 
 fn constant(c: &Constant) -> String {
     format!(
-        "Constant {{ tensor: Tensor {{ layer: {}, role: TensorRole::{:?} }}, size: {:?}, padded: {:?}, layout: {} }}",
+        "Constant {{ tensor: Tensor {{ layer: {}, role: TensorRole::{:?} }}, size: {:?}, padded: {:?}, layout: {}, precision: Precision::{:?} }}",
         c.tensor.layer,
         c.tensor.role,
         c.size,
         c.padded,
-        layout(&c.layout)
+        layout(&c.layout),
+        c.precision
     )
 }
 

@@ -118,7 +118,7 @@ fn uniform(seed: &mut u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-fn scores_of(network: &Network, weights: &[Weights], inputs: &[f32]) -> Vec<f32> {
+pub fn scores_of(network: &Network, weights: &[Weights], inputs: &[f32]) -> Vec<f32> {
     inputs
         .chunks_exact(network.width)
         .flat_map(|x| {

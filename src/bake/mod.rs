@@ -10,10 +10,11 @@ pub mod kernels;
 pub mod matrix;
 pub mod model;
 
-use crate::spec::library::{KernelSources, Library};
+use crate::spec::half;
+use crate::spec::library::{KernelSources, Library, PlanRecipe};
 use crate::spec::lower::lower;
-use crate::spec::network::Network;
-use crate::spec::plan::{Plan, TensorRole};
+use crate::spec::network::{Network, Precision};
+use crate::spec::plan::{Constant, Plan, TensorRole};
 use crate::spec::reference::Weights;
 use golden::Golden;
 use sha2::{Digest, Sha256};
@@ -36,6 +37,8 @@ pub struct Settings {
     pub root: PathBuf,
     /// MORTONNET_MODEL: a network JSON or a folder with `network.json`; relative paths count from `root`.
     pub model: PathBuf,
+    /// MORTONNET_WEIGHTS: how weights are stored.
+    pub weights: Precision,
     /// MORTONNET_PLAN: a plan's name, or a plan file (`.json`; relative paths count from `root`).
     pub plan: String,
 }
@@ -58,10 +61,24 @@ pub struct Baked {
     pub golden_offsets: (usize, usize),
     /// Number of golden vectors and where they come from.
     pub golden: Golden,
+    /// What rounding the weights to halves did.
+    pub rounding: Option<Rounding>,
     /// SHA-256 of `blob`.
     pub blob_hash: String,
     /// Files that were read.
     pub files: Vec<PathBuf>,
+}
+
+/// What storing weights as halves changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rounding {
+    /// Largest relative error of a weight that a half holds with all its digits (2⁻¹¹ at most), and largest absolute
+    /// error of the smaller ones.
+    pub weight: (f64, f64),
+    /// Largest change of a golden score.
+    pub score: f64,
+    /// Golden vectors whose class changes.
+    pub classes: usize,
 }
 
 /// Constants start at multiples of this many bytes in the binary.
@@ -77,7 +94,7 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     let mut files = Vec::new();
     let library = kernels::read(&settings.root, &mut files, &mut mistakes);
     let model = model::read(settings, &mut files, &mut mistakes);
-    let (Some((mut library, sources)), Some((network, weights, golden))) = (library, model) else {
+    let (Some((mut library, sources)), Some((network, weights, golden, rounding))) = (library, model) else {
         return Err((mistakes, files));
     };
     // Every plan of the library must serve this network: they can all be chosen at run time.
@@ -97,23 +114,42 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
             }
         }
     };
+    if let (Some(plan), Precision::F16) = (&plan, settings.weights) {
+        let whole = |c: &&Constant| c.tensor.role == TensorRole::Weights && c.precision == Precision::F32;
+        if plan.constants.iter().any(|c| whole(&c)) {
+            let reads = |p: &&PlanRecipe| {
+                let mut kernels =
+                    p.kernels.iter().filter_map(|k| library.kernel(k)).map(|k| &k.1.restrictions);
+                kernels.all(|r| r.a.is_none() || r.half)
+            };
+            let names: Vec<&str> = library.plans.iter().filter(reads).map(|p| &*p.name).collect();
+            mistakes.add(
+                "MORTONNET_WEIGHTS",
+                format_args!("plan {} reads f32 only; {} read f16", plan.name, names.join(", ")),
+            );
+        }
+    }
     let Some(plan) = plan.filter(|_| mistakes.0.is_empty()) else { return Err((mistakes, files)) };
 
     let mut blob = Vec::new();
-    let mut append = |values: &[f32]| {
+    let mut append = |values: &[f32], precision: Precision| {
         blob.resize(blob.len().next_multiple_of(PAGE), 0);
         let offset = blob.len();
-        blob.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        match precision {
+            Precision::F32 => blob.extend(values.iter().flat_map(|v| v.to_le_bytes())),
+            Precision::F16 => blob.extend(values.iter().flat_map(|&v| half::from_f32(v).to_le_bytes())),
+        }
         offset
     };
     let constant_offsets: Vec<usize> = plan
         .constants
         .iter()
         .map(|c| {
-            append(&c.layout.pack(tensor(&weights[c.tensor.layer], c.tensor.role), c.size, c.padded, 0.0))
+            let plain = tensor(&weights[c.tensor.layer], c.tensor.role);
+            append(&c.layout.pack(plain, c.size, c.padded, 0.0), c.precision)
         })
         .collect();
-    let golden_offsets = (append(&golden.inputs), append(&golden.scores));
+    let golden_offsets = (append(&golden.inputs, Precision::F32), append(&golden.scores, Precision::F32));
     let blob_hash = hex(&Sha256::digest(&blob));
     Ok(Baked {
         network,
@@ -124,6 +160,7 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
         constant_offsets,
         golden_offsets,
         golden,
+        rounding,
         blob_hash,
         files,
     })

@@ -3,8 +3,9 @@
 use super::golden::{self, Golden};
 use super::json::{self, Object, found};
 use super::matrix::{self, Files, Matrix};
-use super::{Mistakes, Settings, hex};
-use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Transform};
+use super::{Mistakes, Rounding, Settings, hex};
+use crate::spec::half;
+use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Precision, Transform};
 use crate::spec::reference::Weights;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -36,7 +37,7 @@ pub fn read(
     settings: &Settings,
     read: &mut Vec<PathBuf>,
     mistakes: &mut Mistakes,
-) -> Option<(Network, Vec<Weights>, Golden)> {
+) -> Option<(Network, Vec<Weights>, Golden, Option<Rounding>)> {
     let mut files = Files { root: &settings.root, read };
     let mut path = settings.root.join(&settings.model);
     if path.is_dir() {
@@ -107,7 +108,11 @@ pub fn read(
     let (width, output, transform) = (width?, output?, transform?);
     let layers: Vec<Layer> = layers.into_iter().map(|l| l.1).collect();
     let scaling = transform.clone();
-    let (transform, folded) = fold(&layers, &mut weights, transform);
+    // Folding makes weights of 8-bit images so small that halves would lose digits: then the reader scales.
+    let (transform, folded) = match settings.weights {
+        Precision::F32 => fold(&layers, &mut weights, transform),
+        Precision::F16 => (transform, false),
+    };
     let owned = |v: Vec<String>| v.into_iter().map(Into::into).collect::<Vec<_>>().into();
     let mut network = Network {
         name: name.into(),
@@ -119,8 +124,9 @@ pub fn read(
         features: owned(features),
         transform,
         folded,
+        weights: settings.weights,
     };
-    let golden = match o.get("check") {
+    let mut golden = match o.get("check") {
         Some(check) => {
             golden::read(check, &o.at("check"), &folder, &network, &weights, &mut files, mistakes)?
         }
@@ -132,8 +138,12 @@ pub fn read(
         mistakes.add(o.place(), format_args!("{what}; check the scaling and the weights"));
         return None;
     }
+    let rounding = match settings.weights {
+        Precision::F32 => None,
+        Precision::F16 => Some(round(&network, &mut weights, &mut golden, o.place(), mistakes)?),
+    };
     network.hash = hash(&network, &weights, &golden).into();
-    Some((network, weights, golden))
+    Some((network, weights, golden, rounding))
 }
 
 /// The name of a network without one: its folder's, or its file's.
@@ -453,6 +463,46 @@ fn fold(layers: &[Layer], weights: &mut [Weights], transform: Transform) -> (Tra
     }
     weights[0] = folded;
     (Transform::Identity, true)
+}
+
+/// Rounds the weights to halves, and computes the golden scores anew: they are of the weights as baked.
+fn round(
+    network: &Network,
+    weights: &mut [Weights],
+    golden: &mut Golden,
+    place: &str,
+    mistakes: &mut Mistakes,
+) -> Option<Rounding> {
+    /// The smallest half with eleven digits.
+    const NORMAL: f32 = 1.0 / (1 << 14) as f32;
+    let mut rounding = Rounding { weight: (0.0, 0.0), score: 0.0, classes: 0 };
+    for (i, w) in weights.iter_mut().enumerate() {
+        for value in &mut w.weights {
+            let rounded = half::to_f32(half::from_f32(*value));
+            if rounded.is_infinite() {
+                mistakes.add(
+                    format_args!("{place}: layers[{i}]: weights"),
+                    format_args!("a half holds up to 65504, found {value}; MORTONNET_WEIGHTS=f32 bakes it"),
+                );
+                return None;
+            }
+            let error = f64::from((rounded - *value).abs());
+            if value.abs() >= NORMAL {
+                rounding.weight.0 = rounding.weight.0.max(error / f64::from(value.abs()));
+            } else {
+                rounding.weight.1 = rounding.weight.1.max(error);
+            }
+            *value = rounded;
+        }
+    }
+    let before = std::mem::replace(&mut golden.scores, golden::scores_of(network, weights, &golden.inputs));
+    for (old, new) in before.chunks(network.outputs()).zip(golden.scores.chunks(network.outputs())) {
+        let wide = |s: &[f32]| s.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>();
+        let (old, new) = (wide(old), wide(new));
+        rounding.score = old.iter().zip(&new).map(|(a, b)| (a - b).abs()).fold(rounding.score, f64::max);
+        rounding.classes += usize::from(network.class(&old) != network.class(&new));
+    }
+    Some(rounding)
 }
 
 /// Identifies a network whatever the plan: its description, its weights as baked, its golden vectors.

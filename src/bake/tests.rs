@@ -1,7 +1,7 @@
 //! The bake as a user meets it: folders with a network in them, and what it says about each mistake.
 
 use super::*;
-use crate::spec::network::{FinalActivation, Kind, Layer, Transform};
+use crate::spec::network::{FinalActivation, Kind, Layer, Precision, Transform};
 use crate::spec::reference::forward;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -52,7 +52,14 @@ impl Folder {
 
     fn bake_plan(&self, plan: &str) -> Result<Baked, Vec<String>> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        bake(&Settings { root, model: self.0.clone(), plan: plan.into() }).map_err(|e| e.0.0)
+        bake(&Settings { root, model: self.0.clone(), plan: plan.into(), weights: Precision::F32 })
+            .map_err(|e| e.0.0)
+    }
+
+    fn bake_halves(&self, plan: &str) -> Result<Baked, Vec<String>> {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        bake(&Settings { root, model: self.0.clone(), plan: plan.into(), weights: Precision::F16 })
+            .map_err(|e| e.0.0)
     }
 
     fn bake(&self) -> Result<Baked, Vec<String>> {
@@ -154,6 +161,39 @@ fn generated_text_is_the_golden_file() {
     assert!(!text.contains(env!("CARGO_MANIFEST_DIR")));
     let assembly = emit::assembly(&baked);
     assert!(assembly.contains(&baked.blob_hash) && !assembly.contains('/'), "{assembly}");
+}
+
+#[test]
+fn weights_become_halves() {
+    let f = Folder::new();
+    f.tiny("");
+    let (whole, halves) = (f.bake().unwrap(), f.bake_halves("host").unwrap());
+    // These weights are multiples of 1/4: halves hold them exactly.
+    assert_eq!(halves.rounding, Some(Rounding { weight: (0.0, 0.0), score: 0.0, classes: 0 }));
+    assert_eq!(halves.golden.scores, whole.golden.scores);
+    for (a, b) in whole.plan.constants.iter().zip(halves.plan.constants.iter()) {
+        let factor = if a.tensor.role == TensorRole::Weights { 2 } else { 1 };
+        assert_eq!((a.bytes(), a.layout.clone()), (factor * b.bytes(), b.layout.clone()));
+    }
+    let at = |b: &Baked, i: usize| b.blob[b.constant_offsets[i]..][..b.plan.constants[i].bytes()].to_vec();
+    let floats: Vec<u8> = at(&halves, 0)
+        .chunks(2)
+        .flat_map(|h| half::to_f32(u16::from_le_bytes([h[0], h[1]])).to_le_bytes())
+        .collect();
+    assert_eq!(floats, at(&whole, 0));
+    assert_eq!(at(&whole, 1), at(&halves, 1), "biases stay floats");
+
+    f.matrix("1_w", 4, 3, |r, c| 0.1 + (r * 3 + c) as f32 / 7.0);
+    let baked = f.bake_halves("mali-midgard").unwrap();
+    let r = baked.rounding.unwrap();
+    assert!(r.weight.0 > 1e-5 && r.weight.0 <= 2f64.powi(-11) && r.score > 0.0, "{r:?}");
+    assert_ne!(baked.network.hash, f.bake_plan("mali-midgard").unwrap().network.hash);
+
+    let mistakes = f.bake_halves("thesis-baseline").err().unwrap().join("\n");
+    assert!(mistakes.contains("reads f32 only; host, mali-midgard"), "{mistakes}");
+    f.matrix("1_w", 4, 3, |_, _| 65520.0);
+    let mistakes = f.bake_halves("host").err().unwrap().join("\n");
+    assert!(mistakes.contains("layers[0]: weights: a half holds up to 65504, found 65520"), "{mistakes}");
 }
 
 #[test]
@@ -427,7 +467,12 @@ fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -
     for (name, text) in files {
         std::fs::write(to.join(name), text).unwrap();
     }
-    let settings = Settings { root: f.0.clone(), model: "network.json".into(), plan: "host".into() };
+    let settings = Settings {
+        root: f.0.clone(),
+        model: "network.json".into(),
+        plan: "host".into(),
+        weights: Precision::F32,
+    };
     bake(&settings).err().map_or_else(Vec::new, |e| e.0.0)
 }
 

@@ -392,7 +392,7 @@ impl<'a> Walk<'a> {
                 lines.extend(sweep.starts.iter().map(|start| (start + k) >> shift));
             }
         }
-        lines.sort_unstable();
+        crate::profile::sort_by(&mut lines, |a, b| a < b);
         lines.dedup();
         lines
     }
@@ -730,7 +730,7 @@ fn by_variant(
             let iteration = id == "cache_iteration";
             let mut columns = words(if iteration { &["document", "one group alone"] } else { &[] });
             columns.extend(sizes.iter().map(|n| n.to_string()));
-            let id = format!("{id}_{}", name.to_lowercase());
+            let id = format!("{id}_{}", name.to_ascii_lowercase());
             let mut s = section(id, format!("{name} misses {what}"), "kernel", unit, columns);
             for (pattern, misses) in known.iter().zip(found) {
                 let mut cells = Vec::new();

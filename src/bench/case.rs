@@ -8,9 +8,10 @@ use crate::engine::NAN_CLASS;
 use crate::engine::opencl::limits;
 use crate::error::Error;
 use crate::sources::Sources;
+use crate::spec::half;
 use crate::spec::layout::Layout;
 use crate::spec::library::{Kernel as Entry, Operand, Operation, Problem};
-use crate::spec::network::Activation;
+use crate::spec::network::{Activation, Precision};
 use std::time::Instant;
 
 /// Work-group of a launch.
@@ -95,6 +96,12 @@ impl Bytes for u32 {
     }
 }
 
+impl Bytes for u16 {
+    fn put(self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.to_ne_bytes());
+    }
+}
+
 impl Bytes for u8 {
     fn put(self, bytes: &mut Vec<u8>) {
         bytes.push(self);
@@ -139,6 +146,8 @@ impl Guarded {
 struct Data {
     real: Problem,
     a: Vec<f32>,
+    /// How a is stored.
+    weights: Precision,
     b: Vec<f32>,
     /// The result before the run: the summand of scaled products, the operand of in-place kernels.
     r: Vec<f32>,
@@ -182,10 +191,16 @@ impl Lab {
         Random::new(self.seed)
     }
 
-    fn program(&mut self, entry: &Entry, activation: Activation, group: Group) -> Result<Program, Error> {
+    fn program(
+        &mut self,
+        entry: &Entry,
+        activation: Activation,
+        weights: Precision,
+        group: Group,
+    ) -> Result<Program, Error> {
         let source = entry.source.as_deref().unwrap_or_default();
         let local = group.map(|g| entry.restrictions.dimensions(g));
-        let options = format!("-cl-std=CL1.1 {}", entry.options(activation, local));
+        let options = format!("-cl-std=CL1.1 {}", entry.options(activation, weights, local));
         let key = format!("{source} {options}");
         if let Some((_, program)) = self.programs.iter().find(|p| p.0 == key) {
             return Ok(program.clone());
@@ -243,7 +258,7 @@ impl Lab {
         let bias = floats(rows);
         let sobel = entry.operation == Operation::Sobel;
         let image = if sobel { (0..h * w).map(|_| random.byte()).collect() } else { Vec::new() };
-        Data { real, a, b, r, bias, second, image, alpha, beta }
+        Data { real, a, weights: Precision::F32, b, r, bias, second, image, alpha, beta }
     }
 
     /// Creates buffers and kernel for `data`.
@@ -265,7 +280,7 @@ impl Lab {
             let most = self.device.max_alloc;
             return Err(Trouble::Refused(format!("a buffer of {largest} bytes, the device allows {most}")));
         }
-        let mut kernel = self.program(entry, activation, group)?.kernel(&entry.function)?;
+        let mut kernel = self.program(entry, activation, data.weights, group)?.kernel(&entry.function)?;
         let r = &entry.restrictions;
         let mut index = 0;
         for letter in r.arglist.chars() {
@@ -321,6 +336,12 @@ impl Lab {
                     let parts = (real.l * real.h, real.w);
                     let b = pack(&r.b, &data.b, parts, (real.l * padded.h, padded.w), 0.0);
                     Guarded::new(&queue, name, &b, canaries)?
+                }
+                (_, "a") if data.weights == Precision::F16 => {
+                    let halves: Vec<u16> = data.a.iter().map(|&v| half::from_f32(v)).collect();
+                    let layout = r.a.as_ref().and_then(|o| o.representation.clone()).unwrap_or(Layout::R);
+                    let a = layout.pack(&halves, (real.h, real.l), (padded.h, padded.l), 0);
+                    Guarded::new(&queue, name, &a, canaries)?
                 }
                 (_, "a") => {
                     let a = pack(&r.a, &data.a, (real.h, real.l), (padded.h, padded.l), 0.0);
@@ -434,12 +455,18 @@ impl Lab {
             o if o.fuses() => &[Activation::None, Activation::Sigmoid, Activation::Relu, Activation::Tanh],
             _ => &[Activation::None],
         };
+        let stored =
+            if entry.restrictions.half { &[Precision::F32, Precision::F16][..] } else { &[Precision::F32] };
         let mut worst = 0.0f64;
         for &(h, w, l) in &sizes {
             for &factor in factors {
                 for &activation in activations {
-                    for canaries in [true, false] {
-                        let data = self.data(entry, Problem { h, w, l }, factor);
+                    for (weights, canaries) in stored.iter().flat_map(|&w| [(w, true), (w, false)]) {
+                        let mut data = self.data(entry, Problem { h, w, l }, factor);
+                        if weights == Precision::F16 {
+                            data.weights = weights;
+                            data.a.iter_mut().for_each(|v| *v = half::to_f32(half::from_f32(*v)));
+                        }
                         let setup = self.setup(entry, activation, group, &data, canaries)?;
                         self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None)?;
                         self.queue.finish()?;
@@ -673,7 +700,7 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
         Operation::Order => {
             let mut seen =
                 setup.buffer("r").map(|r| r.read::<u32>(real.h * real.w)).transpose()?.unwrap_or_default();
-            seen.sort_unstable();
+            crate::profile::sort_by(&mut seen, |a, b| a < b);
             if !seen.iter().zip(1..).all(|(&found, n)| found == n) {
                 return wrong("the numbers are not 1 to the number of work-items".into());
             }

@@ -18,6 +18,7 @@ use crate::engine::select::{self, DeviceWish};
 use crate::error::Error;
 use crate::sources::Sources;
 use crate::spec::library::{Kernel, Operation};
+use crate::spec::network::Precision;
 use case::{Lab, Trouble};
 use render::OutputFormat;
 use std::path::PathBuf;
@@ -57,6 +58,8 @@ pub struct BenchOptions {
     pub plan: Option<String>,
     /// `bench network`: `784-100-10:relu`, or the name of one of the thesis's networks; `None` is the baked one.
     pub shape: Option<String>,
+    /// `bench network`: how weights are stored, else as they were baked (`--shape`: f32).
+    pub weights: Option<Precision>,
     /// `bench network`: from records on the host to classes on the host.
     pub host: bool,
 }

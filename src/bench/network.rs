@@ -14,8 +14,9 @@ use crate::error::Error;
 use crate::model::{Model, baked_weights};
 use crate::profile::Phases;
 use crate::sources::Sources;
+use crate::spec::half;
 use crate::spec::library::{EngineKind, PlanRecipe};
-use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Transform};
+use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Precision, Transform};
 use crate::spec::reference::{Weights, excess, forward};
 use std::time::Instant;
 
@@ -72,6 +73,7 @@ pub fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Weights>), Str
         features: Vec::new().into(),
         transform: Transform::Identity,
         folded: false,
+        weights: Precision::F32,
     };
     Ok((network, weights))
 }
@@ -246,6 +248,15 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
             (network, baked_weights())
         }
     };
+    let (mut network, mut weights) = (network, weights);
+    if let Some(precision) = options.weights {
+        network.weights = precision;
+    }
+    if network.weights == Precision::F16 {
+        // What the plan stores as halves is what float64 is compared with.
+        let rounded = |w: &mut f32| *w = half::to_f32(half::from_f32(*w));
+        weights.iter_mut().for_each(|w| w.weights.iter_mut().for_each(rounded));
+    }
     let recipe = recipe_for(device.as_ref(), options.plan.as_deref())?;
     let batch = options.batch.unwrap_or(BATCH);
     let mut rig = Rig::new((&network, &weights), device.as_ref(), recipe, batch, false, &options.sources)?;

@@ -354,7 +354,7 @@ impl<'a> Tables<'a> {
         let growing: Vec<(&[&'a Kernel], &[usize])> =
             plans.iter().map(|p| (&*p.1, &*p.2)).chain(std::iter::once((&*others.0, &*others.1))).collect();
         let mut sizes: Vec<usize> = growing.iter().flat_map(|g| g.1.iter().copied()).collect();
-        sizes.sort_unstable();
+        crate::profile::sort_by(&mut sizes, |a, b| a < b);
         sizes.dedup();
         for size in sizes {
             for kernel in growing.iter().filter(|g| g.1.contains(&size)).flat_map(|g| g.0.iter()) {
@@ -426,7 +426,7 @@ impl<'a> Tables<'a> {
                         _ => {}
                     }
                 }
-                rates.sort_by(|a, b| b.value.total_cmp(&a.value));
+                crate::profile::sort_by(&mut rates, |a, b| a.value > b.value);
                 match rates.first() {
                     Some(best) => {
                         cells.extend([Cell::Measured(*best), Cell::Measured(rates[rates.len() / 2])])

@@ -6,10 +6,12 @@ use super::deferred::{Decode, Refusal};
 use super::simd::{Action, Place, Step, Team, Weights};
 use super::{Answer, Engine, Record, RecordMut};
 use crate::error::Error;
-use crate::model::Model;
+use crate::model::{Model, Values};
 use crate::profile::StepClock;
+use crate::spec::half;
 use crate::spec::library::Operation;
 use crate::spec::plan::{Arg, BufferRole};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The host engine.
@@ -95,6 +97,14 @@ impl Engine for HostEngine {
     }
 }
 
+/// Biases are floats always.
+fn floats(values: Values) -> Cow<'static, [f32]> {
+    match values {
+        Values::F32(values) => values,
+        Values::F16(halves) => halves.iter().map(|&h| half::to_f32(h)).collect(),
+    }
+}
+
 /// The plan's steps; takes the model's constants.
 fn steps(model: &mut Model) -> Result<Vec<Step>, Error> {
     let plan = &model.plan;
@@ -122,7 +132,7 @@ fn steps(model: &mut Model) -> Result<Vec<Step>, Error> {
                 })?;
                 let action = Action::Affine {
                     weights: Weights::new(constant(0))?,
-                    biases: constant(2),
+                    biases: floats(constant(2)),
                     panel,
                     columns: step.problem.l,
                     // Padding rows may hold NaN where a record overflowed: they are not summed.

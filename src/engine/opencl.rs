@@ -17,11 +17,12 @@ use crate::cl::{
     Access, Buffer, Context, Device, Event, Home, Kernel, MapMode, MappedBuffer, Program, Queue,
 };
 use crate::error::Error;
-use crate::model::Model;
+use crate::model::{Model, Values};
 use crate::profile::{Phases, StepClock};
 use crate::sources::Sources;
 use crate::spec::layout::Offsets;
 use crate::spec::library::DeviceLimits;
+use crate::spec::network::Precision;
 use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Step};
 use std::time::Duration;
 
@@ -232,7 +233,7 @@ impl Programs {
     fn build(context: &Context, plan: &Plan, sources: &Sources) -> Result<Programs, Error> {
         let mut programs = Programs { built: Vec::new() };
         for step in plan.steps.iter() {
-            let (source, options) = program_of(step);
+            let (source, options) = program_of(plan, step);
             if programs.find(&source, &options).is_none() {
                 let Some((_, kernel)) = library().kernel(&step.kernel) else { continue };
                 let text = sources.text(kernel)?;
@@ -247,8 +248,8 @@ impl Programs {
         self.built.iter().find(|p| p.0 == source && p.1 == options).map(|p| &p.2)
     }
 
-    fn kernel(&self, step: &Step) -> Result<Kernel, Error> {
-        let (source, options) = program_of(step);
+    fn kernel(&self, plan: &Plan, step: &Step) -> Result<Kernel, Error> {
+        let (source, options) = program_of(plan, step);
         let function = library().kernel(&step.kernel).map_or("", |k| &k.1.function);
         match self.find(&source, &options) {
             Some(program) => Ok(program.kernel(function)?),
@@ -258,10 +259,12 @@ impl Programs {
 }
 
 /// Source path and compiler options of a step.
-fn program_of(step: &Step) -> (String, String) {
+fn program_of(plan: &Plan, step: &Step) -> (String, String) {
     let Some((_, kernel)) = library().kernel(&step.kernel) else { return Default::default() };
     let source = kernel.source.as_deref().unwrap_or_default().to_string();
-    let options = format!("-cl-std=CL1.1 {}", kernel.options(step.activation, step.local));
+    let half = |a: &Arg| matches!(*a, Arg::Constant(i) if plan.constants[i].precision == Precision::F16);
+    let weights = if step.args.iter().any(half) { Precision::F16 } else { Precision::F32 };
+    let options = format!("-cl-std=CL1.1 {}", kernel.options(step.activation, weights, step.local));
     (source, options.trim_end().to_string())
 }
 
@@ -274,10 +277,13 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Buffer>, Error> {
         .iter()
         .zip(&model.constants)
         .map(|(c, values)| {
-            let name = format!("layers[{}] {:?}", c.tensor.layer, c.tensor.role).to_lowercase();
+            let name = format!("layers[{}] {:?}", c.tensor.layer, c.tensor.role).to_ascii_lowercase();
             let home = if queue.device().unified_memory { Home::Shared } else { Home::Device };
             let buffer = Buffer::new(queue, &name, c.bytes(), Access::ReadOnly, home)?;
-            buffer.upload::<f32>(values)?;
+            match values {
+                Values::F32(values) => buffer.upload(&values[..])?,
+                Values::F16(halves) => buffer.upload(&halves[..])?,
+            }
             Ok(buffer)
         })
         .collect()
@@ -305,7 +311,7 @@ impl Slot {
             .collect::<Result<_, _>>()?;
         let mut kernels = Vec::with_capacity(plan.steps.len());
         for step in plan.steps.iter() {
-            let mut kernel = programs.kernel(step)?;
+            let mut kernel = programs.kernel(plan, step)?;
             for (index, arg) in (0u32..).zip(step.args.iter()) {
                 match *arg {
                     Arg::Size(n) => kernel.set_arg_u32(index, n)?,

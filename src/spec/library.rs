@@ -4,7 +4,7 @@
 //! build calls it with the sizes it knows, the program calls it again with the limits of the device it found.
 
 use super::layout::Layout;
-use super::network::Activation;
+use super::network::{Activation, Precision};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -117,7 +117,7 @@ impl Operation {
 /// A matrix operand: its layout, and what its size must be a multiple of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operand {
-    /// Layout; `None` where the kernel takes any (it works element by element).
+    /// Layout; `None` where the kernel takes any (it works element by precision).
     pub representation: Option<Layout>,
     /// The number of rows is a multiple of this.
     pub row_align: usize,
@@ -175,6 +175,8 @@ pub struct Restrictions {
     pub b: Option<Operand>,
     /// Result, h × w; also the operand of kernels that work in place.
     pub r: Option<Operand>,
+    /// It can read its left operand as halves, compiled with -DHALF_WEIGHTS=1.
+    pub half: bool,
     /// Floating-point operations per multiply-add (matmul) or per element.
     pub flop: u32,
     /// Work-group size (rows, columns of work-items, whichever comes first); the driver chooses where it is `None`.
@@ -450,11 +452,19 @@ impl Kernel {
     }
 
     /// Options its source is compiled with: its constants, the fused activation, the work-group (dimensions 0 and 1).
-    pub fn options(&self, activation: Activation, local: Option<(usize, usize)>) -> String {
+    pub fn options(
+        &self,
+        activation: Activation,
+        weights: Precision,
+        local: Option<(usize, usize)>,
+    ) -> String {
         let mut options: Vec<String> =
             self.defines.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
         if self.operation.fuses() {
             options.push(format!("-DACTIVATION={}", activation.code()));
+        }
+        if weights == Precision::F16 {
+            options.push("-DHALF_WEIGHTS=1".into());
         }
         if let Some((first, second)) = local {
             options.push(format!("-DGROUP_0={first} -DGROUP_1={second}"));

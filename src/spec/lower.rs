@@ -3,7 +3,7 @@
 
 use super::layout::Layout;
 use super::library::{Kernel, Library, Operation, PlanRecipe, Problem, lcm};
-use super::network::{Activation, Kind, Layer, Network};
+use super::network::{Activation, Kind, Layer, Network, Precision};
 use super::plan::{ARENA_ALIGN, Arg, Buffer, BufferRole, Constant, Extent, Plan, Step, Tensor, TensorRole};
 
 /// Largest buffer of a plan.
@@ -484,7 +484,9 @@ impl<'l> Lowering<'l> {
                         };
                         let of_a = d.kernel.restrictions.a.as_ref().filter(|_| name == "a");
                         let layout = of_a.and_then(|o| o.representation.clone()).unwrap_or(Layout::R);
-                        constants.push(constant(network, layer, role, sizes, layout));
+                        let halves = d.kernel.restrictions.half && network.weights == Precision::F16;
+                        let precision = if halves { Precision::F16 } else { Precision::F32 };
+                        constants.push(constant(network, layer, role, sizes, layout, precision));
                         Arg::Constant(constants.len() - 1)
                     }
                 });
@@ -548,6 +550,7 @@ fn constant(
     role: TensorRole,
     padded: (usize, usize),
     layout: Layout,
+    precision: Precision,
 ) -> Constant {
     let size = match network.layers[layer] {
         Layer::Affine { outputs, inputs } => (outputs, inputs),
@@ -555,9 +558,10 @@ fn constant(
     };
     let tensor = Tensor { layer, role };
     match role {
-        TensorRole::Weights => Constant { tensor, size, padded, layout },
+        TensorRole::Weights => Constant { tensor, size, padded, layout, precision },
         TensorRole::Biases => {
-            Constant { tensor, size: (size.0, 1), padded: (padded.0, 1), layout: Layout::C }
+            let (size, padded) = ((size.0, 1), (padded.0, 1));
+            Constant { tensor, size, padded, layout: Layout::C, precision: Precision::F32 }
         }
     }
 }

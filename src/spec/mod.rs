@@ -2,6 +2,7 @@
 //!
 //! Pure code (std only, no I/O, no unsafe), mounted by `build.rs` and by the library under the same name.
 
+pub mod half;
 pub mod layout;
 pub mod library;
 pub mod lower;

@@ -97,9 +97,9 @@ impl Kind {
 pub enum FinalActivation {
     /// e^x / Σ e^x
     Softmax,
-    /// Element-wise sigmoid.
+    /// Precision-wise sigmoid.
     Sigmoid,
-    /// Element-wise tanh.
+    /// Precision-wise tanh.
     Tanh,
     /// The values themselves.
     None,
@@ -198,6 +198,39 @@ impl Transform {
     }
 }
 
+/// How weights are stored. Sums are of f32 either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// Four bytes.
+    #[default]
+    F32,
+    /// Two bytes, rounded to the nearest (`super::half`).
+    F16,
+}
+
+impl Precision {
+    /// Its name in MORTONNET_WEIGHTS and `--weights`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::F16 => "f16",
+        }
+    }
+
+    /// Reads a name.
+    pub fn parse(name: &str) -> Option<Precision> {
+        [Precision::F32, Precision::F16].into_iter().find(|e| e.name() == name)
+    }
+
+    /// Bytes of a weight.
+    pub fn bytes(self) -> usize {
+        match self {
+            Precision::F32 => 4,
+            Precision::F16 => 2,
+        }
+    }
+}
+
 /// A network: what comes in, the layers, what goes out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
@@ -219,6 +252,8 @@ pub struct Network {
     pub transform: Transform,
     /// The scaling that was folded into the first layer's weights, for `--info`.
     pub folded: bool,
+    /// What weights were rounded to, whatever the plan stores them as.
+    pub weights: Precision,
 }
 
 impl Network {

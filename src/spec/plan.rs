@@ -5,7 +5,7 @@
 
 use super::layout::Layout;
 use super::library::{EngineKind, Operation, Problem};
-use super::network::Activation;
+use super::network::{Activation, Precision};
 use std::borrow::Cow;
 
 /// Which array of the network a constant holds.
@@ -37,6 +37,8 @@ pub struct Constant {
     pub padded: (usize, usize),
     /// Layout of the padded matrix.
     pub layout: Layout,
+    /// What it is stored as.
+    pub precision: Precision,
 }
 
 impl Constant {
@@ -50,9 +52,9 @@ impl Constant {
         self.len() == 0
     }
 
-    /// Bytes as f32.
+    /// Bytes as stored.
     pub fn bytes(&self) -> usize {
-        self.len() * 4
+        self.len() * self.precision.bytes()
     }
 }
 
@@ -196,7 +198,7 @@ impl Plan {
         })
     }
 
-    /// Bytes of all constants as f32.
+    /// Bytes of all constants as stored.
     pub fn constant_bytes(&self) -> usize {
         self.constants.iter().map(Constant::bytes).sum()
     }

@@ -178,7 +178,7 @@ fields! {
     Operand { representation, row_align, col_align, image }
     Most { h, l, weights }
     Needs { host, images, local_bytes }
-    Restrictions { arglist, scaled, scale, columns_first, a, b, r, flop, work_group, sweep, needs, tile, most, split }
+    Restrictions { arglist, scaled, scale, columns_first, a, b, r, half, flop, work_group, sweep, needs, tile, most, split }
     Kernel { codename, aliases, about, document, operation, function, source, defines, restrictions }
     PlanRecipe { name, about, engine, batch, kernels, groups }
     DeviceClass { name, matches, plan, launch_us, gflops, flop_per_cycle }
@@ -215,6 +215,7 @@ mod tests {
                     }),
                     b: None,
                     r: None,
+                    half: true,
                     flop: 2,
                     work_group: Some((4, 16)),
                     sweep: vec![(1, 1), (64, 2)].into(),

@@ -14,3 +14,9 @@ pub(crate) fn weights(bytes: usize) -> &'static [f32] {
     // run; every bit pattern is an f32.
     unsafe { std::slice::from_raw_parts((&raw const mortonnet_weights).cast::<f32>(), bytes / 4) }
 }
+
+/// The same as halves.
+pub(crate) fn halves(bytes: usize) -> &'static [u16] {
+    // SAFETY: as above; every bit pattern is a u16.
+    unsafe { std::slice::from_raw_parts((&raw const mortonnet_weights).cast::<u16>(), bytes / 2) }
+}

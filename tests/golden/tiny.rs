@@ -9,7 +9,7 @@ pub static GOLDEN_GIVEN: bool = false;
 
 pub static NETWORK: Network = Network {
     name: Cow::Borrowed("tiny"),
-    hash: Cow::Borrowed("1cf2352aeb864676"),
+    hash: Cow::Borrowed("0790822a979c2227"),
     width: 3,
     layers: Cow::Borrowed(&[
         Layer::Affine { outputs: 4, inputs: 3 },
@@ -21,6 +21,7 @@ pub static NETWORK: Network = Network {
     features: Cow::Borrowed(&[]),
     transform: Transform::Identity,
     folded: false,
+    weights: Precision::F32,
 };
 
 pub static PLAN: Plan = Plan {
@@ -30,10 +31,10 @@ pub static PLAN: Plan = Plan {
     padded_batch: 256,
     granule: 32,
     constants: Cow::Borrowed(&[
-        Constant { tensor: Tensor { layer: 0, role: TensorRole::Weights }, size: (4, 3), padded: (16, 3), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 16, cols: 1, order: Order::C }]) } },
-        Constant { tensor: Tensor { layer: 0, role: TensorRole::Biases }, size: (4, 1), padded: (16, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) } },
-        Constant { tensor: Tensor { layer: 2, role: TensorRole::Weights }, size: (2, 4), padded: (16, 16), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 16, cols: 1, order: Order::C }]) } },
-        Constant { tensor: Tensor { layer: 2, role: TensorRole::Biases }, size: (2, 1), padded: (16, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) } },
+        Constant { tensor: Tensor { layer: 0, role: TensorRole::Weights }, size: (4, 3), padded: (16, 3), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 16, cols: 1, order: Order::C }]) }, precision: Precision::F32 },
+        Constant { tensor: Tensor { layer: 0, role: TensorRole::Biases }, size: (4, 1), padded: (16, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) }, precision: Precision::F32 },
+        Constant { tensor: Tensor { layer: 2, role: TensorRole::Weights }, size: (2, 4), padded: (16, 16), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 16, cols: 1, order: Order::C }]) }, precision: Precision::F32 },
+        Constant { tensor: Tensor { layer: 2, role: TensorRole::Biases }, size: (2, 1), padded: (16, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) }, precision: Precision::F32 },
     ]),
     buffers: Cow::Borrowed(&[
         Buffer { name: Cow::Borrowed("input"), role: BufferRole::Input, rows: 3, padded_rows: 3, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 1, cols: 16, order: Order::R }]) }, arena: 0 },

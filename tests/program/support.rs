@@ -128,6 +128,12 @@ pub fn on(witness: Witness, command: &mut Command, log: &Path) {
 
 /// Builds the package with another network, as a user does; gives a copy of the binary, or what cargo said.
 pub fn bake(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf, String> {
+    let plan: Vec<_> = plan.iter().map(|p| ("MORTONNET_PLAN", *p)).collect();
+    bake_with(model, &plan, folder)
+}
+
+/// The same with these settings.
+pub fn bake_with(model: &Path, settings: &[(&str, &str)], folder: &Folder) -> Result<PathBuf, String> {
     // One build at a time, in one target folder: everything but this package is compiled once.
     static ONE: Mutex<()> = Mutex::new(());
     let _guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
@@ -138,10 +144,9 @@ pub fn bake(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf
         .current_dir(root())
         .env("MORTONNET_MODEL", model)
         .env_remove("MORTONNET_PLAN")
-        .env_remove("RUSTFLAGS");
-    plan.iter().for_each(|plan| {
-        cargo.env("MORTONNET_PLAN", plan);
-    });
+        .env_remove("MORTONNET_WEIGHTS")
+        .env_remove("RUSTFLAGS")
+        .envs(settings.iter().copied());
     let output = cargo.output().unwrap();
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());

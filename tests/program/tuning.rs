@@ -1,6 +1,6 @@
 //! `mortonnet tune`: what it finds is right, is used from then on, and can be baked.
 
-use super::support::{DIGITS, Folder, Run, Witness, bake, command, feed, on, root};
+use super::support::{DIGITS, Folder, Run, Witness, bake, bake_with, command, feed, on, root};
 use std::fs;
 use std::path::Path;
 
@@ -77,6 +77,32 @@ fn records_of_others_and_damaged_ones_are_ignored() {
     assert!(r.code == Some(0) && r.out.contains("no cache folder"), "{}{}", r.out, r.err);
     let r = feed(command(DIGITS).args(["tune", "--save", "plan.txt"]), "");
     assert_eq!(r.code, Some(2));
+}
+
+/// Halves on the host, on a device that reads them, and on one whose plan does not.
+#[test]
+fn a_network_of_halves_is_right_everywhere() {
+    let folder = Folder::new();
+    let program = bake_with(&root().join("model/digits"), &[("MORTONNET_WEIGHTS", "f16")], &folder).unwrap();
+    let size = |p: &Path| fs::metadata(p).unwrap().len();
+    assert!(size(&program) < size(Path::new(DIGITS)), "the constants are smaller");
+    for plan in ["host", "mali-midgard", "mali-valhall", "thesis-baseline"] {
+        let device = if plan == "host" { "host" } else { "0" };
+        let args = [
+            "-d",
+            device,
+            "--plan",
+            plan,
+            "--expect",
+            "model/digits/test_labels.csv",
+            "model/digits/test.csv",
+        ];
+        let r = tuned(program.to_str().unwrap(), &folder.path("none"), &args);
+        assert!(r.code == Some(0) && r.err.contains("587 of 597"), "{plan}: {}", r.err);
+        let r =
+            tuned(program.to_str().unwrap(), &folder.path("none"), &[&args[..4], &["--selftest"]].concat());
+        assert_eq!(r.code, Some(0), "{plan}: {}{}", r.out, r.err);
+    }
 }
 
 #[test]

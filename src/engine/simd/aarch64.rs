@@ -2,7 +2,7 @@
 
 use super::Kernels;
 use super::kernel;
-use super::vector::Vector;
+use super::vector::{Half, Vector};
 use std::arch::aarch64::*;
 
 /// Sixteen sums, the four vectors of a panel of sixteen rows, and a value.
@@ -12,6 +12,7 @@ pub(super) const NEON: Kernels = Kernels {
     lanes: F32x4::LANES,
     tile: (4, 4),
     affine: kernel::affine::<F32x4, f32, 4, 2, 4>,
+    affine_of_halves: kernel::affine::<F32x4, Half, 4, 2, 4>,
     activate: kernel::activate::<F32x4>,
 };
 
@@ -31,6 +32,19 @@ impl Vector for F32x4 {
     unsafe fn load(from: *const f32) -> Self {
         // SAFETY: the trait's promise.
         unsafe { F32x4(vld1q_f32(from)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_halves(from: *const u16) -> Self {
+        // The intrinsics of halves are not stable: 2^112 moves the exponent, of normal and subnormal halves alike.
+        // SAFETY: the trait's promise.
+        unsafe {
+            let halves = vmovl_u16(vld1_u16(from));
+            let magnitude = vshlq_n_u32::<13>(vandq_u32(halves, vdupq_n_u32(0x7fff)));
+            let sign = vshlq_n_u32::<16>(vandq_u32(halves, vdupq_n_u32(0x8000)));
+            let scaled = vmulq_n_f32(vreinterpretq_f32_u32(magnitude), f32::from_bits(0x7780_0000));
+            F32x4(vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(scaled), sign)))
+        }
     }
 
     #[inline(always)]

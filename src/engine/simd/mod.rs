@@ -32,7 +32,7 @@ pub use team::{Action, Place, Step, Team, Weights};
 
 use crate::spec::network::Activation;
 use kernel::Part;
-use vector::{Lanes4, Vector};
+use vector::{Half, Lanes4, Vector};
 
 /// One affine layer. `E` is how its weights are stored.
 struct Affine<'a, E = f32> {
@@ -73,6 +73,8 @@ struct Kernels {
     tile: (usize, usize),
     /// SAFETY: the part is sound, the CPU has the instruction set.
     affine: unsafe fn(&Part<'_, f32>),
+    /// The same of weights stored as halves: made for single records, fewer tiles are compiled.
+    affine_of_halves: unsafe fn(&Part<'_, Half>),
     /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
     activate: unsafe fn(Activation, *mut f32, usize),
 }
@@ -82,8 +84,9 @@ const PORTABLE: Kernels = Kernels {
     name: "portable",
     gflops: 4,
     lanes: Lanes4::LANES,
-    tile: (4, 2),
-    affine: kernel::affine::<Lanes4, f32, 4, 2, 2>,
+    tile: (4, 1),
+    affine: kernel::affine::<Lanes4, f32, 4, 2, 1>,
+    affine_of_halves: kernel::affine::<Lanes4, Half, 2, 1, 1>,
     activate: kernel::activate::<Lanes4>,
 };
 

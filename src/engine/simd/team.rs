@@ -7,8 +7,9 @@
 use super::super::deferred::{Deferred, Refusal};
 use super::super::{NAN_CLASS, SLOTS};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
-use super::{Affine, Kernels, Part};
+use super::{Affine, Half, Kernels, Part};
 use crate::error::Error;
+use crate::model::Values;
 use crate::profile::StepClock;
 use crate::spec::network::Activation;
 use crate::sys::thread::{Serve, Thread};
@@ -44,14 +45,17 @@ enum Source {
     Baked(&'static [f32]),
     /// Laid out by this program.
     Copied(Floats),
+    /// Halves, by whomever.
+    Halves(Cow<'static, [u16]>),
 }
 
 impl Weights {
     /// Takes them as they are, or copies what the allocator has placed.
-    pub fn new(weights: Cow<'static, [f32]>) -> Result<Weights, Error> {
+    pub fn new(weights: Values) -> Result<Weights, Error> {
         Ok(Weights(match weights {
-            Cow::Borrowed(baked) => Source::Baked(baked),
-            Cow::Owned(values) => {
+            Values::F16(halves) => Source::Halves(halves),
+            Values::F32(Cow::Borrowed(baked)) => Source::Baked(baked),
+            Values::F32(Cow::Owned(values)) => {
                 let copy = Floats::new(values.len())?;
                 // SAFETY: nobody else has it yet.
                 unsafe { copy.slice_mut() }.copy_from_slice(&values);
@@ -60,11 +64,30 @@ impl Weights {
         }))
     }
 
-    fn values(&self) -> &[f32] {
+    fn stored(&self) -> StoredAs<'_> {
         match &self.0 {
-            Source::Baked(values) => values,
+            Source::Baked(values) => StoredAs::Floats(values),
             // SAFETY: nobody writes to it any more.
-            Source::Copied(floats) => unsafe { floats.slice() },
+            Source::Copied(floats) => StoredAs::Floats(unsafe { floats.slice() }),
+            Source::Halves(h) => {
+                // SAFETY: a Half is a u16 in another name.
+                StoredAs::Halves(unsafe { std::slice::from_raw_parts(h.as_ptr().cast(), h.len()) })
+            }
+        }
+    }
+}
+
+/// Weights as the kernels take them.
+enum StoredAs<'a> {
+    Floats(&'a [f32]),
+    Halves(&'a [Half]),
+}
+
+impl StoredAs<'_> {
+    fn bytes(&self) -> usize {
+        match self {
+            StoredAs::Floats(w) => size_of_val(*w),
+            StoredAs::Halves(w) => size_of_val(*w),
         }
     }
 }
@@ -550,25 +573,34 @@ impl Shared {
             (self.record(step.from, slot, first, desk), self.record(step.to, slot, first, desk));
         match &step.action {
             Action::Affine { weights, biases, panel, columns, inputs, activation } => {
-                let layer = Affine {
-                    weights: weights.values(),
-                    biases,
-                    panel: *panel,
-                    columns: *columns,
-                    inputs: *inputs,
-                    activation: *activation,
-                };
-                let part = Part {
-                    rows: rows.unwrap_or(0..biases.len()),
-                    layer: &layer,
-                    records: records.len(),
-                    x,
-                    x_stride: from.stride,
-                    result,
-                    result_stride: to.stride,
-                };
-                // SAFETY: `check` has compared the sizes; see above.
-                unsafe { (self.kernels.affine)(&part) }
+                // Once for each way of storing weights.
+                macro_rules! compute {
+                    ($kernel:expr, $weights:expr) => {{
+                        let layer = Affine {
+                            weights: $weights,
+                            biases,
+                            panel: *panel,
+                            columns: *columns,
+                            inputs: *inputs,
+                            activation: *activation,
+                        };
+                        let part = Part {
+                            rows: rows.unwrap_or(0..biases.len()),
+                            layer: &layer,
+                            records: records.len(),
+                            x,
+                            x_stride: from.stride,
+                            result,
+                            result_stride: to.stride,
+                        };
+                        // SAFETY: `check` has compared the sizes; see above.
+                        unsafe { $kernel(&part) }
+                    }};
+                }
+                match weights.stored() {
+                    StoredAs::Floats(w) => compute!((self.kernels.affine), w),
+                    StoredAs::Halves(w) => compute!((self.kernels.affine_of_halves), w),
+                }
             }
             Action::Activate(activation) => {
                 // SAFETY: whole records, whose stride is a multiple of all lanes; see above.
@@ -597,8 +629,15 @@ impl Shared {
             match &s.action {
                 Action::Affine { weights, biases, panel, columns, inputs, activation } => {
                     let (panel, columns, inputs) = (*panel, *columns, *inputs);
-                    let weights = weights.values();
-                    Affine { weights, biases, panel, columns, inputs, activation: *activation }.check();
+                    let activation = *activation;
+                    match weights.stored() {
+                        StoredAs::Floats(weights) => {
+                            Affine { weights, biases, panel, columns, inputs, activation }.check();
+                        }
+                        StoredAs::Halves(weights) => {
+                            Affine { weights, biases, panel, columns, inputs, activation }.check();
+                        }
+                    }
                     assert!(panel % self.kernels.lanes == 0 && s.from != s.to);
                     assert!(inputs <= rows(s.from) && biases.len() <= rows(s.to));
                 }
@@ -617,7 +656,7 @@ fn phases(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
         let split = match &step.action {
             Action::Affine { weights, biases, .. } => {
                 let vectors = biases.len() / kernels.lanes;
-                let large = size_of_val(weights.values()) >= LARGE && vectors / kernels.tile.1 >= threads;
+                let large = weights.stored().bytes() >= LARGE && vectors / kernels.tile.1 >= threads;
                 large.then(|| bounds(vectors, kernels.tile.1, threads, kernels.lanes))
             }
             _ => None,

@@ -3,6 +3,8 @@
 use super::kernel::Part;
 use super::*;
 use crate::engine::{NAN_CLASS, SLOTS};
+use crate::model::Values;
+use crate::spec::half;
 use crate::spec::layout::Layout;
 use proptest::prelude::*;
 use std::borrow::Cow;
@@ -26,6 +28,8 @@ struct Case {
     biases: Vec<f32>,
     x: Vec<f32>,
     x_stride: usize,
+    /// The weights, which halves hold exactly, as these.
+    halves: Option<Vec<Half>>,
 }
 
 impl Case {
@@ -47,7 +51,18 @@ impl Case {
         biases.resize(padded, 0.0);
         let x_stride = inputs + 3;
         let x = (0..records * x_stride).map(|_| random(&mut seed)).collect();
-        Case { panel, inputs, columns, plain, weights, biases, x, x_stride }
+        Case { panel, inputs, columns, plain, weights, biases, x, x_stride, halves: None }
+    }
+
+    /// The same with weights rounded to halves and stored so.
+    fn halved(mut self) -> Case {
+        let round = |w: &mut f32| *w = half::to_f32(half::from_f32(*w));
+        self.plain.iter_mut().for_each(round);
+        // Weights in the padding are noise for floats; halves of networks are finite.
+        self.weights.iter_mut().filter(|w| w.is_nan()).for_each(|w| *w = 1.0);
+        self.weights.iter_mut().for_each(round);
+        self.halves = Some(self.weights.iter().map(|&w| Half(half::from_f32(w))).collect());
+        self
     }
 
     /// Runs rows `rows` for `records` records from `first` on into NaN, with room after each record.
@@ -58,30 +73,38 @@ impl Case {
         rows: std::ops::Range<usize>,
         (first, records): (usize, usize),
     ) -> Vec<f32> {
-        let layer = Affine {
-            weights: &self.weights,
-            biases: &self.biases,
-            panel: self.panel,
-            columns: self.columns,
-            inputs: self.inputs,
-            activation,
-        };
-        layer.check();
         assert!(rows.end <= self.biases.len() && self.panel % kernels.lanes == 0);
+        assert!(self.x.len() >= (first + records - 1) * self.x_stride + self.inputs);
         let stride = self.result_stride();
         let mut result = vec![f32::NAN; records * stride];
-        let part = Part {
-            layer: &layer,
-            rows,
-            records,
-            x: self.x[first * self.x_stride..].as_ptr(),
-            x_stride: self.x_stride,
-            result: result.as_mut_ptr(),
-            result_stride: stride,
-        };
-        assert!(self.x.len() >= (first + records - 1) * self.x_stride + self.inputs);
-        // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
-        unsafe { (kernels.affine)(&part) };
+        macro_rules! compute {
+            ($kernel:expr, $weights:expr) => {{
+                let layer = Affine {
+                    weights: $weights,
+                    biases: &self.biases,
+                    panel: self.panel,
+                    columns: self.columns,
+                    inputs: self.inputs,
+                    activation,
+                };
+                layer.check();
+                let part = Part {
+                    layer: &layer,
+                    rows,
+                    records,
+                    x: self.x[first * self.x_stride..].as_ptr(),
+                    x_stride: self.x_stride,
+                    result: result.as_mut_ptr(),
+                    result_stride: stride,
+                };
+                // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
+                unsafe { $kernel(&part) };
+            }};
+        }
+        match &self.halves {
+            None => compute!((kernels.affine), &self.weights),
+            Some(halves) => compute!((kernels.affine_of_halves), halves),
+        }
         result
     }
 
@@ -117,38 +140,41 @@ fn affine_agrees_with_float64() {
             if panel % kernels.lanes != 0 {
                 continue;
             }
-            let case = Case::new(panel, outputs, inputs, 19, 1);
-            let (padded, stride) = (case.biases.len(), case.result_stride());
-            for activation in ACTIVATIONS {
-                let whole = case.run(&kernels, activation, 0..padded, (0, 19));
-                for n in 0..19 {
-                    for o in 0..outputs {
-                        let (expected, bound) = case.expected(activation, n, o);
-                        let found = f64::from(whole[n * stride + o]);
-                        assert!((found - expected).abs() < bound, "{} {panel} {n} {o}", kernels.name);
-                    }
-                    assert!(whole[n * stride..][..padded].iter().all(|v| !v.is_nan()));
-                    assert!(whole[n * stride + padded..(n + 1) * stride].iter().all(|v| v.is_nan()));
-                }
-                for count in 1..19 {
-                    let first = count % 4;
-                    let some = case.run(&kernels, activation, 0..padded, (first, count.min(19 - first)));
-                    for (n, record) in some.chunks_exact(stride).enumerate() {
-                        assert_eq!(
-                            record[..padded],
-                            whole[(first + n) * stride..][..padded],
-                            "{} {panel} {count} {activation:?}: depends on its batch",
-                            kernels.name
-                        );
-                    }
-                }
-                for cut in (0..padded).step_by(kernels.lanes) {
-                    let lower = case.run(&kernels, activation, 0..cut, (0, 19));
-                    let upper = case.run(&kernels, activation, cut..padded, (0, 19));
+            let case = || Case::new(panel, outputs, inputs, 19, 1);
+            for case in [case(), case().halved()] {
+                let (padded, stride) = (case.biases.len(), case.result_stride());
+                for activation in ACTIVATIONS {
+                    let whole = case.run(&kernels, activation, 0..padded, (0, 19));
                     for n in 0..19 {
-                        let (l, u, w) = (&lower[n * stride..], &upper[n * stride..], &whole[n * stride..]);
-                        assert_eq!((&l[..cut], &u[cut..padded]), (&w[..cut], &w[cut..padded]));
-                        assert!(l[cut..padded].iter().chain(&u[..cut]).all(|v| v.is_nan()));
+                        for o in 0..outputs {
+                            let (expected, bound) = case.expected(activation, n, o);
+                            let found = f64::from(whole[n * stride + o]);
+                            assert!((found - expected).abs() < bound, "{} {panel} {n} {o}", kernels.name);
+                        }
+                        assert!(whole[n * stride..][..padded].iter().all(|v| !v.is_nan()));
+                        assert!(whole[n * stride + padded..(n + 1) * stride].iter().all(|v| v.is_nan()));
+                    }
+                    for count in 1..19 {
+                        let first = count % 4;
+                        let some = case.run(&kernels, activation, 0..padded, (first, count.min(19 - first)));
+                        for (n, record) in some.chunks_exact(stride).enumerate() {
+                            assert_eq!(
+                                record[..padded],
+                                whole[(first + n) * stride..][..padded],
+                                "{} {panel} {count} {activation:?}: depends on its batch",
+                                kernels.name
+                            );
+                        }
+                    }
+                    for cut in (0..padded).step_by(kernels.lanes) {
+                        let lower = case.run(&kernels, activation, 0..cut, (0, 19));
+                        let upper = case.run(&kernels, activation, cut..padded, (0, 19));
+                        for n in 0..19 {
+                            let (l, u, w) =
+                                (&lower[n * stride..], &upper[n * stride..], &whole[n * stride..]);
+                            assert_eq!((&l[..cut], &u[cut..padded]), (&w[..cut], &w[cut..padded]));
+                            assert!(l[cut..padded].iter().chain(&u[..cut]).all(|v| v.is_nan()));
+                        }
                     }
                 }
             }
@@ -265,7 +291,7 @@ fn threads_and_batches_do_not_change_a_record() {
         for (i, case) in cases.iter().enumerate() {
             steps.push(Step {
                 action: Action::Affine {
-                    weights: Weights::new(Cow::Owned(case.weights.clone())).unwrap(),
+                    weights: Weights::new(Values::F32(Cow::Owned(case.weights.clone()))).unwrap(),
                     biases: Cow::Owned(case.biases.clone()),
                     panel: 16,
                     columns: case.columns,

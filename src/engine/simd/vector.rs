@@ -10,6 +10,8 @@ pub(super) trait Vector: Copy {
     const LANES: usize;
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
+    /// `LANES` halves.
+    unsafe fn load_halves(from: *const u16) -> Self;
     unsafe fn store(self, to: *mut f32);
     /// a · b + self
     unsafe fn fma(self, a: Self, b: Self) -> Self;
@@ -43,6 +45,19 @@ impl Stored for f32 {
     }
 }
 
+/// A half, as bits: half the memory traffic. Infinities and NaN are not among weights.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Half(pub(super) u16);
+
+impl Stored for Half {
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const Half) -> V {
+        // SAFETY: the trait's promise.
+        unsafe { V::load_halves(from.cast()) }
+    }
+}
+
 /// Four lanes without any instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Lanes4([f32; 4]);
@@ -67,6 +82,17 @@ impl Vector for Lanes4 {
     unsafe fn load(from: *const f32) -> Self {
         // SAFETY: the trait's promise.
         Lanes4(unsafe { from.cast::<[f32; 4]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn load_halves(from: *const u16) -> Self {
+        // SAFETY: the trait's promise.
+        let halves = unsafe { from.cast::<[u16; 4]>().read_unaligned() };
+        // 2^112 moves the exponent, of normal and subnormal halves alike.
+        Lanes4(halves.map(|h| {
+            let magnitude = f32::from_bits(u32::from(h & 0x7fff) << 13) * f32::from_bits(0x7780_0000);
+            f32::from_bits(magnitude.to_bits() | u32::from(h & 0x8000) << 16)
+        }))
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use super::Kernels;
 use super::kernel::{self, Part};
-use super::vector::Vector;
+use super::vector::{Half, Vector};
 use crate::spec::network::Activation;
 use std::arch::x86_64::*;
 
@@ -11,11 +11,11 @@ use std::arch::x86_64::*;
 /// Asked with two CPUID instructions: each of them traps where the program runs in a virtual machine, and the standard
 /// library's detection uses all that there are.
 pub(super) fn available() -> [Option<Kernels>; 2] {
-    const FMA_XSAVE_AVX: u32 = 1 << 12 | 1 << 27 | 1 << 28;
+    const FMA_XSAVE_AVX_F16C: u32 = 1 << 12 | 1 << 27 | 1 << 28 | 1 << 29;
     // SAFETY: CPUID is there on every x86-64 CPU, leaf 1 too; a CPU with AVX has XGETBV and leaf 13, hence 7.
     #[allow(unused_unsafe)]
     let (leaf7, state) = unsafe {
-        if __cpuid(1).ecx & FMA_XSAVE_AVX != FMA_XSAVE_AVX {
+        if __cpuid(1).ecx & FMA_XSAVE_AVX_F16C != FMA_XSAVE_AVX_F16C {
             return [None; 2];
         }
         (__cpuid_count(7, 0).ebx, state())
@@ -47,6 +47,7 @@ const AVX2: Kernels = Kernels {
     lanes: F32x8::LANES,
     tile: (6, 2),
     affine: avx2_affine,
+    affine_of_halves: avx2_affine_of_halves,
     activate: avx2_activate,
 };
 
@@ -54,6 +55,12 @@ const AVX2: Kernels = Kernels {
 unsafe fn avx2_affine(part: &Part<'_, f32>) {
     // SAFETY: the caller's promise is passed on.
     unsafe { kernel::affine::<F32x8, f32, 6, 3, 2>(part) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn avx2_affine_of_halves(part: &Part<'_, Half>) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { kernel::affine::<F32x8, Half, 4, 4, 2>(part) }
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -64,7 +71,7 @@ unsafe fn avx2_activate(activation: Activation, values: *mut f32, count: usize) 
 
 macro_rules! vector {
     ($name:ident, $type:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident, $fma:ident, $div:ident, $max:ident,
-     $min:ident, $to_bits:ident, $shift:ident, $from_bits:ident) => {
+     $min:ident, $to_bits:ident, $shift:ident, $from_bits:ident, $load_halves:ident, $from_halves:ident) => {
         #[derive(Clone, Copy)]
         struct $name($type);
 
@@ -82,6 +89,12 @@ macro_rules! vector {
             unsafe fn load(from: *const f32) -> Self {
                 // SAFETY: the trait's promise.
                 unsafe { $name($load(from)) }
+            }
+
+            #[inline(always)]
+            unsafe fn load_halves(from: *const u16) -> Self {
+                // SAFETY: the trait's promise.
+                unsafe { $name($from_halves($load_halves(from.cast()))) }
             }
 
             #[inline(always)]
@@ -142,7 +155,9 @@ vector!(
     _mm256_min_ps,
     _mm256_castps_si256,
     _mm256_slli_epi32,
-    _mm256_castsi256_ps
+    _mm256_castsi256_ps,
+    _mm_loadu_si128,
+    _mm256_cvtph_ps
 );
 
 /// Stable from Rust 1.89 on: build.rs sets the cfg for such compilers.
@@ -159,6 +174,7 @@ mod avx512 {
         lanes: F32x16::LANES,
         tile: (8, 3),
         affine: avx512_affine,
+        affine_of_halves: avx512_affine_of_halves,
         activate: avx512_activate,
     };
 
@@ -166,6 +182,12 @@ mod avx512 {
     unsafe fn avx512_affine(part: &Part<'_, f32>) {
         // SAFETY: the caller's promise is passed on.
         unsafe { kernel::affine::<F32x16, f32, 8, 4, 3>(part) }
+    }
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    unsafe fn avx512_affine_of_halves(part: &Part<'_, Half>) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { kernel::affine::<F32x16, Half, 8, 8, 2>(part) }
     }
 
     #[target_feature(enable = "avx512f,avx2,fma")]
@@ -187,6 +209,8 @@ mod avx512 {
         _mm512_min_ps,
         _mm512_castps_si512,
         _mm512_slli_epi32,
-        _mm512_castsi512_ps
+        _mm512_castsi512_ps,
+        _mm256_loadu_si256,
+        _mm512_cvtph_ps
     );
 }
