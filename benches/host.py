@@ -1,6 +1,6 @@
 """The host engine against NumPy, PyTorch and ONNX Runtime on the thesis's four networks, batches of 100 and of 1, in one run.
 
-usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FILE]
+usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FILE] [--weights f16]
 
 Builds the program (without --program), pins everything to the same cores with as many threads, and lets the sides take
 turns on each network: a turn is half a second of forward passes with resident input, and counts with its median.
@@ -32,14 +32,14 @@ SECONDS = 0.5
 class Mortonnet:
     """One process a turn: it checks its answers itself, and ends with an error where they are wrong."""
 
-    def __init__(self, program, pin):
-        self.program, self.pin = program, pin
+    def __init__(self, program, weights, pin):
+        self.program, self.weights, self.pin = program, weights, pin
         version = subprocess.run([program, "--version"], stdout=subprocess.PIPE, check=True).stdout
         self.version = version.decode().split("\n")[0]
 
     def turn(self, name, batch):
         command = [self.program, "bench", "network", "--device", "host", "--shape", name]
-        command += ["--batch", str(batch), "-o", "json"]
+        command += ["--batch", str(batch), "--weights", self.weights, "-o", "json"]
         done = subprocess.run(command, stdout=subprocess.PIPE, preexec_fn=self.pin, check=True)
         return json.loads(done.stdout)["median_us"]
 
@@ -73,6 +73,7 @@ def main():
     parser.add_argument("--cores", default="0,1")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--program")
+    parser.add_argument("--weights", choices=("f32", "f16"), default="f32", help="how mortonnet stores them")
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--batches", default="100,1")
     a = parser.parse_args()
@@ -80,7 +81,7 @@ def main():
     pin = lambda: os.sched_setaffinity(0, cores)
     if not a.program:
         subprocess.run(["cargo", "build", "--quiet", "--release"], cwd=ROOT, check=True)
-    sides = {"mortonnet": Mortonnet(a.program or str(ROOT / "target/release/mortonnet"), pin)}
+    sides = {"mortonnet": Mortonnet(a.program or str(ROOT / "target/release/mortonnet"), a.weights, pin)}
     for peer in ("numpy", "torch", "onnxruntime"):
         side = Peer(a.python, peer, len(cores), pin)
         if side.version:
