@@ -308,6 +308,7 @@ impl Lab {
                 let layout = o.as_ref().and_then(|o| o.representation.clone()).unwrap_or(Layout::R);
                 layout.pack(values, size, padded, pad)
             };
+        let operand = |name: &str| if name == "a" { r.a.as_ref() } else { r.b.as_ref() };
         let (mut buffers, mut image) = (Vec::new(), None);
         for &name in entry.operation.operands() {
             let guarded = match (entry.operation, name) {
@@ -337,6 +338,25 @@ impl Lab {
                     let b = pack(&r.b, &data.b, parts, (real.l * padded.h, padded.w), 0.0);
                     Guarded::new(&queue, name, &b, canaries)?
                 }
+                (_, "a" | "b") if operand(name).is_some_and(|o| o.image) => {
+                    let (values, line) = if name == "b" {
+                        let b = Layout::R.pack(&data.b, (real.l, real.w), (padded.l, padded.w), 0.0);
+                        (b, padded.w)
+                    } else {
+                        (Layout::C.pack(&data.a, (real.h, real.l), (padded.h, padded.l), 0.0), padded.h)
+                    };
+                    let pixels = Image2d::new(&queue, name, line / 4, padded.l, Access::ReadOnly)?;
+                    let mut mapped = pixels.map(MapMode::Overwrite)?;
+                    values
+                        .chunks_exact(line)
+                        .enumerate()
+                        .for_each(|(y, row)| mapped.row_mut(y).copy_from_slice(row));
+                    mapped.unmap()?;
+                    kernel.set_arg_image(index, &pixels)?;
+                    index += 1;
+                    image = Some(pixels);
+                    continue;
+                }
                 (_, "a") if data.weights == Precision::F16 => {
                     let halves: Vec<u16> = data.a.iter().map(|&v| half::from_f32(v)).collect();
                     let layout = r.a.as_ref().and_then(|o| o.representation.clone()).unwrap_or(Layout::R);
@@ -351,19 +371,6 @@ impl Lab {
                     let mut bias = data.bias.clone();
                     bias.resize(if entry.operation == Operation::Pair { m4 } else { padded.h }, 0.0);
                     Guarded::new(&queue, name, &bias, canaries)?
-                }
-                (_, "b") if r.b.as_ref().is_some_and(|b| b.image) => {
-                    let b = Layout::R.pack(&data.b, (real.l, real.w), (padded.l, padded.w), 0.0);
-                    let pixels = Image2d::new(&queue, name, padded.w / 4, padded.l, Access::ReadOnly)?;
-                    let mut mapped = pixels.map(MapMode::Overwrite)?;
-                    b.chunks_exact(padded.w)
-                        .enumerate()
-                        .for_each(|(y, row)| mapped.row_mut(y).copy_from_slice(row));
-                    mapped.unmap()?;
-                    kernel.set_arg_image(index, &pixels)?;
-                    index += 1;
-                    image = Some(pixels);
-                    continue;
                 }
                 (_, "b") => {
                     let b = pack(&r.b, &data.b, (real.l, real.w), (padded.l, padded.w), 0.0);

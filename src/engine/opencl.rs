@@ -14,7 +14,7 @@
 use super::{Answer, Engine, Record, RecordMut, SLOTS};
 use crate::baked::library;
 use crate::cl::{
-    Access, Buffer, Context, Device, Event, Home, Kernel, MapMode, MappedBuffer, Program, Queue,
+    Access, Buffer, Context, Device, Event, Home, Image2d, Kernel, MapMode, MappedBuffer, Program, Queue,
 };
 use crate::error::Error;
 use crate::model::{Model, Values};
@@ -23,7 +23,7 @@ use crate::sources::Sources;
 use crate::spec::layout::Offsets;
 use crate::spec::library::DeviceLimits;
 use crate::spec::network::Precision;
-use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Step};
+use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Step, TensorRole};
 use std::time::Duration;
 
 /// What of a batch the host reads.
@@ -64,7 +64,7 @@ pub struct OpenClEngine {
     scores: Offsets,
     outputs: usize,
     /// Kept alive for the kernels.
-    _constants: Vec<Buffer>,
+    _constants: Vec<Resident>,
     clock: Option<StepClock>,
 }
 
@@ -197,6 +197,15 @@ pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
             failed.extend(kernel.admits(step.problem, Some(&limits)).err().unwrap_or_default());
         }
     }
+    for (i, c) in plan.constants.iter().enumerate().filter(|(i, _)| is_image(plan, *i)) {
+        let ((width, height), (most_wide, most_high)) = (pixels(c.padded), device.image2d_max);
+        if width > most_wide || height > most_high {
+            failed.push(format!(
+                "layers[{}] as an image of {width}×{height} pixels, the device allows {most_wide}×{most_high}",
+                plan.constants[i].tensor.layer
+            ));
+        }
+    }
     let constants = plan.constants.iter().map(|c| ("a constant", c.bytes()));
     let buffers = plan.buffers.iter().map(|b| ("a buffer", b.len(plan.padded_batch) * 4));
     for (what, bytes) in constants.chain(buffers).chain([("the arena", plan.arena_bytes)]) {
@@ -268,23 +277,54 @@ fn program_of(plan: &Plan, step: &Step) -> (String, String) {
     (source, options.trim_end().to_string())
 }
 
-/// The constants in buffers of their own, written once through a map: on unified memory where the host reaches them
-/// too, else in the device's own memory.
-fn upload(queue: &Queue, model: &Model) -> Result<Vec<Buffer>, Error> {
+/// A constant on the device.
+enum Resident {
+    Buffer(Buffer),
+    Image(Image2d),
+}
+
+/// Pixels of an image that holds a matrix of so many rows and columns: four rows of a column each, a column to a line.
+fn pixels((rows, cols): (usize, usize)) -> (usize, usize) {
+    (rows / 4, cols)
+}
+
+/// Whether a kernel of the plan reads constant `i` as an image.
+fn is_image(plan: &Plan, i: usize) -> bool {
+    let image = |step: &&Step| {
+        library().kernel(&step.kernel).and_then(|(_, k)| k.restrictions.a.as_ref()).is_some_and(|a| a.image)
+    };
+    let weights = plan.constants[i].tensor.role == TensorRole::Weights;
+    weights && plan.steps.iter().filter(image).any(|s| s.args.contains(&Arg::Constant(i)))
+}
+
+/// The constants in buffers (or images) of their own, written once through a map: on unified memory where the host
+/// reaches them too, else in the device's own memory.
+fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
     model
         .plan
         .constants
         .iter()
         .zip(&model.constants)
-        .map(|(c, values)| {
+        .enumerate()
+        .map(|(i, (c, values))| {
             let name = format!("layers[{}] {:?}", c.tensor.layer, c.tensor.role).to_ascii_lowercase();
+            if let (true, Values::F32(values)) = (is_image(&model.plan, i), values) {
+                let (width, height) = pixels(c.padded);
+                let image = Image2d::new(queue, &name, width, height, Access::ReadOnly)?;
+                let mut mapped = image.map(MapMode::Overwrite)?;
+                values.chunks_exact(4 * width).enumerate().for_each(|(y, line)| {
+                    mapped.row_mut(y).copy_from_slice(line);
+                });
+                mapped.unmap()?;
+                return Ok(Resident::Image(image));
+            }
             let home = if queue.device().unified_memory { Home::Shared } else { Home::Device };
             let buffer = Buffer::new(queue, &name, c.bytes(), Access::ReadOnly, home)?;
             match values {
                 Values::F32(values) => buffer.upload(&values[..])?,
                 Values::F16(halves) => buffer.upload(&halves[..])?,
             }
-            Ok(buffer)
+            Ok(Resident::Buffer(buffer))
         })
         .collect()
 }
@@ -294,7 +334,7 @@ impl Slot {
         queue: &Queue,
         plan: &Plan,
         programs: &Programs,
-        constants: &[Buffer],
+        constants: &[Resident],
         arena: Option<&Buffer>,
         wanted: Wanted,
     ) -> Result<Slot, Error> {
@@ -316,7 +356,10 @@ impl Slot {
                 match *arg {
                     Arg::Size(n) => kernel.set_arg_u32(index, n)?,
                     Arg::Scalar(x) => kernel.set_arg_f32(index, x)?,
-                    Arg::Constant(i) => kernel.set_arg_buffer(index, &constants[i])?,
+                    Arg::Constant(i) => match &constants[i] {
+                        Resident::Buffer(buffer) => kernel.set_arg_buffer(index, buffer)?,
+                        Resident::Image(image) => kernel.set_arg_image(index, image)?,
+                    },
                     Arg::Buffer(i) => kernel.set_arg_buffer(index, &buffers[i])?,
                 }
             }

@@ -123,7 +123,8 @@ pub struct Operand {
     pub row_align: usize,
     /// The number of columns is a multiple of this.
     pub col_align: usize,
-    /// It is an image: RGBA float, a pixel is four neighbouring columns of the row-major matrix.
+    /// It is an image: RGBA float, a pixel is four neighbouring columns of the row-major matrix (b), or four rows of a
+    /// column of the column-major one (a).
     pub image: bool,
 }
 
@@ -491,7 +492,9 @@ impl Kernel {
         if self.restrictions.scaled {
             expected.extend(["float alpha".into(), "float beta".into()]);
         }
-        let image = |name: &str| name == "b" && self.restrictions.b.as_ref().is_some_and(|b| b.image);
+        let is_image = |o: &Option<Operand>| o.as_ref().is_some_and(|o| o.image);
+        let (a, b) = (is_image(&self.restrictions.a), is_image(&self.restrictions.b));
+        let image = |name: &str| (a && name == "a") || (b && name == "b");
         let scalars = expected.len();
         expected.extend(
             self.operation
