@@ -4,7 +4,8 @@ use super::support::{DIGITS, Folder, Reference, Witness, bake, command, feed, on
 use std::fs;
 use std::path::Path;
 
-const PLANS: [&str; 5] = ["mali-midgard", "mali-bifrost", "mali-valhall", "thesis-morton", "thesis-baseline"];
+const PLANS: [&str; 6] =
+    ["mali-midgard", "mali-bifrost", "mali-valhall", "cpu-simd", "thesis-morton", "thesis-baseline"];
 
 /// Runs on a witness; oclgrind must have nothing to say.
 fn on_device(witness: Witness, program: &Path, args: &[&str], input: impl Into<Vec<u8>>) -> Vec<String> {
