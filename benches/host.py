@@ -3,7 +3,8 @@
 usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FILE] [--device host] [--plan PLAN]
 
 Builds the program (without --program), pins everything to the same cores with as many threads, and lets the sides take
-turns on each network and batch (100 and 1), all in one run: a turn is half a second of forward passes with resident input, and counts with its median.
+turns on each network and batch, all in one run: a turn is half a second of forward passes with resident input, and
+counts with its median.
 Prints, for each network and batch, the median of the turns with the fastest and the slowest one, and mortonnet's time as
 a part of the fastest peer's; as Markdown. Results are checked against float64 by each side: 1e-4 of max(1, |score|).
 PYTHON is an interpreter with the peers (numpy, torch, onnx and onnxruntime); those that it lacks are left out. Nobody
