@@ -1,9 +1,11 @@
-"""The host engine against NumPy, PyTorch and ONNX Runtime on the thesis's four networks, batches of 100 and of 1, in one run.
+"""The host engine, or a plan on an OpenCL CPU, against NumPy, PyTorch and ONNX Runtime on the thesis's four networks.
 
-usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FILE] [--weights f16]
+usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FILE] [--device host] [--plan PLAN]
+                       [--weights f16]
 
 Builds the program (without --program), pins everything to the same cores with as many threads, and lets the sides take
-turns on each network: a turn is half a second of forward passes with resident input, and counts with its median.
+turns on each network and batch, all in one run: a turn is half a second of forward passes with resident input, and
+counts with its median.
 Prints, for each network and batch, the median of the turns with the fastest and the slowest one, and mortonnet's time as
 a part of the fastest peer's; as Markdown. Results are checked against float64 by each side: 1e-4 of max(1, |score|).
 PYTHON is an interpreter with the peers (numpy, torch, onnx and onnxruntime); those that it lacks are left out. Nobody
@@ -32,14 +34,14 @@ SECONDS = 0.5
 class Mortonnet:
     """One process a turn: it checks its answers itself, and ends with an error where they are wrong."""
 
-    def __init__(self, program, weights, pin):
-        self.program, self.weights, self.pin = program, weights, pin
+    def __init__(self, program, where, pin):
+        self.program, self.where, self.pin = program, where, pin
         version = subprocess.run([program, "--version"], stdout=subprocess.PIPE, check=True).stdout
         self.version = version.decode().split("\n")[0]
 
     def turn(self, name, batch):
-        command = [self.program, "bench", "network", "--device", "host", "--shape", name]
-        command += ["--batch", str(batch), "--weights", self.weights, "-o", "json"]
+        command = [self.program, "bench", "network", "--shape", name] + self.where
+        command += ["--batch", str(batch), "-o", "json"]
         done = subprocess.run(command, stdout=subprocess.PIPE, preexec_fn=self.pin, check=True)
         return json.loads(done.stdout)["median_us"]
 
@@ -74,6 +76,8 @@ def main():
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--program")
     parser.add_argument("--weights", choices=("f32", "f16"), default="f32", help="how mortonnet stores them")
+    parser.add_argument("--device", default="host")
+    parser.add_argument("--plan")
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--batches", default="100,1")
     a = parser.parse_args()
@@ -81,7 +85,8 @@ def main():
     pin = lambda: os.sched_setaffinity(0, cores)
     if not a.program:
         subprocess.run(["cargo", "build", "--quiet", "--release"], cwd=ROOT, check=True)
-    sides = {"mortonnet": Mortonnet(a.program or str(ROOT / "target/release/mortonnet"), a.weights, pin)}
+    where = ["--device", a.device, "--weights", a.weights] + (["--plan", a.plan] if a.plan else [])
+    sides = {"mortonnet": Mortonnet(a.program or str(ROOT / "target/release/mortonnet"), where, pin)}
     for peer in ("numpy", "torch", "onnxruntime"):
         side = Peer(a.python, peer, len(cores), pin)
         if side.version:

@@ -11,6 +11,7 @@ use crate::bench::render::{self, OutputFormat};
 use crate::bench::table::{Cell, Plot, Report, Row, Section};
 use crate::cache;
 use crate::cl::{self, Device, Library};
+use crate::engine::opencl;
 use crate::engine::select::{self, DeviceWish};
 use crate::error::Error;
 use crate::model::{Model, baked_weights};
@@ -156,7 +157,7 @@ struct Variant {
 fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
     let engine = if device.is_some() { EngineKind::OpenCl } else { EngineKind::Host };
     let class = match device {
-        Some(d) => library().device_class(&d.vendor, &d.name),
+        Some(d) => opencl::class(d),
         None => library().host_class(std::env::consts::ARCH),
     };
     let plan = class.map_or("", |c| &*c.plan);

@@ -43,6 +43,8 @@
 // float4 of a step that a work-item moves, and whether its i-th exists.
 #define NA ((BM * BK / 4 + GROUP - 1) / GROUP)
 #define NB ((BN * BK / 4 + GROUP - 1) / GROUP)
+// x % n: a pair of / and % is compiled to what oclgrind's check of values does not know.
+#define REST(x, n) ((x) - mul24((x) / (uint)(n), (uint)(n)))
 #define HAS_A(i) ((BM * BK / 4) % GROUP == 0 || id + (i) * GROUP < BM * BK / 4)
 #define HAS_B(i) ((BN * BK / 4) % GROUP == 0 || id + (i) * GROUP < BN * BK / 4)
 #define K_OF_A(i) ((id + (i) * GROUP) / (BM / 4))
@@ -63,9 +65,9 @@ kernel void matmul_tiled(uint l, uint w,
 {
     local float tiles[DEPTH * STAGE] __attribute__((aligned(16)));
     const uint id = get_local_id(0);
-    const uint slice = id / MEMBERS, member = id % MEMBERS;
-    const uint lane = member % (LM * LN), warp = member / (LM * LN);
-    const uint row = (warp % WM) * TM * LM + lane % LM * 4;
+    const uint slice = id / MEMBERS, member = REST(id, MEMBERS);
+    const uint lane = REST(member, LM * LN), warp = member / (LM * LN);
+    const uint row = REST(warp, WM) * TM * LM + REST(lane, LM) * 4;
     const uint col = (warp / WM) * TN * LN + lane / LM * 4;
     const uint panel = get_group_id(0), first = get_group_id(1) * BN;
     const uint w4 = w / 4;
@@ -74,7 +76,7 @@ kernel void matmul_tiled(uint l, uint w,
     global const float4 *pb[NB];
 #pragma unroll
     for (uint i = 0; i < NB; ++i)
-        pb[i] = b + K_OF_B(i) * w4 + min(first / 4 + (id + i * GROUP) % (BN / 4), w4 - 1);
+        pb[i] = b + K_OF_B(i) * w4 + min(first / 4 + REST(id + i * GROUP, BN / 4), w4 - 1);
     local float4 *stage_a = (local float4 *)tiles + id;
     local float4 *stage_b = stage_a + BK * BM / 4;
 

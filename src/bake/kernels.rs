@@ -429,7 +429,7 @@ fn read_class(
     plans: &[PlanRecipe],
     mistakes: &mut Mistakes,
 ) -> Option<DeviceClass> {
-    let keys = ["name", "matches", "plan", "launchUs", "gflops", "flopPerCycle"];
+    let keys = ["name", "matches", "plan", "launchUs", "gflops", "flopPerCycle", "kind"];
     let o = Object::new(value, place, &keys, mistakes)?;
     keys[..5].iter().for_each(|k| {
         o.require(k, mistakes);
@@ -438,8 +438,13 @@ fn read_class(
     if !plans.iter().any(|p| p.name == plan && p.engine == engine) {
         mistakes.add(o.at("plan"), format_args!("no plan of the {engine} engine is called \"{plan}\""));
     }
+    let kind = o.get("kind").and_then(|_| o.text("kind", mistakes));
+    if kind.is_some_and(|k| k != "cpu") {
+        mistakes.add(o.at("kind"), "expected \"cpu\"");
+    }
     Some(DeviceClass {
         name: o.text("name", mistakes)?.to_string().into(),
+        cpu: kind.is_some(),
         matches: o.texts("matches", mistakes)?.into_iter().map(Into::into).collect::<Vec<_>>().into(),
         plan: plan.to_string().into(),
         launch_us: o.number("launchUs", mistakes)?,

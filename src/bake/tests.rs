@@ -598,7 +598,7 @@ fn mali_devices_have_the_plan_of_their_generation() {
         ("Mali-G720", "mali-valhall"),
         ("Mali-G925", "mali-valhall"),
     ] {
-        assert_eq!(library.device_class("ARM", name).unwrap().plan, plan, "{name}");
+        assert_eq!(library.device_class("ARM", name, false).unwrap().plan, plan, "{name}");
     }
 }
 

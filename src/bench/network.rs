@@ -8,7 +8,7 @@ use crate::baked::{NETWORK, library};
 use crate::cl::Device;
 use crate::engine::Engine;
 use crate::engine::host::HostEngine;
-use crate::engine::opencl::{OpenClEngine, Wanted};
+use crate::engine::opencl::{self, OpenClEngine, Wanted};
 use crate::engine::select::{DeviceWish, threads};
 use crate::error::Error;
 use crate::model::{Model, baked_weights};
@@ -210,7 +210,7 @@ pub fn quantile(times: &[f64], share: f64) -> f64 {
 pub fn recipe_for(device: Option<&Device>, name: Option<&str>) -> Result<&'static PlanRecipe, Error> {
     let kind = if device.is_some() { EngineKind::OpenCl } else { EngineKind::Host };
     let class = match device {
-        Some(d) => library().device_class(&d.vendor, &d.name),
+        Some(d) => opencl::class(d),
         None => library().host_class(std::env::consts::ARCH),
     };
     let name = match name {

@@ -5,6 +5,7 @@ use super::network::{measured, quantile};
 use super::table::{Cell, Measured, Plot, Row, Section};
 use super::{BenchOptions, Budget, groups, network};
 use crate::baked::library;
+use crate::engine::opencl;
 use crate::error::Error;
 use crate::spec::library::{Kernel, Operation, Problem};
 use std::time::Instant;
@@ -327,7 +328,7 @@ impl<'a> Tables<'a> {
         }
         self.peak = (best > 0.0).then_some(best);
         let device = &self.lab.device;
-        let class = library().device_class(&device.vendor, &device.name);
+        let class = opencl::class(device);
         self.nominal = class.map(|c| c.nominal(device.compute_units, device.max_clock)).filter(|&n| n > 0.0);
         if let Some(nominal) = self.nominal {
             let clock = device.max_clock;

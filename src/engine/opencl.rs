@@ -14,14 +14,15 @@
 use super::{Answer, Engine, Record, RecordMut, SLOTS};
 use crate::baked::library;
 use crate::cl::{
-    Access, Buffer, Context, Device, Event, Home, Image2d, Kernel, MapMode, MappedBuffer, Program, Queue,
+    Access, Buffer, Context, Device, DeviceKind, Event, Home, Image2d, Kernel, MapMode, MappedBuffer,
+    Program, Queue,
 };
 use crate::error::Error;
 use crate::model::{Model, Values};
 use crate::profile::{Phases, StepClock};
 use crate::sources::Sources;
 use crate::spec::layout::Offsets;
-use crate::spec::library::DeviceLimits;
+use crate::spec::library::{DeviceClass, DeviceLimits};
 use crate::spec::network::Precision;
 use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Step, TensorRole};
 use std::time::Duration;
@@ -172,6 +173,11 @@ impl OpenClEngine {
         }
         Ok(())
     }
+}
+
+/// The class of a device.
+pub fn class(device: &Device) -> Option<&'static DeviceClass> {
+    library().device_class(&device.vendor, &device.name, device.kind == DeviceKind::Cpu)
 }
 
 /// What kernels need to know of a device.

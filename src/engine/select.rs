@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::host::HostEngine;
-use super::opencl::{OpenClEngine, Wanted};
+use super::opencl::{self, OpenClEngine, Wanted};
 use crate::baked;
 use crate::cl::{self, Device, DeviceKind, Devices, Library};
 use crate::error::Error;
@@ -221,7 +221,7 @@ fn on_device(request: &Request, device: Device, mut why: Vec<String>) -> Result<
         why.push(tuned_reason(&record));
         return Ok(Decision { device: Some(device), recipe: record.recipe, why, warning: None });
     }
-    let class = baked::library().device_class(&device.vendor, &device.name);
+    let class = opencl::class(&device);
     let recipe = match request.plan.as_deref() {
         Some("baked") => recipe(&baked::PLAN.name, EngineKind::OpenCl),
         Some(name) => recipe(name, EngineKind::OpenCl),
@@ -291,7 +291,7 @@ fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
     let threads = threads();
     let host = host_class().and_then(|c| estimate(c, threads as f64, records)).unwrap_or(f64::MAX);
     let on_host_us = format!("{host:.0} µs on {threads} host threads");
-    let classes = baked::library().devices.iter();
+    let classes = baked::library().devices.iter().filter(|c| !c.cpu);
     let gpu = classes.filter_map(|c| estimate(c, 1.0, records)).fold(f64::INFINITY, f64::min);
     let batch = format!("a batch of {records}");
     if host <= gpu {
@@ -319,7 +319,7 @@ fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
         .into_iter()
         .filter(serves)
         .filter_map(|d| {
-            let class = baked::library().device_class(&d.vendor, &d.name)?;
+            let class = opencl::class(&d)?;
             Some((estimate(class, 1.0, records)?, d))
         })
         .min_by(|a, b| a.0.total_cmp(&b.0));

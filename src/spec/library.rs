@@ -272,6 +272,8 @@ impl PlanRecipe {
 pub struct DeviceClass {
     /// Name.
     pub name: Cow<'static, str>,
+    /// Only devices of the type CPU (`"kind": "cpu"`): their names are those of processors, of any make.
+    pub cpu: bool,
     /// The device's vendor or name contains one of these, ignoring case; empty fits every device.
     pub matches: Cow<'static, [Cow<'static, str>]>,
     /// The plan for such devices.
@@ -326,10 +328,10 @@ impl Library {
         })
     }
 
-    /// The class of a device by its vendor and name.
-    pub fn device_class(&self, vendor: &str, name: &str) -> Option<&DeviceClass> {
+    /// The class of a device by its vendor, its name, and whether it is a CPU.
+    pub fn device_class(&self, vendor: &str, name: &str, cpu: bool) -> Option<&DeviceClass> {
         let text = format!("{vendor} {name}").to_ascii_lowercase();
-        self.devices.iter().find(|c| {
+        self.devices.iter().filter(|c| cpu || !c.cpu).find(|c| {
             c.matches.is_empty() || c.matches.iter().any(|m| text.contains(&m.to_ascii_lowercase()))
         })
     }

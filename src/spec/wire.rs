@@ -181,7 +181,7 @@ fields! {
     Restrictions { arglist, scaled, scale, columns_first, a, b, r, half, flop, work_group, sweep, needs, tile, most, split }
     Kernel { codename, aliases, about, document, operation, function, source, defines, restrictions }
     PlanRecipe { name, about, engine, batch, kernels, groups }
-    DeviceClass { name, matches, plan, launch_us, gflops, flop_per_cycle }
+    DeviceClass { name, cpu, matches, plan, launch_us, gflops, flop_per_cycle }
     Library { hash, kernels, plans, devices, hosts }
 }
 
@@ -229,6 +229,7 @@ mod tests {
             plans: vec![].into(),
             devices: vec![DeviceClass {
                 name: "d".into(),
+                cpu: true,
                 matches: vec![].into(),
                 plan: "p".into(),
                 launch_us: 0.25,

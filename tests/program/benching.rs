@@ -40,16 +40,22 @@ fn every_kernel_is_right_on_pocl() {
     right(Witness::Pocl, &[], &names.iter().map(|n| &**n).collect::<Vec<_>>());
 }
 
-/// With races and uninitialised reads reported, and the limits of a Mali. Of images the simulator reports every read
-/// as uninitialised.
+/// With races and uninitialised values reported, and the limits of a Mali, but for kernels that are made for more local
+/// memory. Of images the simulator reports every read as uninitialised, of the tiled products a store of their (right)
+/// results.
 #[test]
 fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
+    const LARGE: (&str, &str) = ("OCLGRIND_LOCAL_MEM_SIZE", "49152");
     let names = device_kernels();
-    let (images, buffers): (Vec<&str>, Vec<&str>) =
-        names.iter().map(|n| &**n).partition(|n| n.contains("image"));
+    let (untracked, others): (Vec<&str>, Vec<&str>) =
+        names.iter().map(|n| &**n).partition(|n| n.contains("image") || n.starts_with("matmul_tiled"));
+    let (large, small): (Vec<&str>, Vec<&str>) =
+        others.into_iter().partition(|n| n.starts_with("affine_tiled") || n.starts_with("pair"));
+    assert!(small.len() > 50, "{small:?}");
     std::thread::scope(|s| {
-        s.spawn(|| right(Witness::Oclgrind, &[("OCLGRIND_UNINITIALIZED", "0")], &images));
-        for half in buffers.chunks(buffers.len().div_ceil(2)) {
+        s.spawn(|| right(Witness::Oclgrind, &[LARGE, ("OCLGRIND_UNINITIALIZED", "0")], &untracked));
+        s.spawn(|| right(Witness::Oclgrind, &[LARGE], &large));
+        for half in small.chunks(small.len().div_ceil(2)) {
             s.spawn(|| right(Witness::Oclgrind, &[], half));
         }
     });

@@ -1,0 +1,28 @@
+// Class of every column: the row of its largest value, the lowest of equal ones;
+// 0xFFFFFFFF if one of them is NaN. One column per work-item.
+// Differs from argmax_packed: b is C_16_RECORDS_C, 16 rows of a column are neighbours.
+// Source: own.
+// Layouts: b C_16_RECORDS_C of l rows. n rows count, the rows of padding do not.
+#ifndef RECORDS
+#define RECORDS 10
+#endif
+
+kernel void argmax_panel(uint l, uint n,
+                         global const float *restrict b,
+                         global uint *restrict classes)
+{
+    const uint col = get_global_id(0);
+    global const float *column = b + col / RECORDS * RECORDS * l + col % RECORDS * 16;
+    float best = column[0];
+    uint at = 0;
+    bool nan = isnan(best);
+    for (uint row = 1; row < n; ++row) {
+        const float x = column[row / 16 * 16 * RECORDS + row % 16];
+        nan |= isnan(x);
+        if (x > best) {
+            best = x;
+            at = row;
+        }
+    }
+    classes[col] = nan ? 0xFFFFFFFFu : at;
+}
