@@ -310,7 +310,7 @@ fn first_look(
         return Err(Error::Check(report.to_string()));
     }
     while t.times.len() < 3 || (t.times.len() < 20 && start.elapsed() < most) {
-        t.times.extend(rig.host_to_host(1)?);
+        t.times.extend(rig.host_to_host(1)?.0);
         if start.elapsed() > most {
             break;
         }
@@ -341,7 +341,7 @@ fn finals(timed: &mut [Timed], end: Instant) -> Result<(), Error> {
     for _ in 0..200 {
         for t in timed.iter_mut() {
             if let Some(rig) = &mut t.rig {
-                t.times.extend(rig.host_to_host(1)?);
+                t.times.extend(rig.host_to_host(1)?.0);
             }
         }
         if Instant::now() >= end {

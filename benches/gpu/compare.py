@@ -2,11 +2,15 @@
 
     python3 benches/gpu/compare.py target/release/mortonnet [--device NVIDIA] [--kernels DIR]
 
-The binary is built with MORTONNET_KERNELS=all. Networks: batches of 100 random records, weights and input on the
-device, from the first enqueue to the end of the last step (PyTorch: replay of a CUDA graph and a synchronise); and from
-records on the host to classes on the host (PyTorch: pinned memory, eager). Square products: time of the kernel;
-mortonnet's and the second of PyTorch's by device events around one launch, the first of PyTorch's by its profiler.
-Medians. mortonnet checks every answer against float64 before it times.
+Networks: batches of 100 random records.
+- Resident: weights and input on the device, from the first enqueue to the end of the last step (PyTorch: replay of a
+  CUDA graph and a synchronise).
+- Host to host: to classes on the host, and both begin alike: with records in page-locked memory, which the device's
+  copy reads (mortonnet: the slot that its readers write to; PyTorch: pinned memory, eager), or with records in ordinary
+  memory, which have to be moved there first (PyTorch: `Tensor.cuda` of such memory).
+Square products: time of the kernel; mortonnet's and the second of PyTorch's by device events around one launch, the
+first of PyTorch's by its profiler. Medians. mortonnet checks every answer against float64 before it times, and
+classes that are read without scores against those with.
 """
 import argparse
 import csv
@@ -28,7 +32,7 @@ BATCH = 100
 # The kernel for each size, as measured on an H200.
 SQUARE = {
     96: "16x32", 192: "16x32", 384: "16x32", 768: "48x96", 1000: "64x128",
-    1024: "64x128", 1440: "96x96_2", 2048: "128x128", 2880: "96x96", 4096: "128x128",
+    1024: "64x128", 1440: "96x96_2", 2048: "128x128", 2880: "64x128", 4096: "128x128",
 }
 
 
@@ -77,9 +81,10 @@ def network(sizes):
 
 
 def torch_network(sizes):
-    """Replay of a CUDA graph, and from host to host, in microseconds."""
+    """Replay of a CUDA graph, and from pinned and from ordinary memory to classes on the host, in microseconds."""
     model = network(sizes)
-    x, host = torch.rand(BATCH, sizes[0], device="cuda"), torch.rand(BATCH, sizes[0]).pin_memory()
+    x, plain = torch.rand(BATCH, sizes[0], device="cuda"), torch.rand(BATCH, sizes[0])
+    host = plain.pin_memory()
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -87,7 +92,11 @@ def torch_network(sizes):
     torch.cuda.synchronize()
     with torch.cuda.graph(graph):
         model(x)
-    return wall(graph.replay), wall(lambda: model(host.cuda(non_blocking=True)).argmax(1).cpu())
+    return (
+        wall(graph.replay),
+        wall(lambda: model(host.cuda(non_blocking=True)).argmax(1).cpu()),
+        wall(lambda: model(plain.cuda()).argmax(1).cpu()),
+    )
 
 
 def main():
@@ -104,23 +113,25 @@ def main():
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         return list(csv.DictReader(io.StringIO(text)))
 
-    def our_network(name, *host):
-        row = ours("network", "--shape", name, "--batch", str(BATCH), *host)[0]
-        return float(row["median_us"]), float(row["p95_us"]), row["launches"]
-
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, batch {BATCH}, microseconds\n")
-    for title, host in (("resident", []), ("host to host", ["--host"])):
-        print(f"| network, {title} | launches | mortonnet | 95th | PyTorch | mortonnet / PyTorch |\n|---|--:|--:|--:|--:|--:|")
-        for name, sizes in NETWORKS.items():
-            with torch.inference_mode():
-                peer = torch_network(sizes)[1 if host else 0]
-            median, p95, launches = our_network(name, *host)
-            print(f"| {name} | {launches} | {median:.1f} | {p95:.1f} | {peer:.1f} | {median / peer:.2f} |", flush=True)
-        print()
+    print("| network | resident | 95th | PyTorch | ratio", end=" ")
+    print("| from page-locked | PyTorch | ratio | from ordinary | PyTorch | ratio |")
+    print("|---" + "|--:" * 10 + "|")
+    for name, sizes in NETWORKS.items():
+        with torch.inference_mode():
+            peers = torch_network(sizes)
+        shape = ("network", "--shape", name, "--batch", str(BATCH))
+        resident, host = ours(*shape)[0], ours(*shape, "--host")[0]
+        cells = [f"{float(resident['median_us']):.1f} | {float(resident['p95_us']):.1f}"]
+        times = (float(r) for r in (resident["median_us"], host["from_slot_us"], host["median_us"]))
+        for i, (time_us, peer) in enumerate(zip(times, peers)):
+            cells += [f"{time_us:.1f}"] * (i > 0) + [f"{peer:.1f}", f"{time_us / peer:.2f}"]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    print()
     print("| square product | kernel | mortonnet | cuBLAS, profiler | cuBLAS, events | / profiler | / events | TFLOPS |")
     print("|---|---|--:|--:|--:|--:|--:|--:|")
     for n, kernel in SQUARE.items():
-        rows = ours(f"matmul_tiled_{kernel}", "--sizes", str(n), "--repeat", "30")
+        rows = ours(f"matmul_tiled_{kernel}", "--sizes", str(n), "--repeat", "30", "--full")
         rate = next(float(r["value"]) for r in rows if r["section"] == "products")
         us = 2e-3 * n**3 / rate
         a, b = (torch.rand(n, n, device="cuda") for _ in range(2))

@@ -472,6 +472,10 @@ pub struct MappedBuffer {
     buffer: Buffer,
     mode: MapMode,
     state: State,
+    /// For a staged buffer: host-allocated memory of the same size, mapped for good and no kernel's argument.
+    staging: Option<(Buffer, Region)>,
+    /// The event of the copy that still reads the staging memory.
+    sent: Option<Handle>,
 }
 
 enum State {
@@ -483,7 +487,17 @@ enum State {
 impl MappedBuffer {
     /// Takes `buffer` for mapping with `mode`; it starts unmapped.
     pub fn new(buffer: Buffer, mode: MapMode) -> MappedBuffer {
-        MappedBuffer { buffer, mode, state: State::Unmapped }
+        MappedBuffer { buffer, mode, state: State::Unmapped, staging: None, sent: None }
+    }
+
+    /// The same where host and device have memories of their own: the host's view is page-locked memory that stays
+    /// where it is, and one copy between the two stands for a map to be read and for the unmap of one to be written.
+    /// What the host wrote stays in its view; [`MapMode::Write`] shows that, not what a kernel wrote.
+    pub fn staged(buffer: Buffer, mode: MapMode) -> Result<MappedBuffer, ClError> {
+        let queue = buffer.queue();
+        let memory = Buffer::new(queue, buffer.name(), buffer.bytes, Access::ReadWrite, Home::Shared)?;
+        let region = memory.map(MapMode::Write, buffer.bytes, true)?.0;
+        Ok(MappedBuffer { buffer, mode, state: State::Unmapped, staging: Some((memory, region)), sent: None })
     }
 
     /// The buffer, to be bound to kernels.
@@ -498,9 +512,73 @@ impl MappedBuffer {
 
     /// The same for the first `bytes` bytes only.
     pub fn enqueue_map_prefix(&mut self, bytes: usize) -> Result<(), ClError> {
-        let (region, event) = self.buffer.map(self.mode, bytes, false)?;
-        self.state = State::Pending { region, event: Handle(event) };
+        let (region, event) = match &self.staging {
+            None => self.buffer.map(self.mode, bytes, false)?,
+            Some((_, Region { pointer, .. })) => {
+                let region = Region { pointer: *pointer, bytes };
+                self.buffer.check_range("clEnqueueReadBuffer", 0, bytes)?;
+                let order = self.buffer.queue().order();
+                self.buffer.memory.free_for("clEnqueueReadBuffer", &order)?;
+                let event = match self.mode {
+                    MapMode::Read => self.copy(region, &order)?,
+                    _ => self.sent.take().map_or(ptr::null_mut(), |event| event.0),
+                };
+                self.buffer.memory.set_mapped(true, &order);
+                (region, event)
+            }
+        };
+        self.state = match event.is_null() {
+            true => State::Mapped { region },
+            false => State::Pending { region, event: Handle(event) },
+        };
         Ok(())
+    }
+
+    /// Enqueues the copy between a staged buffer and `region`, its view, and gives its event.
+    fn copy(&self, region: Region, _: &Order<'_>) -> Result<cl_event, ClError> {
+        let queue = self.buffer.queue();
+        let (api, raw, pointer) = (queue.api(), *self.buffer.memory.raw(), region.pointer.as_ptr().cast());
+        let (bytes, none, mut event) = (region.bytes, ptr::null(), ptr::null_mut());
+        // SAFETY: the view is as large as the buffer, and lives until its unmapping, which the queue orders behind
+        // this command; the host has no reference into it before the event is complete: the next state is Pending
+        // (Read), or Unmapped, which keeps the event for the next Pending.
+        let code = unsafe {
+            match self.mode {
+                MapMode::Read => (api.clEnqueueReadBuffer)(
+                    queue.raw(),
+                    raw,
+                    CL_FALSE,
+                    0,
+                    bytes,
+                    pointer,
+                    0,
+                    none,
+                    &mut event,
+                ),
+                _ => (api.clEnqueueWriteBuffer)(
+                    queue.raw(),
+                    raw,
+                    CL_FALSE,
+                    0,
+                    bytes,
+                    pointer,
+                    0,
+                    none,
+                    &mut event,
+                ),
+            }
+        };
+        check(code, self.command(), self.buffer.name())?;
+        Ok(event)
+    }
+
+    /// The call whose completion a Pending waits for.
+    fn command(&self) -> &'static str {
+        match (&self.staging, self.mode) {
+            (None, _) => "clEnqueueMapBuffer",
+            (_, MapMode::Read) => "clEnqueueReadBuffer",
+            _ => "clEnqueueWriteBuffer",
+        }
     }
 
     /// Pending → Mapped: waits for the map and releases its event. If the map failed, the buffer is unmapped again.
@@ -534,7 +612,7 @@ impl MappedBuffer {
             State::Unmapped => return Err(self.not_mapped("clWaitForEvents")),
         };
         let queue = self.buffer.queue();
-        let waited = wait_event(queue, event, "clEnqueueMapBuffer", self.buffer.name());
+        let waited = wait_event(queue, event, self.command(), self.buffer.name());
         let times = match (&waited, timed) {
             (Ok(()), true) => event_times(queue, event),
             _ => Ok(Times::default()),
@@ -548,7 +626,8 @@ impl MappedBuffer {
         times
     }
 
-    /// Mapped (or Pending) → Unmapped: enqueues the unmap. The device may use the buffer in later commands.
+    /// Mapped (or Pending) → Unmapped: enqueues the unmap. The device may use the buffer in later commands. A staged
+    /// buffer keeps the event of its copy: it gives none.
     pub fn enqueue_unmap(&mut self, event: Option<&mut Event>) -> Result<(), ClError> {
         if let State::Pending { .. } = self.state {
             self.wait()?;
@@ -556,7 +635,15 @@ impl MappedBuffer {
         let State::Mapped { region } = self.state else {
             return Err(self.not_mapped("clEnqueueUnmapMemObject"));
         };
-        self.buffer.unmap(region, event)?;
+        if self.staging.is_none() {
+            self.buffer.unmap(region, event)?;
+        } else {
+            let order = self.buffer.queue().order();
+            if self.mode != MapMode::Read {
+                self.sent = Some(Handle(self.copy(region, &order)?));
+            }
+            self.buffer.memory.set_mapped(false, &order);
+        }
         self.state = State::Unmapped;
         Ok(())
     }
@@ -613,7 +700,7 @@ impl MappedBuffer {
                 region
             }
         };
-        if self.buffer.unmap(region, None).is_err() {
+        if self.staging.is_some() || self.buffer.unmap(region, None).is_err() {
             let order = self.buffer.queue().order();
             self.buffer.memory.set_mapped(false, &order);
         }
@@ -623,6 +710,12 @@ impl MappedBuffer {
 impl Drop for MappedBuffer {
     fn drop(&mut self) {
         self.give_up();
+        if let Some(event) = self.sent.take() {
+            release_event(self.buffer.queue(), event.0);
+        }
+        if let Some((memory, region)) = self.staging.take() {
+            let _ = memory.unmap(region, None);
+        }
     }
 }
 

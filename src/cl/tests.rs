@@ -118,6 +118,10 @@ struct Slots {
 
 impl Slots {
     fn new(queue: Queue) -> Slots {
+        Slots::with(queue, |buffer, mode| Ok(MappedBuffer::new(buffer, mode)))
+    }
+
+    fn with(queue: Queue, mapped: fn(Buffer, MapMode) -> Result<MappedBuffer, ClError>) -> Slots {
         let program = program(&queue);
         let ones = host_buffer(&queue, "ones", 4 * N);
         ones.upload(&[1f32; N]).unwrap();
@@ -132,10 +136,10 @@ impl Slots {
             kernel.set_arg_buffer(2, &results).unwrap();
             kernel.set_arg_u32(3, N as u32).unwrap();
             kernel.set_arg_f32(4, 0.5).unwrap();
-            let mut input = MappedBuffer::new(input, MapMode::Overwrite);
+            let mut input = mapped(input, MapMode::Overwrite).unwrap();
             input.enqueue_map().unwrap();
             input.wait().unwrap();
-            (input, MappedBuffer::new(results, MapMode::Read), kernel)
+            (input, mapped(results, MapMode::Read).unwrap(), kernel)
         };
         let slots = (0..2).map(slot).collect();
         Slots { queue, slots }
@@ -233,6 +237,61 @@ fn the_hot_loop_creates_nothing_and_releases_every_event() {
     assert_eq!(count("clReleaseEvent"), 20);
     assert_eq!(count("clFlush"), 10);
     assert_eq!(calls.len(), 100, "{calls:?}");
+}
+
+#[test]
+fn staged_slots_take_turns_with_one_copy_each_way() {
+    let folder = Folder::new();
+    let mut slots = Slots::with(queue_on(folder.shim("", &[]), false), MappedBuffer::staged);
+    slots.run(2).unwrap();
+    let before = folder.calls().len();
+    slots.run(10).unwrap();
+    let calls = folder.calls().split_off(before);
+    let count = |name: &str| calls.iter().filter(|c| *c == name).count();
+    for name in ["clEnqueueNDRangeKernel", "clEnqueueWriteBuffer", "clEnqueueReadBuffer", "clFlush"] {
+        assert_eq!(count(name), 10, "{name}");
+    }
+    assert_eq!((count("clWaitForEvents"), count("clReleaseEvent")), (20, 20));
+    assert_eq!(calls.len(), 80, "{calls:?}");
+}
+
+#[test]
+fn a_staged_buffer_has_the_states_of_a_mapped_one() {
+    let folder = Folder::new();
+    let fail = "clEnqueueReadBuffer:2:-5,clWaitForEvents:1:-6";
+    let queue = queue_on(folder.shim(fail, &[]), false);
+    let kernel = program(&queue).kernel("turn").unwrap();
+    let bytes = 4 * N;
+    let device = |name| Buffer::new(&queue, name, bytes, Access::ReadWrite, Home::Device).unwrap();
+    let mut input = MappedBuffer::staged(device("input"), MapMode::Overwrite).unwrap();
+    input.enqueue_map().unwrap();
+    assert!(input.is_mapped(), "nothing to wait for");
+    let mut bound = kernel;
+    bound.set_arg_buffer(0, input.buffer()).unwrap();
+    bound.set_arg_local(1, 32).unwrap();
+    let error = queue.launch(&bound, &[N], Some(&[8]), None).unwrap_err().to_string();
+    assert!(error.contains("(input) is mapped for the host"), "{error}");
+    input.slice_mut::<f32>().iter_mut().enumerate().for_each(|(i, x)| *x = i as f32);
+    input.enqueue_unmap(None).unwrap();
+    queue.launch(&bound, &[N], Some(&[8]), None).unwrap();
+    let mut results = MappedBuffer::staged(input.buffer().clone(), MapMode::Read).unwrap();
+    results.enqueue_map().unwrap();
+    assert!(input.enqueue_map().is_err(), "one view at a time");
+    let error = results.wait().unwrap_err();
+    assert_eq!((error.call, error.code), ("clWaitForEvents", -6));
+    let error = results.enqueue_map().unwrap_err();
+    assert_eq!((error.call, error.code), ("clEnqueueReadBuffer", -5));
+    results.enqueue_map().unwrap();
+    results.wait().unwrap();
+    assert!((0..N).all(|i| results.slice::<f32>()[i] == (i / 8 * 8 + 7 - i % 8) as f32));
+    drop((input, results, bound));
+    drop(queue);
+    let calls = folder.calls();
+    let count = |name: &str| calls.iter().filter(|c| *c == name).count();
+    assert_eq!(count("clCreateBuffer"), count("clReleaseMemObject"));
+    assert_eq!(count("clEnqueueMapBuffer"), count("clEnqueueUnmapMemObject"));
+    // The write, and two of three reads.
+    assert_eq!(count("clReleaseEvent"), 3);
 }
 
 #[test]

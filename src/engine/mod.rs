@@ -104,6 +104,18 @@ impl<'a> Record<'a> {
         self.data[self.offset + self.rows[i] as usize]
     }
 
+    /// Index of the largest score, the lowest of equal ones; [`NAN_CLASS`] if one is NaN.
+    pub fn argmax(&self) -> u32 {
+        let (mut best, mut nan) = ((0, f32::NEG_INFINITY), false);
+        for (i, v) in (0..).zip(self.iter()) {
+            nan |= v.is_nan();
+            if v > best.1 {
+                best = (i, v);
+            }
+        }
+        if nan { NAN_CLASS } else { best.0 }
+    }
+
     /// All scores in order.
     pub fn iter(&self) -> impl Iterator<Item = f32> + 'a {
         let Record { data, rows, offset } = *self;
@@ -116,7 +128,7 @@ impl<'a> Record<'a> {
 pub struct Answer<'a> {
     /// The arg-max of the scores ([`NAN_CLASS`] where a score is NaN); `None` where the plan has no arg-max step.
     pub class: Option<u32>,
-    /// The network's last values; empty unless the engine was built with `scores`.
+    /// The network's last values; there whenever the engine was built with `scores`.
     pub scores: Record<'a>,
 }
 

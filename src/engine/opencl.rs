@@ -10,6 +10,10 @@
 //! Input is written in the plan's layout straight into mapped memory; with unified memory nothing is copied. Each slot
 //! has its own kernel objects, with all arguments set once. The hidden buffers are shared: the queue runs one batch
 //! after the other.
+//!
+//! A device with memory of its own gets staged buffers instead ([`MappedBuffer::staged`]): a batch is then one copy to
+//! it, the launches, and one copy back. Of few scores the arg-max is taken by the host: they are read as fast as the
+//! classes are, and a launch costs more than the host's work.
 
 use super::{Answer, Engine, Record, RecordMut, SLOTS};
 use crate::baked::library;
@@ -22,7 +26,7 @@ use crate::model::{Model, Values};
 use crate::profile::{Phases, StepClock};
 use crate::sources::Sources;
 use crate::spec::layout::Offsets;
-use crate::spec::library::{DeviceClass, DeviceLimits};
+use crate::spec::library::{DeviceClass, DeviceLimits, Operation};
 use crate::spec::network::Precision;
 use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Step, TensorRole};
 use std::time::Duration;
@@ -45,6 +49,9 @@ struct Slot {
     events: Vec<Event>,
 }
 
+/// Most scores of a record whose arg-max the host takes where the device has memory of its own.
+const FEW_SCORES: usize = 64;
+
 /// A launch with its sizes as the queue wants them.
 struct Launch {
     step: Step,
@@ -64,6 +71,8 @@ pub struct OpenClEngine {
     width: usize,
     scores: Offsets,
     outputs: usize,
+    /// The host takes the arg-max of the scores.
+    host_classes: bool,
     /// Kept alive for the kernels.
     _constants: Vec<Resident>,
     clock: Option<StepClock>,
@@ -79,22 +88,28 @@ impl OpenClEngine {
         sources: &Sources,
         phases: &mut Phases,
     ) -> Result<OpenClEngine, Error> {
-        let plan = model.plan.clone();
+        let mut plan = model.plan.clone();
         admits(device, &plan)?;
+        let last = plan.steps.last().map(|s| s.operation);
+        let few = !device.unified_memory && model.network.outputs() <= FEW_SCORES;
+        let host_classes = few && wanted.classes && last == Some(Operation::ArgMax);
+        let mut read = wanted;
+        if host_classes {
+            plan.steps.to_mut().pop();
+            read = Wanted { scores: true, classes: false };
+        }
         let (queue, context) = phases.time("context", || {
             let context = Context::new(device)?;
             Ok::<_, Error>((Queue::new(&context, timed)?, context))
         })?;
         let programs = phases.time("build", || Programs::build(&context, &plan, sources))?;
         let constants = phases.time("upload", || upload(&queue, model))?;
-        let arena = (plan.arena_bytes > 0)
-            .then(|| Buffer::new(&queue, "arena", plan.arena_bytes, Access::ReadWrite, Home::Device))
-            .transpose()?;
+        let hidden = phases.time("buffers", || hidden(&queue, &plan))?;
         let mut slots = Vec::with_capacity(SLOTS);
         for _ in 0..SLOTS {
-            slots.push(phases.time("buffers", || {
-                Slot::new(&queue, &plan, &programs, &constants, arena.as_ref(), wanted)
-            })?);
+            slots.push(
+                phases.time("buffers", || Slot::new(&queue, &plan, &programs, &constants, &hidden, read))?,
+            );
         }
         let launches: Vec<Launch> = plan
             .steps
@@ -130,6 +145,7 @@ impl OpenClEngine {
             width: model.network.width,
             scores,
             outputs: model.network.outputs(),
+            host_classes,
             _constants: constants,
             plan,
         })
@@ -335,24 +351,44 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
         .collect()
 }
 
+/// The hidden buffers of a plan, `None` for the others: parts of one arena; on a device with memory of its own each
+/// for itself, because NVIDIA's driver waits 6 µs between kernels whose sub-buffers overlap (measured on an H200).
+fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<Buffer>>, Error> {
+    let new = |name: &str, bytes| Buffer::new(queue, name, bytes, Access::ReadWrite, Home::Device);
+    let shared = queue.device().unified_memory && plan.arena_bytes > 0;
+    let arena = shared.then(|| new("arena", plan.arena_bytes)).transpose()?;
+    plan.buffers
+        .iter()
+        .map(|b| {
+            let bytes = b.len(plan.padded_batch) * 4;
+            let buffer = match &arena {
+                _ if b.role != BufferRole::Hidden => return Ok(None),
+                Some(arena) => arena.sub_buffer(&b.name, b.arena, bytes)?,
+                None => new(&b.name, bytes)?,
+            };
+            Ok(Some(buffer))
+        })
+        .collect()
+}
+
 impl Slot {
     fn new(
         queue: &Queue,
         plan: &Plan,
         programs: &Programs,
         constants: &[Resident],
-        arena: Option<&Buffer>,
+        hidden: &[Option<Buffer>],
         wanted: Wanted,
     ) -> Result<Slot, Error> {
+        let unified = queue.device().unified_memory;
+        let home = if unified { Home::Shared } else { Home::Device };
         let buffers: Vec<Buffer> = plan
             .buffers
             .iter()
-            .map(|b| {
-                let bytes = b.len(plan.padded_batch) * 4;
-                match (b.role, arena) {
-                    (BufferRole::Hidden, Some(arena)) => arena.sub_buffer(&b.name, b.arena, bytes),
-                    _ => Buffer::new(queue, &b.name, bytes, Access::ReadWrite, Home::Shared),
-                }
+            .zip(hidden)
+            .map(|(b, hidden)| match hidden {
+                Some(buffer) => Ok(buffer.clone()),
+                None => Buffer::new(queue, &b.name, b.len(plan.padded_batch) * 4, Access::ReadWrite, home),
             })
             .collect::<Result<_, _>>()?;
         let mut kernels = Vec::with_capacity(plan.steps.len());
@@ -371,17 +407,20 @@ impl Slot {
             }
             kernels.push(kernel);
         }
+        let mapped = |i: usize, mode| match unified {
+            true => Ok(MappedBuffer::new(buffers[i].clone(), mode)),
+            false => MappedBuffer::staged(buffers[i].clone(), mode),
+        };
         let result = |role, wanted: bool| {
-            let i = plan.buffer(role).filter(|_| wanted)?;
-            Some(MappedBuffer::new(buffers[i].clone(), MapMode::Read))
+            plan.buffer(role).filter(|_| wanted).map(|i| mapped(i, MapMode::Read)).transpose()
         };
         let Some(input) = plan.buffer(BufferRole::Input) else {
             return Err(Error::Device(format!("plan {} has no input", plan.name)));
         };
         let mut slot = Slot {
-            input: MappedBuffer::new(buffers[input].clone(), MapMode::Overwrite),
-            scores: result(BufferRole::Scores, wanted.scores),
-            classes: result(BufferRole::Classes, wanted.classes),
+            input: mapped(input, MapMode::Overwrite)?,
+            scores: result(BufferRole::Scores, wanted.scores)?,
+            classes: result(BufferRole::Classes, wanted.classes)?,
             kernels,
             events: plan.steps.iter().map(|_| Event::new()).collect(),
         };
@@ -450,7 +489,11 @@ impl Engine for OpenClEngine {
             }
             None => Record::new(&[], &[], 0),
         };
-        Answer { class: slot.classes.as_ref().map(|c| c.slice::<u32>()[index]), scores }
+        let class = match &slot.classes {
+            Some(classes) => Some(classes.slice::<u32>()[index]),
+            None => self.host_classes.then(|| scores.argmax()),
+        };
+        Answer { class, scores }
     }
 
     fn step_times(&mut self) -> Option<StepClock> {

@@ -4,6 +4,7 @@
  *   MORTONNET_SHIM_LOG   a file that gets the name of each call, one per line, in the order of the calls
  *   MORTONNET_SHIM_FAIL  NAME:N:CODE[,NAME:N:CODE...]: the Nth call of NAME (from 1; 0: every call) returns CODE
  *                        (negative) instead of doing anything; a clCreate... or map call gives NULL
+ *   MORTONNET_SHIM_DISCRETE  set: devices say that their memory is not the host's
  *
  * The macros SHIM_REAL, SHIM_LOG and SHIM_FAIL (string literals) are their defaults, for tests that cannot change the
  * environment. With SHIM_ONLY_1_1 it is a library of OpenCL 1.1: it exports nothing newer, its platforms and devices
@@ -177,7 +178,15 @@ RELEASE(clReleaseEvent)
 #ifndef SHIM_ONLY_1_1
 
 INFO(clGetPlatformInfo, H o)
-INFO(clGetDeviceInfo, H o)
+I clGetDeviceInfo(H o, U what, Z size, H value, Z *needed)
+{
+	ENTER(clGetDeviceInfo);
+	if (!code)
+		code = ((I (*)(H, U, Z, H, Z *))function)(o, what, size, value, needed);
+	if (!code && value && what == 0x1035 /* CL_DEVICE_HOST_UNIFIED_MEMORY */ && getenv("MORTONNET_SHIM_DISCRETE"))
+		*(U *)value = 0;
+	return code;
+}
 HANDLE(clEnqueueMapBuffer, MAP_BUFFER, MAP_BUFFER_ARGUMENTS)
 HANDLE(clEnqueueMapImage, MAP_IMAGE, MAP_IMAGE_ARGUMENTS)
 HANDLE(clCreateImage, (H o, B flags, const void *format, const void *shape, H host, I *err),
