@@ -113,7 +113,7 @@ fn a_wrong_variant_is_named_and_not_timed() {
     folder.put("matmul/naive.cl", source.replace("float sum = 0.0f", "float sum = 0.25f"));
     let dir = folder.0.to_str().unwrap().to_string();
     let r =
-        tuned(DIGITS, &folder.path("cache"), &["tune", "-d", "0", "--time-limit", "6", "--kernels", &dir]);
+        tuned(DIGITS, &folder.path("cache"), &["tune", "-d", "0", "--time-limit", "60", "--kernels", &dir]);
     assert!(
         r.code == Some(1) && r.out.contains("WRONG") && r.err.contains("wrong answers"),
         "{}{}",
