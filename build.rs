@@ -35,10 +35,6 @@ fn main() {
     for path in ["build.rs", "src/bake", "src/spec", "kernels"] {
         println!("cargo::rerun-if-changed={path}");
     }
-    println!("cargo::rustc-check-cfg=cfg(mortonnet_avx512)");
-    if compiler_minor().is_some_and(|minor| minor >= 89) {
-        println!("cargo::rustc-cfg=mortonnet_avx512");
-    }
     let baked = bake::bake(&settings);
     let files = match &baked {
         Ok(baked) => &baked.files,
@@ -86,25 +82,22 @@ fn write(baked: &bake::Baked, out: &Path) {
     cc::Build::new().file(out.join("weights.s")).include(out).warnings(false).compile("mortonnet_weights");
 }
 
-/// Leaves the unwind tables out of release binaries for 64-bit Linux: a panic aborts, so only backtraces would read
-/// them, and they are 75 KB, most of it the standard library's.
+/// Leaves the unwind tables out of release binaries for Linux: a panic aborts, so only backtraces would read them, and
+/// they are 75 KB (20 KB on 32-bit ARM), most of it the standard library's.
 fn drop_unwind_tables(out: &Path, cargo: impl Fn(&str) -> String) {
     let arch = cargo("CARGO_CFG_TARGET_ARCH");
-    let applies = cargo("CARGO_CFG_TARGET_OS") == "linux" && matches!(&*arch, "x86_64" | "aarch64");
-    if !applies || cargo("PROFILE") != "release" {
+    if cargo("CARGO_CFG_TARGET_OS") != "linux" || cargo("PROFILE") != "release" {
         return;
     }
+    let sections = match &*arch {
+        "x86_64" | "aarch64" => "*(.eh_frame) *(.eh_frame_hdr) *(.gcc_except_table .gcc_except_table.*)",
+        "arm" => "*(.ARM.exidx .ARM.exidx.*) *(.ARM.extab .ARM.extab.*)",
+        _ => return,
+    };
     let script = out.join("no-unwind-tables.ld");
-    let sections = "*(.eh_frame) *(.eh_frame_hdr) *(.gcc_except_table .gcc_except_table.*)";
     let text = format!("SECTIONS {{ /DISCARD/ : {{ {sections} }} }}\nINSERT AFTER .text;\n");
     match std::fs::write(&script, text) {
         Ok(()) => println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", one_line(script.display())),
         Err(e) => println!("cargo::error=cannot write {}: {e}", script.display()),
     }
-}
-
-/// N of Rust 1.N: AVX-512 is stable from 1.89 on, the package compiles from 1.85 on.
-fn compiler_minor() -> Option<u32> {
-    let output = std::process::Command::new(std::env::var_os("RUSTC")?).arg("--version").output().ok()?;
-    String::from_utf8(output.stdout).ok()?.split('.').nth(1)?.parse().ok()
 }

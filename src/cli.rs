@@ -22,7 +22,8 @@ mortonnet tune                      find the fastest plan for this device, remem
   -f, --format FMT        csv | f32 | u8 | idx | npy   (magic bytes tell npy and idx; else csv)
   -o, --output KIND       class | label | scores | probs | top=K | json   a line per record
   -b, --batch N           most records per launch                         [the plan's]
-  -d, --device DEV        auto | host | opencl | INDEX | part of a name   [auto]
+  -d, --device DEV        auto | host | opencl | all | INDEX | part of a name, or several
+                          separated by commas, which share the records    [auto]
       --compute-units N   the OpenCL device with N compute units
       --plan NAME         baked | tuned | a plan of the library (see --info)
       --kernels DIR       kernel sources from a folder instead of the baked ones
@@ -43,6 +44,7 @@ Examples:
   mortonnet -d opencl --selftest && mortonnet -d opencl --profile < vectors.csv > classes.txt
 
 stdout carries results only. Exit codes: 0 fine, 1 input, device or I/O error, 2 usage.
+SIGINT and SIGTERM answer what was read, then end the program; SIGUSR1 prints the profile so far.
 MORTONNET_OPENCL names the OpenCL library to load.
 ";
 
@@ -202,16 +204,7 @@ impl Options {
                 Short('b') | Long("batch") => {
                     o.batch = Some(number(&text(&mut parser)?, "--batch", 1..=MOST_RECORDS as u64)? as usize);
                 }
-                Short('d') | Long("device") => {
-                    let name = text(&mut parser)?;
-                    if name.trim().is_empty() {
-                        return Err(named(
-                            "--device",
-                            "expected auto, host, opencl, an index or part of a name",
-                        ));
-                    }
-                    o.device = DeviceWish::parse(&name);
-                }
+                Short('d') | Long("device") => o.device = device(&text(&mut parser)?)?,
                 Long("compute-units") => {
                     let n = number(&text(&mut parser)?, "--compute-units", 1..=u64::from(u32::MAX))?;
                     o.compute_units = Some(n as u32);
@@ -280,7 +273,7 @@ fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<BenchOptions
     };
     while let Some(arg) = parser.next().map_err(usage)? {
         match arg {
-            Short('d') | Long("device") => b.device = DeviceWish::parse(&text(parser)?),
+            Short('d') | Long("device") => b.device = device(&text(parser)?)?,
             Long("compute-units") => {
                 b.compute_units =
                     Some(number(&text(parser)?, "--compute-units", 1..=u64::from(u32::MAX))? as u32);
@@ -325,6 +318,7 @@ fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<BenchOptions
             other => return Err(usage(other.unexpected())),
         }
     }
+    one_device("bench", &b.device)?;
     Ok(Some(b))
 }
 
@@ -342,7 +336,7 @@ fn tune(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<TuneOptions>,
     };
     while let Some(arg) = parser.next().map_err(usage)? {
         match arg {
-            Short('d') | Long("device") => t.device = DeviceWish::parse(&text(parser)?),
+            Short('d') | Long("device") => t.device = device(&text(parser)?)?,
             Long("compute-units") => {
                 let n = number(&text(parser)?, "--compute-units", 1..=u64::from(u32::MAX))?;
                 t.compute_units = Some(n as u32);
@@ -371,7 +365,19 @@ fn tune(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<TuneOptions>,
             other => return Err(usage(other.unexpected())),
         }
     }
+    one_device("tune", &t.device)?;
     Ok(Some(t))
+}
+
+fn device(text: &str) -> Result<DeviceWish, Error> {
+    DeviceWish::parse(text).map_err(|e| named("--device", &e))
+}
+
+fn one_device(action: &str, device: &DeviceWish) -> Result<(), Error> {
+    match device.is_several() {
+        true => Err(named("--device", &format!("{action} measures one device: name one"))),
+        false => Ok(()),
+    }
 }
 
 fn output_format(text: &str) -> Result<OutputFormat, Error> {
@@ -442,6 +448,10 @@ mod tests {
         assert_eq!((o.batch, o.device, o.compute_units), (Some(50), DeviceWish::Index(1), Some(4)));
         assert_eq!((o.plan.as_deref(), o.expect), (Some("baked"), Some("e".into())));
         assert_eq!(parse("-d Mali").unwrap().device, DeviceWish::Name("Mali".into()));
+        let list =
+            DeviceWish::List(vec![DeviceWish::Host, DeviceWish::Index(0), DeviceWish::Name("g52".into())]);
+        assert_eq!(parse("-d host,0,g52").unwrap().device, list);
+        assert_eq!(parse("--device=all").unwrap().device, DeviceWish::All);
         assert_eq!(parse("--profile").unwrap().profile, Some((ProfileFormat::Table, None)));
         assert_eq!(parse("--profile=json:x").unwrap().profile, Some((ProfileFormat::Json, Some("x".into()))));
         assert_eq!(parse("--expect e --min-accuracy 97%").unwrap().min_accuracy, Some(0.97));
@@ -464,6 +474,12 @@ mod tests {
             ("--selftest=1", "--selftest"),
             ("--selftest file", "takes no FILE"),
             ("-d=", "--device: expected auto"),
+            ("-d 0,", "--device: expected auto"),
+            ("-d 0,all", "--device: auto and all stand alone"),
+            ("-d 0,1,0", "--device: a device can take part once"),
+            ("-d 0,1 bench", "--device: bench measures one device: name one"),
+            ("bench -d all", "--device: bench measures one device: name one"),
+            ("tune -d host,0", "--device: tune measures one device: name one"),
         ] {
             let e = parse(line).expect_err(line);
             assert!(e.contains(part), "{line}: {e}");

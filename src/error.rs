@@ -4,7 +4,7 @@
 //! expected, what was found, what to do. `main` prints it as `mortonnet: MESSAGE`.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 
 /// An error that ends the program.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub enum Error {
     Check(String),
     /// stdout was closed by its reader: the program ends silently with exit code 0.
     ClosedOutput,
+    /// SIGINT or SIGTERM, after everything read was answered: the program ends silently by that signal.
+    Stopped,
 }
 
 impl Error {
@@ -61,8 +63,14 @@ impl fmt::Display for Error {
             Error::Input { place, message } => write!(f, "{place}: {message}"),
             Error::Io { place, source } => write!(f, "{place}: {source}"),
             Error::ClosedOutput => f.write_str("stdout was closed"),
+            Error::Stopped => f.write_str("stopped by a signal"),
         }
     }
+}
+
+/// A message on stderr; where stderr is closed there is nobody to tell.
+pub fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "mortonnet: {message}");
 }
 
 impl std::error::Error for Error {

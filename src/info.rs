@@ -1,7 +1,7 @@
 //! `--info` and `--version`: what is baked, and what would run it.
 
 use crate::baked::{BLOB_HASH, GOLDEN_GIVEN, NETWORK, PLAN, library};
-use crate::engine::select::{self, Request};
+use crate::engine::select::{self, Decision, Request};
 use crate::profile::Phases;
 use crate::spec::network::{Kind, Layer, Network, Transform};
 use crate::spec::plan::{BufferRole, Extent, Plan};
@@ -15,9 +15,7 @@ pub fn version() -> String {
 /// The page of `--info`.
 pub fn page(request: &Request) -> String {
     let mut s = String::new();
-    let mut row = |name: &str, text: String| {
-        let _ = writeln!(s, "{name:<10}{text}");
-    };
+    let mut row = |name: &str, text: String| line(&mut s, name, &text);
     row("program", format!("mortonnet {}", env!("CARGO_PKG_VERSION")));
     row("model", format!("{}, hash {}", NETWORK.name, NETWORK.hash));
     let (bytes, all) = (PLAN.constant_bytes(), crate::baked::data_bytes());
@@ -32,19 +30,26 @@ pub fn page(request: &Request) -> String {
     row("plans", format!("{} (baked: {}); library {}", plans.join(", "), PLAN.name, library().hash));
     let mut phases = Phases::default();
     match select::decide(request, &mut phases) {
-        Ok(decision) => {
-            for line in &decision.why {
-                row("runs on", line.clone());
-            }
-            if let Some(warning) = decision.warning {
-                row("", warning.replace('\n', "\n          "));
-            }
-            match crate::model::Model::baked(&decision.recipe, request.batch) {
-                Ok(model) => s.push_str(&plan(&model.plan, model.laid_out_again)),
-                Err(e) => row("plan", e),
-            }
-        }
+        Ok(decisions) => decisions.into_iter().for_each(|d| s.push_str(&decided(request, d))),
         Err(e) => row("runs on", format!("nothing: {e}")),
+    }
+    s
+}
+
+fn line(s: &mut String, name: &str, text: &str) {
+    let _ = writeln!(s, "{name:<10}{text}");
+}
+
+/// What would run on one device.
+fn decided(request: &Request, decision: Decision) -> String {
+    let mut s = String::new();
+    decision.why.iter().for_each(|why| line(&mut s, "runs on", why));
+    if let Some(warning) = decision.warning {
+        line(&mut s, "", &warning.replace('\n', "\n          "));
+    }
+    match crate::model::Model::baked(&decision.recipe, request.batch) {
+        Ok(model) => s.push_str(&plan(&model.plan, model.laid_out_again)),
+        Err(e) => line(&mut s, "plan", &e),
     }
     s
 }

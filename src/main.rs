@@ -3,14 +3,17 @@
 use mortonnet::baked::{self, NETWORK};
 use mortonnet::bench;
 use mortonnet::cl;
-use mortonnet::cli::{Action, BENCH_HELP, HELP, Options, TUNE_HELP};
+use mortonnet::cli::{Action, BENCH_HELP, HELP, Options, ProfileFormat, TUNE_HELP};
+use mortonnet::engine::Engine;
 use mortonnet::engine::opencl::Wanted;
 use mortonnet::engine::select::{self, Request, Running};
-use mortonnet::error::Error;
-use mortonnet::report::{self, Totals};
+use mortonnet::error::{Error, say};
+use mortonnet::report::{self, Facts, Totals};
 use mortonnet::stream::{
     self, Expected, FileSource, InputShape, Output, OutputSpec, ResultWriter, Stdout, Stream, StreamTimes,
+    Summary,
 };
+use mortonnet::sys::signal;
 use mortonnet::{info, selftest, tune};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -31,9 +34,11 @@ fn main() -> ExitCode {
         Action::Help => print(HELP),
         Action::Version => print(&format!("{}\n", info::version())),
     });
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
+    match (result, signal::stop()) {
+        // Whoever asked for the end sees that it came of that: a shell ends its loop, systemd counts it as clean.
+        (Ok(()) | Err(Error::ClosedOutput | Error::Stopped), Some(stop)) => signal::die(stop),
+        (Ok(()), None) => ExitCode::SUCCESS,
+        (Err(e), _) => {
             if !matches!(e, Error::ClosedOutput) {
                 say(&e.to_string());
             }
@@ -44,6 +49,7 @@ fn main() -> ExitCode {
 
 /// Records in, classes out.
 fn classify(options: &Options, start: Instant) -> Result<(), Error> {
+    signal::serve_questions().map_err(|e| Error::io("signals", e))?;
     let spec = OutputSpec::of(&NETWORK);
     let output = options.output.unwrap_or(Output::default_for(spec.kind));
     stream::check(output, &spec).map_err(Error::Usage)?;
@@ -61,21 +67,32 @@ fn classify(options: &Options, start: Instant) -> Result<(), Error> {
             NETWORK.width
         ));
     }
+    // Until here a signal ends the program at once: no record was read.
+    signal::serve_stops();
     let startup = start.elapsed();
+    let Running { engine, device, plan, laid_out_again, phases, members, .. } = &mut running;
+    let facts = Facts { device, plan, laid_out_again: *laid_out_again, phases, members };
+    let totals = |summary| Totals { startup, elapsed: start.elapsed(), summary };
+    let format = options.profile.as_ref().map_or(ProfileFormat::Table, |p| p.0);
+    let mut tell = |engine: &mut dyn Engine, times: Option<&StreamTimes>, summary: Summary| {
+        let text = report::text(format, facts, engine, times, totals(summary));
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    };
     let stdin = [PathBuf::from("-")];
     let files = if options.files.is_empty() { &stdin[..] } else { &options.files };
     let result = Stream {
-        engine: running.engine.as_mut(),
+        engine: engine.as_mut(),
         format: options.format,
         shape: InputShape::of(&NETWORK),
         writer: &mut writer,
         expected: expected.as_mut(),
         times: times.as_mut(),
+        asked: Some(&mut tell),
     }
     .run(files.iter().map(|file| open(file)));
     if let (Some((format, file)), Some(times)) = (&options.profile, &times) {
-        let totals = Totals { startup, elapsed: start.elapsed(), summary: result.as_ref().ok().copied() };
-        let text = report::text(*format, &mut running, times, totals);
+        let summary = Summary { records: times.records, batches: times.batches };
+        let text = report::text(*format, facts, engine.as_mut(), Some(times), totals(summary));
         write_profile(file.as_deref(), &text)?;
     }
     result?;
@@ -102,39 +119,60 @@ fn open(file: &Path) -> Result<(String, FileSource), Error> {
 /// Runs the golden vectors.
 fn self_test(options: &Options) -> Result<(), Error> {
     let wanted = Wanted { scores: true, classes: true };
-    let mut running = start_engine(options, wanted)?;
-    let report = selftest::run(running.engine.as_mut(), &NETWORK, &baked::golden())?;
-    let line = format!("{}, plan {}: {report}", running.device, running.plan.name);
-    if report.passed() {
-        print(&format!("passed: {line}\n"))
-    } else {
-        Err(Error::Check(format!("self-test failed: {line}; do not trust this device with this plan")))
-    }
+    options.sources.check()?;
+    let mut failed: Vec<String> = Vec::new();
+    // Each device by itself: one that fails does not hide the others.
+    select::each(&request(options, wanted), |running| {
+        let tested = running.and_then(|mut running| {
+            introduce(options, &running);
+            let report = selftest::run(running.engine.as_mut(), &NETWORK, &baked::golden())?;
+            Ok((format!("{}, plan {}: {report}", running.device, running.plan.name), report.passed()))
+        });
+        match tested {
+            Ok((line, true)) => return print(&format!("passed: {line}\n")),
+            Ok((line, false)) => {
+                failed.push(format!("self-test failed: {line}; do not trust this device with this plan"));
+            }
+            Err(e @ Error::Usage(_)) => return Err(e),
+            Err(e) => failed.push(e.to_string()),
+        }
+        Ok(())
+    })?;
+    if failed.is_empty() { Ok(()) } else { Err(Error::Check(failed.join("\n"))) }
 }
 
 fn list_devices() -> Result<(), Error> {
-    let library = cl::Library::open()?;
-    let devices = cl::devices(library)?;
-    print(&format!("{}\n{}\n", library.path(), select::listing(&devices)))
+    // Where there is nothing to list, the page says why, and the exit code is 1.
+    let (page, failed) = match cl::Library::open() {
+        Ok(library) => {
+            let devices = cl::devices(library)?;
+            let failed = devices.devices.is_empty().then_some("no OpenCL device");
+            (format!("{}\n{}\n", library.path(), select::listing(&devices)), failed)
+        }
+        Err(e) => (format!("{e}\n"), Some("no usable OpenCL library")),
+    };
+    print(&page)?;
+    failed.map_or(Ok(()), |what| Err(Error::Device(what.into())))
 }
 
 fn start_engine(options: &Options, wanted: Wanted) -> Result<Running, Error> {
     options.sources.check()?;
     let running = select::start(&request(options, wanted))?;
-    if let Some(warning) = &running.warning {
-        say(warning);
-    }
+    introduce(options, &running);
+    Ok(running)
+}
+
+/// Warnings, and what runs if that is wanted.
+fn introduce(options: &Options, running: &Running) {
+    running.warnings.iter().for_each(|warning| say(warning));
     if options.verbose {
         say(&running.device);
         running.why.iter().for_each(|line| say(line));
         if running.laid_out_again > 0 {
-            say(&format!(
-                "{} constants were laid out again for plan {}",
-                running.laid_out_again, running.plan.name
-            ));
+            let plan = if running.members.is_empty() { &*running.plan.name } else { "of each device" };
+            say(&format!("{} constants were laid out again for plan {plan}", running.laid_out_again));
         }
     }
-    Ok(running)
 }
 
 fn request(options: &Options, wanted: Wanted) -> Request {
@@ -147,11 +185,6 @@ fn request(options: &Options, wanted: Wanted) -> Request {
         timed: options.profile.is_some(),
         sources: options.sources.clone(),
     }
-}
-
-/// A message on stderr; where stderr is closed there is nobody to tell.
-fn say(message: &str) {
-    let _ = writeln!(std::io::stderr(), "mortonnet: {message}");
 }
 
 /// Text on stdout.

@@ -6,7 +6,7 @@ use crate::spec::library::{EngineKind, Library, PlanRecipe};
 use crate::spec::lower::lower;
 use crate::spec::network::{Network, Precision};
 use crate::spec::plan::TensorRole;
-use crate::spec::plan::{Constant, Plan};
+use crate::spec::plan::{Constant, Plan, places};
 use crate::spec::reference::Weights;
 use std::borrow::Cow;
 
@@ -54,6 +54,8 @@ impl Values {
 pub struct Model {
     /// The network.
     pub network: Network,
+    /// What the plan was made of.
+    pub recipe: PlanRecipe,
     /// The plan.
     pub plan: Plan,
     /// `plan.constants`, padded, in their layouts.
@@ -68,21 +70,37 @@ impl Model {
     pub fn baked(recipe: &PlanRecipe, batch: Option<usize>) -> Result<Model, String> {
         let network = baked::NETWORK.clone();
         let plan = lower(&network, recipe, baked::library(), batch).map_err(|e| e.join("; "))?;
-        let mut laid_out_again = 0;
-        let constants = plan
-            .constants
-            .iter()
-            .map(|c| {
-                let i = baked_index(c);
-                let found = &baked::PLAN.constants[i];
-                if (&found.layout, found.padded, found.precision) == (&c.layout, c.padded, c.precision) {
-                    return baked::constant(i);
-                }
-                laid_out_again += 1;
-                Values::pack(c, &baked::constant(i).unpack(found))
-            })
-            .collect();
-        Ok(Model { network, plan, constants, laid_out_again })
+        let (constants, laid_out_again) = laid_out(&plan, &baked::PLAN, baked::constant);
+        Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again })
+    }
+
+    /// All constants as they stand in one buffer ([`places`]), each 32 bits a float or two halves.
+    pub fn constants_together(&self) -> Vec<u32> {
+        let (starts, bytes) = places(&self.plan.constants);
+        let mut all = vec![0u32; bytes / 4];
+        for (values, start) in self.constants.iter().zip(starts) {
+            let to = all[start / 4..].iter_mut();
+            match values {
+                Values::F32(values) => to.zip(values.iter()).for_each(|(to, v)| *to = v.to_bits()),
+                Values::F16(halves) => to.zip(halves.chunks_exact(2)).for_each(|(to, h)| {
+                    *to = u32::from(h[0]) | u32::from(h[1]) << 16;
+                }),
+            }
+        }
+        all
+    }
+
+    /// The same with a launch for each layer; `None` where that is no other plan.
+    pub fn layer_by_layer(&self) -> Option<Model> {
+        let library = baked::library();
+        let recipe = library.layer_by_layer(&self.recipe)?;
+        let plan = lower(&self.network, &recipe, library, Some(self.plan.batch)).ok()?;
+        if plan.steps == self.plan.steps {
+            return None;
+        }
+        let (constants, again) = laid_out(&plan, &self.plan, |i| self.constants[i].clone());
+        let laid_out_again = self.laid_out_again + again;
+        Some(Model { network: self.network.clone(), recipe, plan, constants, laid_out_again })
     }
 
     /// Any network with the given weights (`weights[i]` belongs to `network.layers[i]`) under `recipe`.
@@ -106,14 +124,28 @@ impl Model {
                 Values::pack(c, plain)
             })
             .collect();
-        Ok(Model { network, plan, constants, laid_out_again: 0 })
+        Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 })
     }
 }
 
-/// Where the baked plan has the array of `wanted`. Every plan has every array of the network.
-fn baked_index(wanted: &Constant) -> usize {
-    let same = |c: &Constant| c.tensor == wanted.tensor;
-    baked::PLAN.constants.iter().position(same).expect("every plan bakes every array")
+/// The constants of `plan` out of those of `from`, and how many had to be laid out again.
+fn laid_out(plan: &Plan, from: &Plan, values: impl Fn(usize) -> Values) -> (Vec<Values>, usize) {
+    let mut again = 0;
+    let constants = plan
+        .constants
+        .iter()
+        .map(|c| {
+            let same = |f: &Constant| f.tensor == c.tensor;
+            let i = from.constants.iter().position(same).expect("every plan has every array");
+            let found = &from.constants[i];
+            if (&found.layout, found.padded, found.precision) == (&c.layout, c.padded, c.precision) {
+                return values(i);
+            }
+            again += 1;
+            Values::pack(c, &values(i).unpack(found))
+        })
+        .collect();
+    (constants, again)
 }
 
 /// The baked weights, row major without padding, in the order of the network's layers.

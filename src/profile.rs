@@ -144,9 +144,35 @@ impl Histogram {
     }
 }
 
-/// What start-up took, phase by phase; a phase that happens several times is one sum.
+/// What start-up took, phase by phase (a phase that happens several times is one sum), and where an OpenCL engine's
+/// programs came from.
 #[derive(Clone, Debug, Default)]
-pub struct Phases(pub Vec<(&'static str, Duration)>);
+pub struct Phases(pub Vec<(&'static str, Duration)>, pub Option<Origins>);
+
+/// Where the programs of an OpenCL engine came from.
+#[derive(Clone, Debug, Default)]
+pub struct Origins {
+    /// Programs taken from the cache folder.
+    pub hits: usize,
+    /// Programs compiled.
+    pub misses: usize,
+    /// Why they were compiled, what went wrong with the cache, and what the device demanded otherwise.
+    pub notes: Vec<String>,
+}
+
+impl Origins {
+    /// Adds a note, once.
+    pub fn note(&mut self, text: String) {
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+        }
+    }
+
+    /// `HIT` where nothing was compiled.
+    pub fn word(&self) -> &'static str {
+        if self.misses == 0 { "HIT" } else { "MISS" }
+    }
+}
 
 impl Phases {
     /// Runs `work` and adds its time to phase `name`.
@@ -155,6 +181,16 @@ impl Phases {
         let result = work();
         self.add(name, start.elapsed());
         result
+    }
+
+    /// Adds what another engine's start took, and where its programs came from.
+    pub fn join(&mut self, other: Phases) {
+        other.0.into_iter().for_each(|(name, time)| self.add(name, time));
+        if let Some(origins) = other.1 {
+            let all = self.1.get_or_insert_default();
+            (all.hits, all.misses) = (all.hits + origins.hits, all.misses + origins.misses);
+            origins.notes.into_iter().for_each(|note| all.note(note));
+        }
     }
 
     /// Adds a time to phase `name`.
@@ -216,6 +252,21 @@ impl StepClock {
             s.run.clear();
         }
     }
+}
+
+/// What one of several devices has done of a stream.
+#[derive(Clone, Debug, Default)]
+pub struct MemberTimes {
+    /// Records that it answered.
+    pub records: u64,
+    /// Batches they came in.
+    pub batches: u64,
+    /// While it had any.
+    pub busy: Duration,
+    /// Of that, decoding on its thread, where times are taken.
+    pub decode: Duration,
+    /// Why it does not take part any more.
+    pub failed: Option<String>,
 }
 
 #[cfg(test)]

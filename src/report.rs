@@ -2,8 +2,10 @@
 
 use crate::baked::NETWORK;
 use crate::cli::ProfileFormat;
-use crate::engine::select::Running;
-use crate::profile::{Histogram, StepClock};
+use crate::engine::Engine;
+use crate::engine::select::Part as Member;
+use crate::profile::{Histogram, MemberTimes, Phases, StepClock};
+use crate::spec::plan::Plan;
 use crate::stream::{StreamTimes, Summary};
 use std::fmt::Write;
 use std::time::Duration;
@@ -15,17 +17,91 @@ pub struct Totals {
     pub startup: Duration,
     /// From the start of `main` until the last result was out.
     pub elapsed: Duration,
-    /// What was done; `None` where an error ended the run.
-    pub summary: Option<Summary>,
+    /// What was done.
+    pub summary: Summary,
 }
 
-/// The profile of a run.
-pub fn text(format: ProfileFormat, running: &mut Running, times: &StreamTimes, totals: Totals) -> String {
-    let clock = running.engine.step_times();
-    match format {
-        ProfileFormat::Table => table(running, clock.as_ref(), times, totals),
-        ProfileFormat::Json => json(running, clock.as_ref(), times, totals),
+/// What runs the network.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    /// The device in words.
+    pub device: &'a str,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Constants that were laid out again at start.
+    pub laid_out_again: usize,
+    /// Start-up times.
+    pub phases: &'a Phases,
+    /// Several devices: each of them.
+    pub members: &'a [Member],
+}
+
+/// The profile of a run: the times of the plan's steps and of the stream where they were taken.
+pub fn text(
+    format: ProfileFormat,
+    running: Facts<'_>,
+    engine: &mut dyn Engine,
+    times: Option<&StreamTimes>,
+    totals: Totals,
+) -> String {
+    let clock = engine.step_times();
+    let members = engine.members();
+    let records = totals.summary.records;
+    let parts: Vec<Part<'_>> = if members.is_empty() {
+        vec![Part { device: running.device, plan: running.plan, records, times: None, clock }]
+    } else {
+        let devices = running.members.iter().zip(members);
+        devices
+            .map(|(p, (times, clock))| Part {
+                device: &p.device,
+                plan: &p.plan,
+                records: times.records,
+                times: Some(times),
+                clock,
+            })
+            .collect()
+    };
+    match (format, times) {
+        (ProfileFormat::Json, Some(times)) => json(running, &parts, times, totals),
+        _ => table(running, &parts, times, totals),
     }
+}
+
+/// The device, or one of several.
+struct Part<'a> {
+    device: &'a str,
+    plan: &'a Plan,
+    records: u64,
+    /// One of several.
+    times: Option<MemberTimes>,
+    clock: Option<StepClock>,
+}
+
+/// Names of the plans, each once.
+fn plans(parts: &[Part<'_>]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for part in parts {
+        if !names.contains(&&*part.plan.name) {
+            names.push(&part.plan.name);
+        }
+    }
+    names.join(" + ")
+}
+
+/// Parsing by threads of the engines.
+fn decoding(parts: &[Part<'_>]) -> Duration {
+    let clocks = parts.iter().flat_map(|p| &p.clock).map(|c| c.decode);
+    clocks.chain(parts.iter().flat_map(|p| &p.times).map(|t| t.decode)).sum()
+}
+
+/// The part of all records that members did.
+fn share(part: &Part<'_>, parts: &[Part<'_>]) -> f64 {
+    part.records as f64 / parts.iter().map(|p| p.records).sum::<u64>().max(1) as f64
+}
+
+/// Records a second while the member had any.
+fn speed(part: &Part<'_>, times: &MemberTimes) -> f64 {
+    part.records as f64 / times.busy.as_secs_f64().max(1e-9)
 }
 
 fn ms(d: Duration) -> f64 {
@@ -53,12 +129,27 @@ impl Rates {
     }
 }
 
-fn table(running: &Running, clock: Option<&StepClock>, times: &StreamTimes, totals: Totals) -> String {
+fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, totals: Totals) -> String {
     let mut s = String::new();
-    let summary = totals.summary.unwrap_or_default();
-    let _ = writeln!(s, "profile of {} on {}, plan {}", NETWORK.name, running.device, running.plan.name);
+    let summary = totals.summary;
+    let _ = writeln!(s, "profile of {} on {}, plan {}", NETWORK.name, running.device, plans(parts));
     let phases: Vec<String> = running.phases.0.iter().map(|(n, d)| format!("{n} {:.3}", ms(*d))).collect();
     let _ = writeln!(s, "start-up   {:.3} ms: {}", ms(totals.startup), phases.join(", "));
+    if let Some(first) = times.and_then(|t| t.first) {
+        let _ = writeln!(
+            s,
+            "           then {:.3} ms for the first batch, from its input to its answers",
+            ms(first)
+        );
+    }
+    if let Some(o) = &running.phases.1 {
+        let all = o.hits + o.misses;
+        let _ =
+            writeln!(s, "kernels    {}: {} of {all} programs came compiled from the cache", o.word(), o.hits);
+        for note in &o.notes {
+            let _ = writeln!(s, "           {note}");
+        }
+    }
     if running.laid_out_again > 0 {
         let _ = writeln!(
             s,
@@ -66,15 +157,32 @@ fn table(running: &Running, clock: Option<&StepClock>, times: &StreamTimes, tota
             running.laid_out_again
         );
     }
-    if let Some(clock) = clock {
-        let rates = Rates { records: summary.records };
+    for part in parts {
+        if let Some(t) = &part.times {
+            let _ = writeln!(
+                s,
+                "\n{}, plan {}: {} records in {} batches ({:.1} %), busy for {:.3} ms, {:.0} records/s",
+                part.device,
+                part.plan.name,
+                t.records,
+                t.batches,
+                100.0 * share(part, parts),
+                ms(t.busy),
+                speed(part, t)
+            );
+            if let Some(why) = &t.failed {
+                let _ = writeln!(s, "failed: {why}");
+            }
+        }
+        let Some(clock) = &part.clock else { continue };
+        let rates = Rates { records: part.records };
         let all: f64 = clock.steps.iter().map(|t| t.run.total_us()).sum();
         let _ = writeln!(
             s,
             "\n{:<26}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>7}",
             "step (µs)", "calls", "first", "queued", "wait", "mean", "median", "95th", "GFLOPS", "share"
         );
-        for (step, t) in running.plan.steps.iter().zip(&clock.steps) {
+        for (step, t) in part.plan.steps.iter().zip(&clock.steps) {
             let _ = writeln!(
                 s,
                 "{:<26}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>6.1}%",
@@ -90,31 +198,41 @@ fn table(running: &Running, clock: Option<&StepClock>, times: &StreamTimes, tota
                 if all > 0.0 { 100.0 * t.run.total_us() / all } else { 0.0 }
             );
         }
+    }
+    if parts.iter().any(|p| p.clock.is_some()) {
         let _ = writeln!(
             s,
             "GFLOPS: 2 flop a multiply-add (1 an element elsewhere) of the records, padding not counted."
         );
     }
-    let _ = writeln!(
-        s,
-        "\nstream     {} records in {} batches; reading {:.3} ms, parsing {:.3}, waiting for input {:.3}, engine {:.3} (its threads parsed for {:.3}), writing {:.3}",
-        summary.records,
-        summary.batches,
-        ms(times.read),
-        ms(times.parse),
-        ms(times.wait),
-        ms(times.engine),
-        ms(clock.map_or(Duration::ZERO, |c| c.decode)),
-        ms(times.write)
-    );
-    let latency = |percent| us(times.latencies.percentile(percent).map(|d| ms(d) * 1e3));
-    let _ = writeln!(
-        s,
-        "latency    of a batch, from reading its first record to writing its answers: p50 {} µs, p95 {}, p99 {}",
-        latency(50.0),
-        latency(95.0),
-        latency(99.0)
-    );
+    if let Some(times) = times {
+        let _ = writeln!(
+            s,
+            "\nstream     {} records in {} batches; reading {:.3} ms, parsing {:.3}, waiting for input {:.3}, engine {:.3} (its threads parsed for {:.3}), writing {:.3}",
+            summary.records,
+            summary.batches,
+            ms(times.read),
+            ms(times.parse),
+            ms(times.wait),
+            ms(times.engine),
+            ms(decoding(parts)),
+            ms(times.write)
+        );
+        let latency = |percent| us(times.latencies.percentile(percent).map(|d| ms(d) * 1e3));
+        let _ = writeln!(
+            s,
+            "latency    of a batch, from reading its first record to writing its answers: p50 {} µs, p95 {}, p99 {}",
+            latency(50.0),
+            latency(95.0),
+            latency(99.0)
+        );
+    } else {
+        let _ = writeln!(
+            s,
+            "stream     {} records in {} batches; where the time goes is measured with --profile",
+            summary.records, summary.batches
+        );
+    }
     let running_time = totals.elapsed.saturating_sub(totals.startup);
     let _ = writeln!(
         s,
@@ -145,15 +263,15 @@ fn quoted(text: &str) -> String {
 }
 
 /// One object on one line. Keys are only ever added.
-fn json(running: &Running, clock: Option<&StepClock>, times: &StreamTimes, totals: Totals) -> String {
-    let summary = totals.summary.unwrap_or_default();
+fn json(running: Facts<'_>, parts: &[Part<'_>], times: &StreamTimes, totals: Totals) -> String {
+    let summary = totals.summary;
     let mut s = format!(
         "{{\"program\":{},\"model\":{},\"hash\":{},\"device\":{},\"plan\":{},\"laid_out_again\":{},\"records\":{},\"batches\":{}",
         quoted(env!("CARGO_PKG_VERSION")),
         quoted(&NETWORK.name),
         quoted(&NETWORK.hash),
-        quoted(&running.device),
-        quoted(&running.plan.name),
+        quoted(running.device),
+        quoted(&plans(parts)),
         running.laid_out_again,
         summary.records,
         summary.batches
@@ -162,10 +280,22 @@ fn json(running: &Running, clock: Option<&StepClock>, times: &StreamTimes, total
         running.phases.0.iter().map(|(n, d)| format!("{}:{:.3}", quoted(n), ms(*d) * 1e3)).collect();
     let _ = write!(
         s,
-        ",\"startup_us\":{:.3},\"startup_phases_us\":{{{}}}",
+        ",\"startup_us\":{:.3},\"startup_phases_us\":{{{}}},\"first_batch_us\":{}",
         ms(totals.startup) * 1e3,
-        phases.join(",")
+        phases.join(","),
+        number(times.first.map(|d| ms(d) * 1e3))
     );
+    if let Some(o) = &running.phases.1 {
+        let notes: Vec<String> = o.notes.iter().map(|n| quoted(n)).collect();
+        let _ = write!(
+            s,
+            ",\"kernel_cache\":{{\"result\":\"{}\",\"hits\":{},\"misses\":{},\"notes\":[{}]}}",
+            o.word(),
+            o.hits,
+            o.misses,
+            notes.join(",")
+        );
+    }
     let histogram = |h: &Histogram| {
         format!(
             "{{\"first\":{},\"count\":{},\"mean\":{},\"median\":{},\"p95\":{},\"p99\":{},\"total\":{}}}",
@@ -178,17 +308,32 @@ fn json(running: &Running, clock: Option<&StepClock>, times: &StreamTimes, total
             number(Some(h.total_us()))
         )
     };
-    let rates = Rates { records: summary.records };
-    let all: f64 = clock.map_or(0.0, |c| c.steps.iter().map(|t| t.run.total_us()).sum());
-    let steps: Vec<String> = running
-        .plan
-        .steps
-        .iter()
-        .zip(clock.map_or(&[][..], |c| &c.steps))
-        .map(|(step, t)| {
-            format!(
+    let us = |d: Duration| number(Some(ms(d) * 1e3));
+    let (mut steps, mut members): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    for (index, part) in parts.iter().enumerate() {
+        let mut member = String::new();
+        if let Some(t) = &part.times {
+            let _ = write!(member, ",\"member\":{index}");
+            members.push(format!(
+                "{{\"device\":{},\"plan\":{},\"records\":{},\"batches\":{},\"share\":{},\"busy_us\":{},\
+                 \"records_per_s\":{:.1},\"failed\":{}}}",
+                quoted(part.device),
+                quoted(&part.plan.name),
+                t.records,
+                t.batches,
+                number(Some(share(part, parts))),
+                us(t.busy),
+                speed(part, t),
+                t.failed.as_deref().map_or("null".into(), quoted)
+            ));
+        }
+        let rates = Rates { records: part.records };
+        let clock = part.clock.as_ref();
+        let all: f64 = clock.map_or(0.0, |c| c.steps.iter().map(|t| t.run.total_us()).sum());
+        for (step, t) in part.plan.steps.iter().zip(clock.map_or(&[][..], |c| &c.steps)) {
+            steps.push(format!(
                 "{{\"kernel\":{},\"layer\":{},\"activation\":{},\"flop_per_record\":{},\"queued_us\":{},\"wait_us\":{},\
-                 \"run_us\":{},\"gflops\":{},\"share\":{}}}",
+                 \"run_us\":{},\"gflops\":{},\"share\":{}{member}}}",
                 quoted(&step.kernel),
                 step.layer,
                 quoted(step.activation.name()),
@@ -198,11 +343,13 @@ fn json(running: &Running, clock: Option<&StepClock>, times: &StreamTimes, total
                 histogram(&t.run),
                 number(rates.gflops(step.flop, &t.run)),
                 number((all > 0.0).then(|| t.run.total_us() / all))
-            )
-        })
-        .collect();
+            ));
+        }
+    }
     let _ = write!(s, ",\"steps\":[{}]", steps.join(","));
-    let us = |d: Duration| number(Some(ms(d) * 1e3));
+    if !members.is_empty() {
+        let _ = write!(s, ",\"members\":[{}]", members.join(","));
+    }
     let latency = |percent| times.latencies.percentile(percent).map_or("null".into(), us);
     let _ = write!(
         s,
@@ -212,7 +359,7 @@ fn json(running: &Running, clock: Option<&StepClock>, times: &StreamTimes, total
         us(times.parse),
         us(times.wait),
         us(times.engine),
-        us(clock.map_or(Duration::ZERO, |c| c.decode)),
+        us(decoding(parts)),
         us(times.write),
         latency(50.0),
         latency(95.0),

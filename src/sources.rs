@@ -12,6 +12,8 @@ use std::path::PathBuf;
 pub struct Sources {
     /// `--kernels`; files that it does not have are the baked ones.
     pub folder: Option<PathBuf>,
+    /// Always compiled: compiled programs are neither taken from the cache folder nor left there.
+    pub uncached: bool,
 }
 
 impl Sources {

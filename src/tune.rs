@@ -1,9 +1,10 @@
 //! `mortonnet tune`: times what could run the baked network here, host included, and remembers the fastest.
 //!
-//! A variant is a plan of the library, with one of its affine kernels alone, or with another work-group out of a
-//! kernel's `sweep`. Each is checked first (a random batch and the golden vectors), then timed from records in plain
-//! order to classes; the fastest few once more, in turns. A record holds for this model, kernel library, device and
-//! driver, as lines `key value` in the cache folder; later runs use it unless `--plan baked`.
+//! A variant is a plan of the library, with one of its kernels for layers alone (of two: one launch for all layers, and
+//! one for each), or with another work-group out of a kernel's `sweep`. Each is checked first (a random batch and the
+//! golden vectors), then timed from records in plain order to classes; the fastest few once more, in turns. A record
+//! holds for this model, kernel library, device and driver, as lines `key value` in the cache folder; later runs use it
+//! unless `--plan baked`.
 
 use crate::baked::{self, NETWORK, library};
 use crate::bench::network::{Rig, measured, quantile};
@@ -19,6 +20,7 @@ use crate::selftest;
 use crate::sources::Sources;
 use crate::spec::library::{EngineKind, Kernel, Operation, PlanRecipe};
 use crate::spec::lower::lower;
+use crate::spec::plan::Plan;
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -166,16 +168,17 @@ fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
         plans[..=first].rotate_right(1);
     }
     let mut found: Vec<Variant> = Vec::new();
+    let mut seen: Vec<Plan> = Vec::new();
     for plan in plans {
         let base = PlanRecipe { batch: batch.unwrap_or(plan.batch), ..plan.clone() };
         let kernels = |recipe: &PlanRecipe| -> Vec<&'static Kernel> {
             recipe.kernels.iter().filter_map(|k| library().kernel(k)).map(|k| k.1).collect()
         };
         let mut recipes = vec![(plan.name.to_string(), base.clone())];
-        let affine: Vec<&Kernel> =
-            kernels(&base).into_iter().filter(|k| k.operation == Operation::Affine).collect();
-        for one in affine.iter().filter(|_| affine.len() > 1) {
-            let others = |k: &&Kernel| k.operation != Operation::Affine || k.codename == one.codename;
+        let chosen = |k: &&Kernel| matches!(k.operation, Operation::Affine | Operation::Layers);
+        let products: Vec<&Kernel> = kernels(&base).into_iter().filter(chosen).collect();
+        for one in products.iter().filter(|_| products.len() > 1) {
+            let others = |k: &&Kernel| !chosen(k) || k.codename == one.codename;
             let kept: Vec<_> =
                 kernels(&base).into_iter().filter(others).map(|k| k.codename.clone()).collect();
             let name = format!("{}: {} alone", plan.name, one.codename);
@@ -186,16 +189,22 @@ fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
                 let groups = kernel.restrictions.sweep.iter().filter(|g| Some(**g) != recipe.group(kernel));
                 recipes.extend(groups.map(|&group| {
                     let name = format!("{name}, {} in groups of {}×{}", kernel.codename, group.0, group.1);
-                    let groups = vec![(kernel.codename.clone(), group)].into();
-                    (name, PlanRecipe { groups, ..recipe.clone() })
+                    let mut groups = recipe.groups.to_vec();
+                    groups.retain(|g| g.0 != kernel.codename);
+                    groups.push((kernel.codename.clone(), group));
+                    (name, PlanRecipe { groups: groups.into(), ..recipe.clone() })
                 }));
             }
         }
         for (label, mut recipe) in recipes {
             let Ok(lowered) = lower(&NETWORK, &recipe, library(), None) else { continue };
-            if device.is_some_and(|d| crate::engine::opencl::admits(d, &lowered).is_err()) {
+            let same = |p: &Plan| (&p.steps, p.batch) == (&lowered.steps, lowered.batch);
+            if seen.iter().any(same)
+                || device.is_some_and(|d| crate::engine::opencl::admits(d, &lowered).is_err())
+            {
                 continue;
             }
+            seen.push(lowered);
             if label != recipe.name {
                 recipe.name = format!("{}-tuned", recipe.name).into();
             }

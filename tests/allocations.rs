@@ -107,10 +107,12 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
     let csv: Vec<u8> = (0..RECORDS).flat_map(|n| line(n).into_bytes()).collect();
     let u8s: Vec<u8> = (0..RECORDS * width).map(|i| (i % 17) as u8).collect();
     let devices = [
-        (DeviceWish::Host, "host"),
-        (DeviceWish::OpenCl, "mali-midgard"),
-        (DeviceWish::OpenCl, "thesis-morton"),
-        (DeviceWish::OpenCl, "thesis-baseline"),
+        (DeviceWish::Host, Some("host")),
+        (DeviceWish::OpenCl, Some("mali-midgard")),
+        (DeviceWish::OpenCl, Some("thesis-morton")),
+        (DeviceWish::OpenCl, Some("thesis-baseline")),
+        // Both at once.
+        (DeviceWish::List(vec![DeviceWish::Host, DeviceWish::OpenCl]), None),
     ];
     for (device, plan) in devices {
         for (format, output, timed) in [
@@ -121,7 +123,7 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
             let request = Request {
                 device: device.clone(),
                 compute_units: None,
-                plan: Some(plan.into()),
+                plan: plan.map(str::to_string),
                 batch: Some(100),
                 wanted: Wanted { scores: output != Output::Class, classes: true },
                 timed,
@@ -140,12 +142,13 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
                 writer: &mut writer,
                 expected: None,
                 times: None,
+                asked: None,
             };
             let summary = stream.run([Ok(("memory".to_string(), source))].into_iter()).unwrap();
             assert_eq!(summary.records, RECORDS as u64);
             let (first, last) = span.get();
             assert!(first > 0);
-            assert_eq!(last - first, 0, "{} {plan} {format:?} {output:?}: allocations", running.device);
+            assert_eq!(last - first, 0, "{} {plan:?} {format:?} {output:?}: allocations", running.device);
         }
     }
     threads_allocate_nothing();

@@ -169,12 +169,13 @@ fn buffer(b: &Buffer) -> String {
 fn step(s: &Step) -> String {
     let extent = |e| format!("Extent::{e:?}");
     format!(
-        "Step {{ layer: {}, operation: Operation::{:?}, kernel: {}, activation: Activation::{:?}, args: {}, \
+        "Step {{ layer: {}, operation: Operation::{:?}, kernel: {}, activation: Activation::{:?}, options: {}, args: {}, \
          global: ({}, {}), local: {:?}, problem: {:?}, flop: {} }}",
         s.layer,
         s.operation,
         text(&s.kernel),
         s.activation,
+        text(&s.options),
         inline(s.args.iter().map(|a| format!("Arg::{a:?}"))),
         extent(s.global.0),
         extent(s.global.1),

@@ -254,9 +254,9 @@ fn read_needs(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<N
 }
 
 fn read_most(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Most> {
-    let o = Object::new(value, place, &["h", "l", "weights"], mistakes)?;
+    let o = Object::new(value, place, &["h", "l", "weights", "layers"], mistakes)?;
     let mut size = |key| o.count(key, mistakes).unwrap_or(0);
-    Some(Most { h: size("h"), l: size("l"), weights: size("weights") })
+    Some(Most { h: size("h"), l: size("l"), weights: size("weights"), layers: size("layers") })
 }
 
 fn read_operand(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Operand> {

@@ -99,8 +99,11 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     };
     // Every plan of the library must serve this network: they can all be chosen at run time.
     for recipe in library.plans.iter() {
-        if let Err(failed) = lower(&network, recipe, &library, None) {
-            failed.iter().for_each(|f| mistakes.add("kernels/library.json", f));
+        // With a launch for each layer too, which serves where one for all cannot run.
+        for recipe in [Some(recipe.clone()), library.layer_by_layer(recipe)].iter().flatten() {
+            if let Err(failed) = lower(&network, recipe, &library, None) {
+                failed.iter().for_each(|f| mistakes.add("kernels/library.json", f));
+            }
         }
     }
     let plan = if settings.plan.ends_with(".json") {

@@ -1,7 +1,7 @@
 //! The bake as a user meets it: folders with a network in them, and what it says about each mistake.
 
 use super::*;
-use crate::spec::network::{FinalActivation, Kind, Layer, Precision, Transform};
+use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Precision, Transform};
 use crate::spec::reference::forward;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -541,7 +541,12 @@ fn the_library_is_checked_too() {
 fn layers_are_fused_and_buffers_share_the_arena() {
     let f = Folder::new();
     f.tiny("");
-    let fused = f.bake_plan("mali-midgard").unwrap().plan;
+    let layer_by_layer = |f: &Folder| {
+        let b = f.bake_plan("mali-midgard").unwrap();
+        let recipe = b.library.layer_by_layer(b.library.plan("mali-midgard").unwrap()).unwrap();
+        lower(&b.network, &recipe, &b.library, None).unwrap()
+    };
+    let fused = layer_by_layer(&f);
     assert_eq!(
         fused.steps.iter().map(|s| &*s.kernel).collect::<Vec<_>>(),
         ["affine_packed_4x4", "affine_packed_4x4", "argmax_packed"]
@@ -553,12 +558,78 @@ fn layers_are_fused_and_buffers_share_the_arena() {
     // Five affine layers: hidden buffers alternate between two places.
     let layers: Vec<String> = (0..5).map(|_| affine("q_w", "q_b")).collect();
     f.matrix("q_w", 3, 3, |_, _| 1.0).matrix("q_b", 3, 1, |_, _| 0.0).network(&layers.join(","), 5, "");
-    let deep = f.bake_plan("mali-midgard").unwrap().plan;
+    let deep = layer_by_layer(&f);
     let hidden: Vec<_> =
         deep.buffers.iter().filter(|b| b.role == crate::spec::plan::BufferRole::Hidden).collect();
     assert_eq!(hidden.len(), 4);
     assert_eq!(deep.arena_bytes, 2 * (hidden[0].len(256) * 4).next_multiple_of(PAGE));
     assert!(deep.layers_chain());
+}
+
+/// Which networks are one launch, with what its kernel is compiled, and that its constants are those of a launch for
+/// each layer.
+#[test]
+fn small_networks_are_one_launch() {
+    let f = Folder::new();
+    let baked = f.tiny("").bake_plan("mali-midgard").unwrap();
+    let library = &baked.library;
+    let recipe = library.plan("mali-midgard").unwrap();
+    let separate = library.layer_by_layer(recipe).unwrap();
+    let [step] = &*baked.plan.steps else { panic!("{:?}", baked.plan.steps) };
+    assert_eq!(
+        step.options,
+        "-DLAYERS=2 -DCLASSES=2 -DHIDDEN=64 -DROWS=64 \
+         -DL0=3 -DK0=3 -DQ0=1 -DACT0=2 -DA0=0 -DB0=256 -DS0=0 \
+         -DL1=16 -DK1=4 -DQ1=1 -DACT1=0 -DA1=512 -DB1=768 -DS1=0"
+    );
+    let items = (step.global.0.items(17), step.global.1.items(17));
+    assert_eq!((items, step.local, baked.plan.granule), ((64, 2), Some((64, 1)), 16));
+    let other = lower(&baked.network, &separate, library, None).unwrap();
+    assert_eq!(other.constants, baked.plan.constants);
+    // In fours of halves the weights start elsewhere.
+    let halves = f.bake_halves("mali-midgard").unwrap().plan;
+    assert!(halves.steps[0].options.contains("-DA1=1024 -DB1=768"), "{}", halves.steps[0].options);
+
+    let network = |sizes: &[usize], activations: &[Activation]| {
+        let layer = |pair: &[usize]| Layer::Affine { outputs: pair[1], inputs: pair[0] };
+        let layers = sizes.windows(2).flat_map(|pair| {
+            std::iter::once(layer(pair)).chain(activations.iter().map(|&a| Layer::Activation(a)))
+        });
+        Network { width: sizes[0], layers: layers.collect::<Vec<_>>().into(), ..baked.network.clone() }
+    };
+    let relu = [Activation::Relu];
+    let steps = |sizes: &[usize], activations: &[Activation], recipe: &PlanRecipe, batch| {
+        lower(&network(sizes, activations), recipe, library, batch).unwrap().steps.len()
+    };
+    for name in ["mali-midgard", "mali-bifrost", "mali-valhall"] {
+        let recipe = library.plan(name).unwrap();
+        for small in [&[784, 100, 100, 10][..], &[640, 150, 10], &[256, 128, 10], &[7, 1]] {
+            assert_eq!(steps(small, &relu, recipe, None), 1, "{name} {small:?}");
+        }
+        for large in [&[784, 2500, 2000, 10][..], &[3072, 4096, 3072, 10], &[20, 50, 1025, 10]] {
+            assert_eq!(steps(large, &relu, recipe, None), large.len(), "{name} {large:?}");
+        }
+    }
+    // Not more layers than it takes, nor more than one activation each, nor more records than it numbers.
+    assert_eq!(steps(&[4; 9], &relu, recipe, None), 1);
+    assert_eq!(steps(&[4; 10], &relu, recipe, None), 10);
+    assert_eq!(steps(&[4; 3], &[Activation::Tanh, Activation::Relu], recipe, None), 5);
+    assert_eq!(steps(&[4; 3], &relu, recipe, Some(1 << 20)), 1);
+    assert_eq!(steps(&[4; 3], &relu, recipe, Some((1 << 20) + 1)), 3);
+    // With nothing else it takes large networks too: tuning tries that.
+    let alone = PlanRecipe { kernels: vec!["layers_packed_4x4".into()].into(), ..recipe.clone() };
+    assert_eq!(steps(&[784, 2500, 2000, 10], &relu, &alone, None), 1);
+    // Values between layers take turns in two places; the last layer's are the scores.
+    let plan = lower(&network(&[5, 40, 20, 33, 8], &relu), recipe, library, None).unwrap();
+    let places: Vec<&str> = plan.steps[0].options.split(' ').filter(|o| o.starts_with("-DS")).collect();
+    assert_eq!(places, ["-DS0=0", "-DS1=192", "-DS2=0", "-DS3=0"]);
+    let rows: Vec<usize> = plan.buffers.iter().map(|b| b.padded_rows).collect();
+    assert_eq!(rows, [5, 48 + 32, 16, 1]);
+    // In groups of another size, as tuning tries them.
+    let groups = vec![("layers_packed_4x4".into(), (256, 1))].into();
+    let tuned = lower(&baked.network, &PlanRecipe { groups, ..recipe.clone() }, library, None).unwrap();
+    let items = (tuned.steps[0].global.0.items(17), tuned.steps[0].global.1.items(17));
+    assert_eq!((items, tuned.steps[0].local), ((256, 2), Some((256, 1))));
 }
 
 impl Plan {

@@ -23,6 +23,7 @@ use std::ops::Range;
 
 use crate::bench::table::{Cell, Measured, Plot, Row, Section};
 use crate::spec::layout::{Layout, Offsets};
+use crate::spec::library::lcm;
 
 /// Sizes of the report: the thesis's table 8.2, and 4000 beside 4096, where rows fall into the same cache sets.
 pub const SIZES: [usize; 8] = [96, 192, 384, 768, 1440, 2880, 4000, 4096];
@@ -471,14 +472,6 @@ fn vector(parts: &[u32]) -> usize {
         .into_iter()
         .find(|&w| parts.len() >= w && (1..w).all(|i| parts[i] == parts[0] + i as u32))
         .unwrap_or(1)
-}
-
-fn lcm(a: usize, b: usize) -> usize {
-    let (mut x, mut y) = (a, b);
-    while y != 0 {
-        (x, y) = (y, x % y);
-    }
-    a / x * b
 }
 
 /// Misses of a product, of all groups (extrapolated, if not all were simulated).

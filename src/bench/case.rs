@@ -1,17 +1,21 @@
 //! One kernel on one problem of one device: checked against float64, then timed.
 
+use super::network::generated;
 use super::reference::{self, Random};
+use crate::baked::library;
 use crate::cl::{
     Access, Buffer, Context, Device, Element, Event, Home, Image2d, Kernel, MapMode, Program, Queue,
 };
 use crate::engine::NAN_CLASS;
 use crate::engine::opencl::limits;
 use crate::error::Error;
+use crate::model::Model;
 use crate::sources::Sources;
 use crate::spec::half;
 use crate::spec::layout::Layout;
-use crate::spec::library::{Kernel as Entry, Operand, Operation, Problem};
-use crate::spec::network::{Activation, Precision};
+use crate::spec::library::{EngineKind, Kernel as Entry, Operand, Operation, PlanRecipe, Problem};
+use crate::spec::network::{Activation, Kind, Precision};
+use crate::spec::plan::{Arg, BufferRole};
 use std::time::Instant;
 
 /// Work-group of a launch.
@@ -197,10 +201,11 @@ impl Lab {
         activation: Activation,
         weights: Precision,
         group: Group,
+        more: &str,
     ) -> Result<Program, Error> {
         let source = entry.source.as_deref().unwrap_or_default();
         let local = group.map(|g| entry.restrictions.dimensions(g));
-        let options = format!("-cl-std=CL1.1 {}", entry.options(activation, weights, local));
+        let options = format!("-cl-std=CL1.1 {} {more}", entry.options(activation, weights, local));
         let key = format!("{source} {options}");
         if let Some((_, program)) = self.programs.iter().find(|p| p.0 == key) {
             return Ok(program.clone());
@@ -280,7 +285,7 @@ impl Lab {
             let most = self.device.max_alloc;
             return Err(Trouble::Refused(format!("a buffer of {largest} bytes, the device allows {most}")));
         }
-        let mut kernel = self.program(entry, activation, data.weights, group)?.kernel(&entry.function)?;
+        let mut kernel = self.program(entry, activation, data.weights, group, "")?.kernel(&entry.function)?;
         let r = &entry.restrictions;
         let mut index = 0;
         for letter in r.arglist.chars() {
@@ -422,6 +427,9 @@ impl Lab {
     /// Checks a kernel at sizes that hit every edge: with canaries first, then exact buffers. Gives the largest error in
     /// units of the bound.
     pub fn check(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
+        if entry.operation == Operation::Layers {
+            return self.check_layers(entry, group);
+        }
         let unit = entry.pad(Problem { h: 1, w: 1, l: 1 }, group);
         let mut sizes = vec![(1, 1, 1), (17, 9, 5), (9, 33, 18)];
         // The edges of tiles, where a work-group has one; not of the pair's, which is as high as any network.
@@ -525,6 +533,157 @@ impl Lab {
                 shape(real)
             ))),
         }
+    }
+
+    /// A kernel for all layers, on networks around its tiles: with as many layers as it takes, with every activation,
+    /// with and without arg-max, a record of NaN, equal scores, and a part of a batch behind which nothing may change.
+    fn check_layers(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
+        let mut shapes = vec![("40-120-70-10:relu", 20)];
+        if group == entry.restrictions.work_group {
+            shapes.extend([
+                ("1-1:none", 2),
+                ("17-33-20-66-15-5:tanh", 33),
+                ("50-16-2:sigmoid", 16),
+                ("5-2-3-2-3-2-3-2-3:none", 3),
+            ]);
+        }
+        let mut worst = 0.0f64;
+        for (shape, records) in shapes {
+            for weights in [Precision::F32, Precision::F16] {
+                for (kind, canaries) in [(Kind::Classes, true), (Kind::Classes, false), (Kind::Values, true)]
+                {
+                    let found =
+                        self.check_network(entry, group, (shape, records), kind, weights, canaries)?;
+                    worst = worst.max(found);
+                }
+            }
+        }
+        Ok(worst)
+    }
+
+    fn check_network(
+        &mut self,
+        entry: &Entry,
+        group: Group,
+        (shape, records): (&str, usize),
+        kind: Kind,
+        precision: Precision,
+        canaries: bool,
+    ) -> Result<f64, Trouble> {
+        let wrong = |what: String| Trouble::Wrong(format!("{what}, {shape}, {records} records"));
+        let (mut network, mut weights) = generated(shape, kind).map_err(wrong)?;
+        network.weights = precision;
+        if precision == Precision::F16 {
+            let rounded = |v: &mut f32| *v = half::to_f32(half::from_f32(*v));
+            weights.iter_mut().for_each(|w| w.weights.iter_mut().for_each(rounded));
+        }
+        // The last score is the first once more; without canaries one in the middle is NaN.
+        let one_nan = !canaries;
+        if let (Some(w), outputs) = (weights.last_mut(), network.outputs()) {
+            let inputs = w.weights.len() / outputs;
+            w.weights.copy_within(..inputs, (outputs - 1) * inputs);
+            w.biases[outputs - 1] = w.biases[0];
+            if one_nan {
+                w.biases[outputs / 2] = f32::NAN;
+            }
+        }
+        let recipe = PlanRecipe {
+            name: "check".into(),
+            about: "".into(),
+            engine: EngineKind::OpenCl,
+            batch: records + 16,
+            kernels: vec![entry.codename.clone()].into(),
+            groups: group.map(|g| (entry.codename.clone(), g)).into_iter().collect::<Vec<_>>().into(),
+        };
+        let model = Model::new(network, &weights, &recipe, library(), None).map_err(wrong)?;
+        let (plan, network) = (&model.plan, &model.network);
+        let step = &plan.steps[0];
+        let mut wanted = entry.clone();
+        wanted.restrictions.work_group = group;
+        let admitted = wanted.admits(step.problem, Some(&limits(&self.device)));
+        admitted.map_err(|e| Trouble::Refused(e.join("; ")))?;
+        let program = self.program(entry, Activation::None, precision, group, &step.options)?;
+        let mut kernel = program.kernel(&entry.function)?;
+        let most = kernel.work_group_limit()?;
+        if let Some((y, x)) = group.filter(|(y, x)| y * x > most) {
+            return Err(Trouble::Refused(format!(
+                "work-groups of {y}×{x} work-items, the device allows this kernel {most}"
+            )));
+        }
+
+        let mut random = self.random();
+        let mut input: Vec<f32> = (0..network.width * plan.padded_batch).map(|_| random.float()).collect();
+        input[network.width * (records - 1)] = f32::NAN;
+        const UNTOUCHED: u32 = 0x5A5A_5A5A;
+        let queue = self.queue.clone();
+        let mut all = vec![("a", Guarded::new(&queue, "a", &model.constants_together(), canaries)?)];
+        for (name, b) in ["b", "hidden", "r", "classes"].into_iter().zip(plan.buffers.iter()) {
+            let len = b.len(plan.padded_batch);
+            let guarded = match b.role {
+                BufferRole::Input => {
+                    let (size, padded) =
+                        ((network.width, plan.padded_batch), (b.padded_rows, plan.padded_batch));
+                    let rows = Layout::C.unpack(&input, size, size);
+                    Guarded::new(&queue, name, &b.layout.pack(&rows, size, padded, 0.0), canaries)?
+                }
+                BufferRole::Classes => Guarded::new(&queue, name, &vec![UNTOUCHED; len], canaries)?,
+                _ => Guarded::new(&queue, name, &vec![f32::NAN; len], canaries)?,
+            };
+            all.push((name, guarded));
+        }
+        for (index, arg) in (0..).zip(step.args.iter()) {
+            let at = if let Arg::Buffer(i) = *arg { i + 1 } else { 0 };
+            kernel.set_arg_buffer(index, &all[at].1.view)?;
+        }
+        let global = [step.global.0.items(records), step.global.1.items(records)];
+        let local = step.local.map(|(y, x)| [y, x]);
+        self.queue.launch(&kernel, &global, local.as_ref().map(|l| &l[..]), None)?;
+        self.queue.finish()?;
+
+        for (name, buffer) in &all {
+            if !buffer.intact()? {
+                return Err(wrong(format!("wrote outside {name}")));
+            }
+        }
+        let hidden = all[2].1.read::<f32>(plan.buffers[1].len(plan.padded_batch))?;
+        if !hidden[plan.buffers[1].len(plan.columns(records))..].iter().all(|v| v.is_nan()) {
+            return Err(wrong("wrote between layers for records that were not in the launch".into()));
+        }
+        let scores = &plan.buffers[2];
+        let (outputs, columns) = (network.outputs(), plan.padded_batch);
+        let found = all[3].1.read::<f32>(scores.len(columns))?;
+        let found = scores.layout.unpack(&found, (outputs, columns), (scores.padded_rows, columns));
+        let classes = match all.get(4) {
+            Some((_, classes)) => classes.read::<u32>(columns)?,
+            None => Vec::new(),
+        };
+        let mut worst = 0.0f64;
+        for n in 0..columns {
+            let column: Vec<f32> = (0..outputs).map(|i| found[i * columns + n]).collect();
+            let nan = column.iter().any(|v| v.is_nan());
+            let values: Vec<f64> = column.iter().map(|&v| v.into()).collect();
+            let mut class = if nan { NAN_CLASS } else { crate::spec::network::argmax(&values) };
+            if n >= plan.columns(records) {
+                class = UNTOUCHED;
+                if !column.iter().all(|v| v.is_nan()) {
+                    return Err(wrong(format!("scores of record {n}, which was not in the launch")));
+                }
+            } else if (one_nan || n == records - 1) != nan {
+                return Err(wrong(format!("record {n} has the scores {column:?}")));
+            } else if !nan {
+                let raw = &input[n * network.width..][..network.width];
+                let raw: Vec<f64> = raw.iter().map(|&v| v.into()).collect();
+                let expected = crate::spec::reference::forward(network, &weights, &raw);
+                worst = worst.max(crate::spec::reference::excess(&expected, column.into_iter()));
+            }
+            if classes.get(n).is_some_and(|&c| c != class) {
+                return Err(wrong(format!("record {n} has class {}, not {class}", classes[n])));
+            }
+        }
+        if worst > 1.0 {
+            return Err(wrong(format!("an error of {worst:.2} times the bound")));
+        }
+        Ok(worst)
     }
 
     /// Times a kernel on fresh inputs, after checking sampled rows of its first result.
@@ -657,6 +816,8 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
             };
             (0..real.w).map(column).fold(0.0, f64::max)
         }
+        // Checked as a network.
+        Operation::Layers => 0.0,
         Operation::Bias => {
             let exact = |i: usize| f64::from(data.r[i]) + f64::from(data.bias[i / real.w]);
             reference::elementwise(&read_r()?, exact, 2f64.powi(-24))

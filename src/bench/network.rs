@@ -110,15 +110,20 @@ impl Rig {
             Model::new(network.clone(), weights, recipe, library(), Some(batch)).map_err(Error::Device)?;
         let (plan, launches) = (model.plan.name.to_string(), model.plan.steps.len());
         let wanted = Wanted { scores: true, classes: network.output.kind == Kind::Classes };
-        let start = |wanted| -> Result<Box<dyn Engine>, Error> {
+        // Variants come and go: their programs would push those of the network out of the cache.
+        let sources = Sources { uncached: true, ..sources.clone() };
+        let start = |wanted| -> Result<(Box<dyn Engine>, usize), Error> {
             Ok(match device {
                 Some(d) => {
-                    Box::new(OpenClEngine::new(d, &model, wanted, timed, sources, &mut Phases::default())?)
+                    let engine =
+                        OpenClEngine::new(d, &model, wanted, timed, &sources, &mut Phases::default())?;
+                    let launches = engine.plan().steps.len();
+                    (Box::new(engine), launches)
                 }
-                None => Box::new(HostEngine::new(model.clone(), threads(), timed)?),
+                None => (Box::new(HostEngine::new(model.clone(), threads(), timed)?), launches),
             })
         };
-        let engine = start(wanted)?;
+        let (engine, launches) = start(wanted)?;
         let mut random = Random::new(Instant::now().elapsed().as_nanos() as u64 ^ batch as u64);
         let records = (0..batch * network.width).map(|_| random.float()).collect();
         let width = network.width;
@@ -128,7 +133,7 @@ impl Rig {
         rig.classes = (0..batch).map(|n| rig.engine.answer(0, n).class).collect();
         if device.is_some() && wanted.classes {
             // From host to host the classes are all that is wanted: scores stay where they are.
-            rig.engine = start(Wanted { scores: false, classes: true })?;
+            (rig.engine, rig.launches) = start(Wanted { scores: false, classes: true })?;
         }
         Ok(rig)
     }

@@ -191,7 +191,7 @@ fn platform_devices(library: &Library, platform: Handle) -> Result<(Vec<Handle>,
 }
 
 fn platform_text(library: &Library, platform: Handle, what: cl_platform_info) -> Result<String, ClError> {
-    info_text("clGetPlatformInfo", "a platform", |size, value, needed| {
+    info_text("clGetPlatformInfo", "a platform", &|size, value, needed| {
         // SAFETY: `platform` comes from clGetPlatformIDs; `value` has room for `size` bytes.
         unsafe { (library.api.clGetPlatformInfo)(platform.0, what, size, value, needed) }
     })
@@ -211,23 +211,24 @@ impl Questions {
     }
 
     fn text(&self, what: cl_device_info) -> Result<String, ClError> {
-        info_text("clGetDeviceInfo", &self.name, |s, v, n| self.ask(what, s, v, n))
+        info_text("clGetDeviceInfo", &self.name, &|s, v, n| self.ask(what, s, v, n))
     }
 
     fn uint(&self, what: cl_device_info) -> Result<u32, ClError> {
-        info_fixed("clGetDeviceInfo", &self.name, |s, v, n| self.ask(what, s, v, n)).map(u32::from_ne_bytes)
+        info_fixed("clGetDeviceInfo", &self.name, &|s, v, n| self.ask(what, s, v, n)).map(u32::from_ne_bytes)
     }
 
     fn ulong(&self, what: cl_device_info) -> Result<u64, ClError> {
-        info_fixed("clGetDeviceInfo", &self.name, |s, v, n| self.ask(what, s, v, n)).map(u64::from_ne_bytes)
+        info_fixed("clGetDeviceInfo", &self.name, &|s, v, n| self.ask(what, s, v, n)).map(u64::from_ne_bytes)
     }
 
     fn size(&self, what: cl_device_info) -> Result<usize, ClError> {
-        info_fixed("clGetDeviceInfo", &self.name, |s, v, n| self.ask(what, s, v, n)).map(usize::from_ne_bytes)
+        info_fixed("clGetDeviceInfo", &self.name, &|s, v, n| self.ask(what, s, v, n))
+            .map(usize::from_ne_bytes)
     }
 
     fn sizes(&self, what: cl_device_info) -> Result<Vec<usize>, ClError> {
-        let bytes = info_bytes("clGetDeviceInfo", &self.name, |s, v, n| self.ask(what, s, v, n))?;
+        let bytes = info_bytes("clGetDeviceInfo", &self.name, &|s, v, n| self.ask(what, s, v, n))?;
         let words = bytes.chunks_exact(size_of::<usize>());
         Ok(words.map(|w| usize::from_ne_bytes(w.try_into().expect("a chunk of this size"))).collect())
     }

@@ -15,31 +15,59 @@ use opencl_sys::CL_SUCCESS;
 use opencl_sys::cl_function_types as types;
 
 use super::error::ClError;
+use super::nodes::nodes;
 
 /// The environment variable that names the OpenCL library; if it is set, only that one is tried.
 pub const VARIABLE: &str = "MORTONNET_OPENCL";
 
-/// Names that the dynamic loader is asked for, in this order: an ICD loader first, then a driver's own library.
-const NAMES: [&str; 5] = ["libOpenCL.so.1", "libOpenCL.so", "libmali.so", "libmali.so.1", "libGLES_mali.so"];
+/// Names that the dynamic loader is asked for, in this order: an ICD loader first, then drivers' own libraries (Mali,
+/// PowerVR, VideoCore).
+const NAMES: [&str; 10] = [
+    "libOpenCL.so.1",
+    "libOpenCL.so",
+    "libmali.so",
+    "libmali.so.1",
+    "libMali.so",
+    "libMaliOpenCL.so.1",
+    "libGLES_mali.so",
+    "libPVROCL.so.1",
+    "libPVROCL.so",
+    "libVC4CL.so",
+];
 
-/// Where boards keep these libraries outside the dynamic loader's own search path.
-const FOLDERS: [&str; 16] = [
+/// Where boards keep these libraries outside the dynamic loader's own search path: distributions, makers, Android.
+const FOLDERS: [&str; 31] = [
     "/usr/lib/arm-linux-gnueabihf",
     "/usr/lib/arm-linux-gnueabihf/mali-egl",
+    "/usr/lib/arm-linux-gnueabihf/mali",
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu/mali-egl",
+    "/usr/lib/aarch64-linux-gnu/mali",
     "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/riscv64-linux-gnu",
     "/usr/lib",
     "/usr/lib64",
     "/usr/lib/mali-egl",
+    "/usr/lib/mali",
+    "/usr/local/lib/arm-linux-gnueabihf",
+    "/usr/local/lib/aarch64-linux-gnu",
     "/usr/local/lib",
+    "/usr/local/lib64",
     "/opt/vc/lib",
+    "/opt/mali/lib",
+    "/opt/rocm/lib",
     "/system/vendor/lib64",
     "/system/vendor/lib64/egl",
     "/system/vendor/lib",
     "/system/vendor/lib/egl",
     "/vendor/lib64",
+    "/vendor/lib64/egl",
     "/vendor/lib",
+    "/vendor/lib/egl",
+    "/system/lib64",
+    "/system/lib64/egl",
+    "/system/lib",
+    "/system/lib/egl",
 ];
 
 /// `Option<F>` to `F`: opencl-sys gives every entry point as an optional function pointer.
@@ -63,10 +91,21 @@ macro_rules! api {
         impl Api {
             /// Loads all of them; the error is the name of the first that is needed and not there.
             fn load(library: &Dl) -> Result<Api, &'static str> {
-                Ok(Api {
-                    $($need: symbol!(library, $need, types::$need_type).ok_or(stringify!($need))?,)*
-                    $($may: symbol!(library, $may, types::$may_type),)*
-                })
+                let mut missing = None;
+                let api = Api {
+                    $($need: {
+                        let found = needed(library, concat!(stringify!($need), "\0"), &mut missing);
+                        // SAFETY: the type is the one that opencl-sys has for the entry point of this name (a test
+                        // compares the two columns of the table); where it is missing nobody calls it.
+                        unsafe { std::mem::transmute::<*const c_void, <types::$need_type as Pointer>::Fn>(found) }
+                    },)*
+                    $($may: {
+                        let found = symbol(library, concat!(stringify!($may), "\0"));
+                        // SAFETY: as above; the type is an `Option`.
+                        unsafe { std::mem::transmute::<*const c_void, types::$may_type>(found) }
+                    },)*
+                };
+                missing.map_or(Ok(api), Err)
             }
         }
 
@@ -78,14 +117,22 @@ macro_rules! api {
     };
 }
 
-macro_rules! symbol {
-    ($library:expr, $name:ident, $type:ty) => {{
-        // SAFETY: the type is the one that opencl-sys has for the entry point of this name (a test compares the
-        // two columns of the table), and it is an `Option`, so an absent symbol is `None`. The library is never
-        // unloaded.
-        let found = unsafe { $library.get::<$type>(concat!(stringify!($name), "\0").as_bytes()) };
-        found.ok().and_then(|s| *s)
-    }};
+/// The address of an entry point (its name ends with a zero), or null. One function for all types: forty copies of what
+/// `libloading` does were 9 KB.
+fn symbol(library: &Dl, name: &str) -> *const c_void {
+    // SAFETY: an address is read, nothing is called. The library is never unloaded.
+    unsafe { library.get::<*const c_void>(name.as_bytes()) }.map_or(ptr::null(), |found| *found)
+}
+
+/// The same; where there is none, its name goes to `missing`, unless another was there first.
+fn needed(library: &Dl, name: &'static str, missing: &mut Option<&'static str>) -> *const c_void {
+    extern "C" fn nothing() {}
+    let found = symbol(library, name);
+    if found.is_null() {
+        missing.get_or_insert(name.trim_end_matches('\0'));
+        return nothing as *const c_void;
+    }
+    found
 }
 
 api! {
@@ -149,9 +196,10 @@ impl Library {
         }
         let library = match std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
             Some(path) => open_from(&[path.to_string_lossy().into_owned()])
-                .map_err(|e| LoadError { variable: true, ..e })?,
-            None => open_from(&search_list())?,
+                .map_err(|e| LoadError { variable: true, ..e }),
+            None => open_from(&search_list()),
         };
+        let library = library.map_err(|e| LoadError { nodes: nodes(false), ..e })?;
         Ok(OPENED.get_or_init(|| library))
     }
 
@@ -184,7 +232,7 @@ pub(super) fn open_from(list: &[String]) -> Result<&'static Library, LoadError> 
             Err(reason) => attempts.push(Attempt { path: path.clone(), reason }),
         }
     }
-    Err(LoadError { attempts, variable: false })
+    Err(LoadError { attempts, variable: false, nodes: Vec::new() })
 }
 
 /// Held while a driver may be starting: PoCL 3.1 sets up its devices on the first question without a lock, and a
@@ -239,15 +287,23 @@ enum Reason {
     Failed(String),
 }
 
-/// No OpenCL library could be used: what was tried, and why each failed.
+/// No OpenCL library could be used: what was tried, why each failed, and what is known of the machine's GPUs.
 #[derive(Clone)]
 pub struct LoadError {
     attempts: Vec<Attempt>,
     variable: bool,
+    nodes: Vec<String>,
 }
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tried(f)?;
+        self.nodes.iter().try_for_each(|line| write!(f, "\n  {line}"))
+    }
+}
+
+impl LoadError {
+    fn tried(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let (true, [only]) = (self.variable, &self.attempts[..]) {
             let reason = match &only.reason {
                 Reason::Missing => "no such file",
@@ -311,7 +367,7 @@ unsafe impl Sync for Handle {}
 pub(super) fn info_bytes(
     call: &'static str,
     object: &str,
-    get: impl Fn(usize, *mut c_void, *mut usize) -> i32,
+    get: &dyn Fn(usize, *mut c_void, *mut usize) -> i32,
 ) -> Result<Vec<u8>, ClError> {
     let mut size = 0;
     super::error::check(get(0, ptr::null_mut(), &mut size), call, object)?;
@@ -325,7 +381,7 @@ pub(super) fn info_bytes(
 pub(super) fn info_text(
     call: &'static str,
     object: &str,
-    get: impl Fn(usize, *mut c_void, *mut usize) -> i32,
+    get: &dyn Fn(usize, *mut c_void, *mut usize) -> i32,
 ) -> Result<String, ClError> {
     let mut bytes = info_bytes(call, object, get)?;
     bytes.push(0);
@@ -337,7 +393,7 @@ pub(super) fn info_text(
 pub(super) fn info_fixed<const N: usize>(
     call: &'static str,
     object: &str,
-    get: impl Fn(usize, *mut c_void, *mut usize) -> i32,
+    get: &dyn Fn(usize, *mut c_void, *mut usize) -> i32,
 ) -> Result<[u8; N], ClError> {
     let mut bytes = [0u8; N];
     super::error::check(get(N, bytes.as_mut_ptr().cast(), ptr::null_mut()), call, object)?;

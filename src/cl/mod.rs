@@ -50,6 +50,7 @@ mod error;
 mod image;
 mod loader;
 mod memory;
+mod nodes;
 mod program;
 mod queue;
 #[cfg(test)]
@@ -60,5 +61,6 @@ pub use error::{ClError, code_name};
 pub use image::{Image2d, MappedImage};
 pub use loader::{Library, LoadError, VARIABLE};
 pub use memory::{Access, Buffer, Element, Home, MapMode, MappedBuffer};
+pub use nodes::nodes;
 pub use program::{Kernel, Program};
 pub use queue::{Context, Event, Queue, Times};

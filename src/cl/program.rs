@@ -115,7 +115,7 @@ impl Program {
     /// What the driver's compiler said.
     pub fn build_log(&self) -> Result<String, ClError> {
         let inner = &self.0;
-        info_text("clGetProgramBuildInfo", &inner.name, |size, value, needed| {
+        info_text("clGetProgramBuildInfo", &inner.name, &|size, value, needed| {
             // SAFETY: the program is alive and its context has this device; `value` has room for `size` bytes.
             unsafe {
                 (inner.context.api().clGetProgramBuildInfo)(
@@ -139,7 +139,7 @@ impl Program {
             unsafe { (inner.context.api().clGetProgramInfo)(inner.raw.0, what, size, value, needed) }
         };
         // The context has one device, so each answer has one entry.
-        let size = info_fixed(CALL, &inner.name, |s, v, n| ask(CL_PROGRAM_BINARY_SIZES, s, v, n))?;
+        let size = info_fixed(CALL, &inner.name, &|s, v, n| ask(CL_PROGRAM_BINARY_SIZES, s, v, n))?;
         let mut binary = vec![0u8; usize::from_ne_bytes(size)];
         if binary.is_empty() {
             return Ok(binary);
@@ -285,7 +285,7 @@ impl Kernel {
     }
 
     fn info<const N: usize>(&self, what: cl_kernel_work_group_info) -> Result<[u8; N], ClError> {
-        info_fixed("clGetKernelWorkGroupInfo", &self.name, |size, value, needed| {
+        info_fixed("clGetKernelWorkGroupInfo", &self.name, &|size, value, needed| {
             // SAFETY: the kernel is alive and its context has this device; `value` has room for `size` bytes.
             unsafe {
                 (self.context().api().clGetKernelWorkGroupInfo)(

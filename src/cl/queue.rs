@@ -326,7 +326,7 @@ pub(super) fn wait_event(
 /// CL_QUEUED to CL_COMPLETE, or the negative code of the command's failure.
 pub(super) fn event_status(queue: &Queue, event: cl_event) -> Result<i32, ClError> {
     let what = CL_EVENT_COMMAND_EXECUTION_STATUS;
-    info_fixed("clGetEventInfo", "", |size, value, needed| {
+    info_fixed("clGetEventInfo", "", &|size, value, needed| {
         // SAFETY: the event is alive; `value` has room for `size` bytes.
         unsafe { (queue.api().clGetEventInfo)(event, what, size, value, needed) }
     })
@@ -335,7 +335,7 @@ pub(super) fn event_status(queue: &Queue, event: cl_event) -> Result<i32, ClErro
 
 pub(super) fn event_times(queue: &Queue, event: cl_event) -> Result<Times, ClError> {
     let time = |what| {
-        info_fixed("clGetEventProfilingInfo", "", |size, value, needed| {
+        info_fixed("clGetEventProfilingInfo", "", &|size, value, needed| {
             // SAFETY: the event is alive; `value` has room for `size` bytes.
             unsafe { (queue.api().clGetEventProfilingInfo)(event, what, size, value, needed) }
         })

@@ -95,6 +95,10 @@ impl Engine for HostEngine {
     fn step_times(&mut self) -> Option<StepClock> {
         self.team.times()
     }
+
+    fn forget_times(&mut self) {
+        self.team.forget_times();
+    }
 }
 
 /// Biases are floats always.
@@ -150,6 +154,7 @@ fn steps(model: &mut Model) -> Result<Vec<Step>, Error> {
             | Operation::Bias
             | Operation::Reduce
             | Operation::Pair
+            | Operation::Layers
             | Operation::Sobel
             | Operation::Order
             | Operation::Probe => {

@@ -5,13 +5,15 @@
 //! engine allocates.
 
 pub mod deferred;
+pub mod fleet;
 pub mod host;
 pub mod opencl;
+mod programs;
 pub mod select;
 pub mod simd;
 
 use crate::error::Error;
-use crate::profile::StepClock;
+use crate::profile::{MemberTimes, StepClock};
 use deferred::{Decode, Refusal};
 use std::sync::Arc;
 
@@ -26,26 +28,20 @@ pub struct RecordMut<'a> {
     data: &'a mut [f32],
     rows: &'a [u32],
     offset: usize,
-    plain: bool,
 }
 
 impl<'a> RecordMut<'a> {
     /// The record whose column part is `offset` and whose row parts are `rows`.
     pub fn new(data: &'a mut [f32], rows: &'a [u32], offset: usize) -> Self {
-        RecordMut { data, rows, offset, plain: false }
-    }
-
-    /// [`RecordMut::new`] for a layout in which a record's values are neighbours (`plain`): row part i is i.
-    pub fn in_layout(data: &'a mut [f32], rows: &'a [u32], offset: usize, plain: bool) -> Self {
-        RecordMut { data, rows, offset, plain }
+        RecordMut { data, rows, offset }
     }
 
     /// Sets all features, `values.len() == len()`.
     #[inline]
     pub fn fill(&mut self, values: &[f32]) {
-        match self.data.get_mut(self.offset..self.offset + values.len()).filter(|_| self.plain) {
+        match self.contiguous() {
             Some(to) => to.copy_from_slice(values),
-            None => values.iter().enumerate().for_each(|(i, &v)| self.set(i, v)),
+            None => self.scatter(values),
         }
     }
 
@@ -172,5 +168,13 @@ pub trait Engine {
     /// The measured times of the plan's steps, where the engine was built to measure them.
     fn step_times(&mut self) -> Option<StepClock> {
         None
+    }
+
+    /// Forgets the times of the steps so far.
+    fn forget_times(&mut self) {}
+
+    /// What each device has done, where several share the records, and the times of its plan's steps.
+    fn members(&mut self) -> Vec<(MemberTimes, Option<StepClock>)> {
+        Vec::new()
     }
 }

@@ -15,11 +15,11 @@
 //! it, the launches, and one copy back. Of few scores the arg-max is taken by the host: they are read as fast as the
 //! classes are, and a launch costs more than the host's work.
 
+use super::programs::{self, Programs};
 use super::{Answer, Engine, Record, RecordMut, SLOTS};
 use crate::baked::library;
 use crate::cl::{
-    Access, Buffer, Context, Device, DeviceKind, Event, Home, Image2d, Kernel, MapMode, MappedBuffer,
-    Program, Queue,
+    Access, Buffer, Context, Device, DeviceKind, Event, Home, Image2d, Kernel, MapMode, MappedBuffer, Queue,
 };
 use crate::error::Error;
 use crate::model::{Model, Values};
@@ -27,8 +27,7 @@ use crate::profile::{Phases, StepClock};
 use crate::sources::Sources;
 use crate::spec::layout::Offsets;
 use crate::spec::library::{DeviceClass, DeviceLimits, Operation};
-use crate::spec::network::Precision;
-use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Step, TensorRole};
+use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Step, TensorRole, places};
 use std::time::Duration;
 
 /// What of a batch the host reads.
@@ -66,8 +65,6 @@ pub struct OpenClEngine {
     launches: Vec<Launch>,
     /// Rows and columns of the input's layout; rows behind the network's width are padding.
     input: Offsets,
-    /// A record's values are neighbours in it.
-    plain: bool,
     width: usize,
     scores: Offsets,
     outputs: usize,
@@ -75,12 +72,40 @@ pub struct OpenClEngine {
     host_classes: bool,
     /// Kept alive for the kernels.
     _constants: Vec<Resident>,
+    instead: Option<String>,
     clock: Option<StepClock>,
 }
 
 impl OpenClEngine {
-    /// Creates everything on `device`. `timed` measures every launch. The phases say what start-up took.
+    /// Creates everything on `device`. `timed` measures every launch. The phases say what start-up took. Where the
+    /// plan is one launch and that cannot be, each layer has its own ([`OpenClEngine::instead`] says why).
     pub fn new(
+        device: &Device,
+        model: &Model,
+        wanted: Wanted,
+        timed: bool,
+        sources: &Sources,
+        phases: &mut Phases,
+    ) -> Result<OpenClEngine, Error> {
+        let found = OpenClEngine::with(device, model, wanted, timed, sources, phases);
+        let Err(why) = found else { return found };
+        let Some(other) = model.layer_by_layer() else { return Err(why) };
+        let mut engine = OpenClEngine::with(device, &other, wanted, timed, sources, phases)?;
+        engine.instead = Some(format!("a launch for each layer: {why}"));
+        Ok(engine)
+    }
+
+    /// The plan that it runs.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Why it is not the plan that was asked for, if it is not.
+    pub fn instead(&self) -> Option<&str> {
+        self.instead.as_deref()
+    }
+
+    fn with(
         device: &Device,
         model: &Model,
         wanted: Wanted,
@@ -102,13 +127,14 @@ impl OpenClEngine {
             let context = Context::new(device)?;
             Ok::<_, Error>((Queue::new(&context, timed)?, context))
         })?;
-        let programs = phases.time("build", || Programs::build(&context, &plan, sources))?;
+        let mut programs = Programs::build(&context, &mut plan, sources, phases)?;
         let constants = phases.time("upload", || upload(&queue, model))?;
         let hidden = phases.time("buffers", || hidden(&queue, &plan))?;
         let mut slots = Vec::with_capacity(SLOTS);
         for _ in 0..SLOTS {
+            let kernels = phases.time("kernels", || programs.kernels(&plan))?;
             slots.push(
-                phases.time("buffers", || Slot::new(&queue, &plan, &programs, &constants, &hidden, read))?,
+                phases.time("buffers", || Slot::new(&queue, &plan, kernels, &constants, &hidden, read))?,
             );
         }
         let launches: Vec<Launch> = plan
@@ -116,18 +142,6 @@ impl OpenClEngine {
             .iter()
             .map(|step| Launch { step: step.clone(), local: step.local.map(|(y, x)| [y, x]) })
             .collect();
-        let limits = launches.iter().zip(&slots[0].kernels);
-        for (launch, kernel) in limits {
-            let items = launch.local.map_or(1, |l| l[0] * l[1]);
-            let most = kernel.work_group_limit()?;
-            if items > most {
-                return Err(Error::Device(format!(
-                    "plan {} cannot run on {}: {} wants work-groups of {items} work-items, this device allows this \
-                     kernel {most}",
-                    plan.name, device.name, launch.step.kernel
-                )));
-            }
-        }
         let offsets = |role| {
             plan.buffer(role).map_or(Offsets { rows: Vec::new(), cols: Vec::new() }, |i| {
                 let b = &plan.buffers[i];
@@ -135,8 +149,7 @@ impl OpenClEngine {
             })
         };
         let (input, scores) = (offsets(BufferRole::Input), offsets(BufferRole::Scores));
-        Ok(OpenClEngine {
-            plain: input.rows.iter().zip(0..).all(|(&r, i)| r == i),
+        let mut engine = OpenClEngine {
             clock: timed.then(|| StepClock::new(plan.steps.len())),
             queue,
             slots,
@@ -147,8 +160,14 @@ impl OpenClEngine {
             outputs: model.network.outputs(),
             host_classes,
             _constants: constants,
+            instead: None,
             plan,
-        })
+        };
+        if programs.new_for_cache() {
+            phases.time("rehearsal", || engine.rehearse())?;
+            programs.store(phases);
+        }
+        Ok(engine)
     }
 }
 
@@ -164,6 +183,19 @@ impl OpenClEngine {
             results.enqueue_unmap(None)?;
         }
         Ok(input.enqueue_unmap(None)?)
+    }
+
+    /// Runs a batch of one record and a full one, all zeros: some drivers compile when a kernel first runs (PoCL does, for
+    /// the sizes at hand), and what they have not compiled cannot be kept.
+    fn rehearse(&mut self) -> Result<(), Error> {
+        for records in [1, self.plan.batch] {
+            self.record(0, 0)?;
+            self.slots[0].input.slice_mut::<f32>().fill(0.0);
+            self.resident(records)?;
+        }
+        self.record(0, 0)?;
+        self.clock.as_mut().map(StepClock::clear);
+        Ok(())
     }
 
     /// Enqueues all steps.
@@ -215,7 +247,8 @@ pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     for step in plan.steps.iter() {
         if let Some((_, kernel)) = library().kernel(&step.kernel) {
             let mut kernel = kernel.clone();
-            kernel.restrictions.work_group = step.local.map(|local| kernel.restrictions.dimensions(local));
+            let local = step.local.map(|local| programs::shrunk(&kernel, local, limits.work_group, &limits));
+            kernel.restrictions.work_group = local.map(|local| kernel.restrictions.dimensions(local));
             failed.extend(kernel.admits(step.problem, Some(&limits)).err().unwrap_or_default());
         }
     }
@@ -230,7 +263,9 @@ pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     }
     let constants = plan.constants.iter().map(|c| ("a constant", c.bytes()));
     let buffers = plan.buffers.iter().map(|b| ("a buffer", b.len(plan.padded_batch) * 4));
-    for (what, bytes) in constants.chain(buffers).chain([("the arena", plan.arena_bytes)]) {
+    let all = if takes_all(plan) { places(&plan.constants).1 } else { 0 };
+    let others = [("the arena", plan.arena_bytes), ("the constants together", all)];
+    for (what, bytes) in constants.chain(buffers).chain(others) {
         if bytes as u64 > limits.max_alloc {
             failed.push(format!(
                 "{what} of {bytes} bytes, the device allows {} in one buffer",
@@ -255,50 +290,6 @@ pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     Err(Error::Device(format!("plan {} cannot run on {}: {}", plan.name, device.name, failed.join("; "))))
 }
 
-/// One program for each pair of source and options.
-struct Programs {
-    built: Vec<(String, String, Program)>,
-}
-
-impl Programs {
-    fn build(context: &Context, plan: &Plan, sources: &Sources) -> Result<Programs, Error> {
-        let mut programs = Programs { built: Vec::new() };
-        for step in plan.steps.iter() {
-            let (source, options) = program_of(plan, step);
-            if programs.find(&source, &options).is_none() {
-                let Some((_, kernel)) = library().kernel(&step.kernel) else { continue };
-                let text = sources.text(kernel)?;
-                let program = Program::from_source(context, &format!("kernels/{source}"), &text, &options)?;
-                programs.built.push((source, options, program));
-            }
-        }
-        Ok(programs)
-    }
-
-    fn find(&self, source: &str, options: &str) -> Option<&Program> {
-        self.built.iter().find(|p| p.0 == source && p.1 == options).map(|p| &p.2)
-    }
-
-    fn kernel(&self, plan: &Plan, step: &Step) -> Result<Kernel, Error> {
-        let (source, options) = program_of(plan, step);
-        let function = library().kernel(&step.kernel).map_or("", |k| &k.1.function);
-        match self.find(&source, &options) {
-            Some(program) => Ok(program.kernel(function)?),
-            None => Err(Error::Device(format!("{}: its program was not built", step.kernel))),
-        }
-    }
-}
-
-/// Source path and compiler options of a step.
-fn program_of(plan: &Plan, step: &Step) -> (String, String) {
-    let Some((_, kernel)) = library().kernel(&step.kernel) else { return Default::default() };
-    let source = kernel.source.as_deref().unwrap_or_default().to_string();
-    let half = |a: &Arg| matches!(*a, Arg::Constant(i) if plan.constants[i].precision == Precision::F16);
-    let weights = if step.args.iter().any(half) { Precision::F16 } else { Precision::F32 };
-    let options = format!("-cl-std=CL1.1 {}", kernel.options(step.activation, weights, step.local));
-    (source, options.trim_end().to_string())
-}
-
 /// A constant on the device.
 enum Resident {
     Buffer(Buffer),
@@ -320,8 +311,15 @@ fn is_image(plan: &Plan, i: usize) -> bool {
 }
 
 /// The constants in buffers (or images) of their own, written once through a map: on unified memory where the host
-/// reaches them too, else in the device's own memory.
+/// reaches them too, else in the device's own memory. Where a kernel takes all of them, one buffer is all there is.
 fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
+    let home = if queue.device().unified_memory { Home::Shared } else { Home::Device };
+    if takes_all(&model.plan) {
+        let all = model.constants_together();
+        let buffer = Buffer::new(queue, "constants", 4 * all.len(), Access::ReadOnly, home)?;
+        buffer.upload(&all)?;
+        return Ok(vec![Resident::Buffer(buffer)]);
+    }
     model
         .plan
         .constants
@@ -340,7 +338,6 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
                 mapped.unmap()?;
                 return Ok(Resident::Image(image));
             }
-            let home = if queue.device().unified_memory { Home::Shared } else { Home::Device };
             let buffer = Buffer::new(queue, &name, c.bytes(), Access::ReadOnly, home)?;
             match values {
                 Values::F32(values) => buffer.upload(&values[..])?,
@@ -349,6 +346,11 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
             Ok(Resident::Buffer(buffer))
         })
         .collect()
+}
+
+/// Whether a kernel of the plan takes all constants as one buffer.
+fn takes_all(plan: &Plan) -> bool {
+    plan.steps.iter().any(|s| s.args.contains(&Arg::Constants))
 }
 
 /// The hidden buffers of a plan, `None` for the others: parts of one arena; on a device with memory of its own each
@@ -375,7 +377,7 @@ impl Slot {
     fn new(
         queue: &Queue,
         plan: &Plan,
-        programs: &Programs,
+        mut kernels: Vec<Kernel>,
         constants: &[Resident],
         hidden: &[Option<Buffer>],
         wanted: Wanted,
@@ -391,21 +393,22 @@ impl Slot {
                 None => Buffer::new(queue, &b.name, b.len(plan.padded_batch) * 4, Access::ReadWrite, home),
             })
             .collect::<Result<_, _>>()?;
-        let mut kernels = Vec::with_capacity(plan.steps.len());
-        for step in plan.steps.iter() {
-            let mut kernel = programs.kernel(plan, step)?;
+        for (step, kernel) in plan.steps.iter().zip(&mut kernels) {
             for (index, arg) in (0u32..).zip(step.args.iter()) {
                 match *arg {
                     Arg::Size(n) => kernel.set_arg_u32(index, n)?,
                     Arg::Scalar(x) => kernel.set_arg_f32(index, x)?,
-                    Arg::Constant(i) => match &constants[i] {
-                        Resident::Buffer(buffer) => kernel.set_arg_buffer(index, buffer)?,
-                        Resident::Image(image) => kernel.set_arg_image(index, image)?,
-                    },
+                    Arg::Constant(_) | Arg::Constants => {
+                        // All of them together are the only one.
+                        let i = if let Arg::Constant(i) = *arg { i } else { 0 };
+                        match &constants[i] {
+                            Resident::Buffer(buffer) => kernel.set_arg_buffer(index, buffer)?,
+                            Resident::Image(image) => kernel.set_arg_image(index, image)?,
+                        }
+                    }
                     Arg::Buffer(i) => kernel.set_arg_buffer(index, &buffers[i])?,
                 }
             }
-            kernels.push(kernel);
         }
         let mapped = |i: usize, mode| match unified {
             true => Ok(MappedBuffer::new(buffers[i].clone(), mode)),
@@ -447,7 +450,7 @@ impl Engine for OpenClEngine {
         // The map may have lost the old contents: padding is written with each record.
         let (rows, padding) = self.input.rows.split_at(self.width);
         padding.iter().for_each(|&r| data[offset + r as usize] = 0.0);
-        Ok(RecordMut::in_layout(data, rows, offset, self.plain))
+        Ok(RecordMut::new(data, rows, offset))
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
@@ -498,5 +501,9 @@ impl Engine for OpenClEngine {
 
     fn step_times(&mut self) -> Option<StepClock> {
         self.clock.clone()
+    }
+
+    fn forget_times(&mut self) {
+        self.clock.iter_mut().for_each(StepClock::clear);
     }
 }

@@ -1,6 +1,7 @@
 //! Which engine, device and plan run the network: what was asked for, or the estimate of `auto`.
 
 use super::Engine;
+use super::fleet::{Build, Facts, Fleet, Member, Sizes};
 use super::host::HostEngine;
 use super::opencl::{self, OpenClEngine, Wanted};
 use crate::baked;
@@ -11,9 +12,10 @@ use crate::profile::Phases;
 use crate::sources::Sources;
 use crate::spec::library::{DeviceClass, EngineKind, PlanRecipe};
 use crate::spec::lower::lower;
-use crate::spec::plan::Plan;
+use crate::spec::plan::{BufferRole, Plan};
 use crate::tune::{self, Record};
 use std::fmt::Write;
+use std::sync::{Arc, Mutex};
 
 /// What `--device` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,17 +30,41 @@ pub enum DeviceWish {
     Index(usize),
     /// The OpenCL device whose name contains this, ignoring case.
     Name(String),
+    /// All GPUs and accelerators; where there is none, all devices of the best kind.
+    All,
+    /// Several, each of them one device.
+    List(Vec<DeviceWish>),
 }
 
 impl DeviceWish {
-    /// Reads the value of `--device`.
-    pub fn parse(text: &str) -> DeviceWish {
-        match text {
-            "auto" => DeviceWish::Auto,
-            "host" => DeviceWish::Host,
-            "opencl" => DeviceWish::OpenCl,
-            _ => text.parse().map_or_else(|_| DeviceWish::Name(text.to_string()), DeviceWish::Index),
+    /// Reads the value of `--device`. The error says what is wrong with it.
+    pub fn parse(text: &str) -> Result<DeviceWish, String> {
+        let one = |text: &str| match text.trim() {
+            "" => Err("expected auto, host, opencl, all, an index or part of a name".to_string()),
+            "auto" => Ok(DeviceWish::Auto),
+            "host" => Ok(DeviceWish::Host),
+            "opencl" => Ok(DeviceWish::OpenCl),
+            "all" => Ok(DeviceWish::All),
+            _ => {
+                Ok(text.trim().parse().map_or_else(|_| DeviceWish::Name(text.to_string()), DeviceWish::Index))
+            }
+        };
+        if !text.contains(',') {
+            return one(text);
         }
+        let list: Vec<DeviceWish> = text.split(',').map(|t| one(t.trim())).collect::<Result<_, _>>()?;
+        if list.iter().any(|wish| matches!(wish, DeviceWish::Auto | DeviceWish::All)) {
+            return Err(format!("auto and all stand alone, found \"{text}\""));
+        }
+        if list.iter().enumerate().any(|(i, wish)| list[..i].contains(wish)) {
+            return Err(format!("a device can take part once, found \"{text}\""));
+        }
+        Ok(DeviceWish::List(list))
+    }
+
+    /// Whether it may be several devices.
+    pub fn is_several(&self) -> bool {
+        matches!(self, DeviceWish::All | DeviceWish::List(_))
     }
 }
 
@@ -73,10 +99,20 @@ pub struct Running {
     pub laid_out_again: usize,
     /// Why this device and this plan, a line each.
     pub why: Vec<String>,
-    /// A start-up failure that `auto` lived with.
-    pub warning: Option<String>,
+    /// Start-up failures that `auto` and `all` lived with.
+    pub warnings: Vec<String>,
     /// Start-up times.
     pub phases: Phases,
+    /// The devices, where several share the records. `plan` is then the first one's, `laid_out_again` the sum.
+    pub members: Vec<Part>,
+}
+
+/// One of several devices.
+pub struct Part {
+    /// The device in words.
+    pub device: String,
+    /// Its plan.
+    pub plan: Plan,
 }
 
 /// A decision, before anything is created.
@@ -95,39 +131,149 @@ pub struct Decision {
 /// Decides and starts.
 pub fn start(request: &Request) -> Result<Running, Error> {
     let mut phases = Phases::default();
-    let decision = decide(request, &mut phases)?;
-    match run(request, &decision, &mut phases) {
-        Ok((engine, device, plan, laid_out_again)) => {
-            let Decision { why, warning, .. } = decision;
-            Ok(Running { engine, device, plan, laid_out_again, why, warning, phases })
+    let mut decisions = decide(request, &mut phases)?;
+    match decisions.pop() {
+        Some(decision) if decisions.is_empty() => alone(request, decision, phases),
+        Some(last) => {
+            decisions.push(last);
+            together(request, decisions, phases)
         }
+        None => Err(Error::Device("no device".into())),
+    }
+}
+
+/// Decides, and starts each device alone, one after the other.
+pub fn each(
+    request: &Request,
+    mut visit: impl FnMut(Result<Running, Error>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut phases = Phases::default();
+    decide(request, &mut phases)?.into_iter().try_for_each(|decision| {
+        let device = decision.device.as_ref().map(line).filter(|_| request.device.is_several());
+        visit(alone(request, decision, phases.clone()).map_err(|e| of_device(device.as_deref(), e)))
+    })
+}
+
+/// One of several devices: its error says which.
+fn of_device(device: Option<&str>, e: Error) -> Error {
+    match (device, e) {
+        (Some(device), Error::Device(e)) => Error::Device(format!("opencl {device}: {e}")),
+        (_, e) => e,
+    }
+}
+
+fn alone(request: &Request, decision: Decision, mut phases: Phases) -> Result<Running, Error> {
+    let running = |started: Started, mut why: Vec<String>, warning: Option<String>, phases| Running {
+        engine: started.engine,
+        device: started.device,
+        plan: started.plan,
+        laid_out_again: started.laid_out_again,
+        why: {
+            why.extend(started.instead);
+            why
+        },
+        warnings: warning.into_iter().collect(),
+        phases,
+        members: Vec::new(),
+    };
+    match run(request, &decision, threads(), &mut phases) {
+        Ok(started) => Ok(running(started, decision.why, decision.warning, phases)),
         // What fails only after the decision, under `auto`: the host serves.
         Err(e) if is_auto(request) && decision.device.is_some() => {
             let host = on_host(request, vec![format!("host: the OpenCL device failed at start: {e}")], None)?;
-            let (engine, device, plan, laid_out_again) = run(request, &host, &mut phases)?;
+            let started = run(request, &host, threads(), &mut phases)?;
             let warning = Some(format!("{e}; running on the host instead"));
-            Ok(Running { engine, device, plan, laid_out_again, why: host.why, warning, phases })
+            Ok(running(started, host.why, warning, phases))
         }
         Err(e) => Err(e),
     }
 }
 
-type Started = (Box<dyn Engine>, String, Plan, usize);
+/// Several devices that share the records.
+fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> Result<Running, Error> {
+    // The host engine leaves a core to each device's thread.
+    let threads = threads().saturating_sub(decisions.len() - 1).max(1);
+    let (mut all, mut parts, mut reasons, mut warnings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut laid_out_again = 0;
+    for mut decision in decisions {
+        let name = decision.device.as_ref().map(line);
+        let why = std::mem::take(&mut decision.why);
+        // Its thread tells in what is shared with it what else came of it.
+        let told = Arc::new(Mutex::new(None));
+        let (tell, request_there) = (Arc::clone(&told), request.clone());
+        let build: Build = Box::new(move || {
+            let mut phases = Phases::default();
+            let started = run(&request_there, &decision, threads, &mut phases)?;
+            let Started { engine, device, plan, laid_out_again, instead } = started;
+            let facts = Facts { name: device.clone(), batch: plan.batch, granule: plan.granule };
+            *tell.lock().unwrap_or_else(|e| e.into_inner()) =
+                Some((Part { device, plan }, laid_out_again, instead, phases));
+            Ok((engine, facts))
+        });
+        match Member::start(build).map_err(|e| of_device(name.as_deref(), e)) {
+            Ok(member) => {
+                all.push(member);
+                reasons.extend(why);
+                if let Some((part, again, instead, took)) =
+                    told.lock().unwrap_or_else(|e| e.into_inner()).take()
+                {
+                    laid_out_again += again;
+                    reasons.extend(instead);
+                    phases.join(took);
+                    parts.push(part);
+                }
+            }
+            Err(e @ Error::Device(_)) if request.device == DeviceWish::All => warnings.push(e.to_string()),
+            Err(e) => return Err(e),
+        }
+    }
+    let Some(first) = parts.first() else { return Err(Error::Device(warnings.join("\n"))) };
+    warnings.iter_mut().for_each(|w| w.push_str("; running without it"));
+    let plan = first.plan.clone();
+    let network = &baked::NETWORK;
+    let Wanted { scores, classes } = request.wanted;
+    let sizes = Sizes {
+        width: network.width,
+        scores: if scores { network.outputs() } else { 0 },
+        classes: classes && plan.buffer(BufferRole::Classes).is_some(),
+    };
+    let names: Vec<&str> = parts.iter().map(|p| &*p.device).collect();
+    let device = names.join(" + ");
+    let engine = Box::new(Fleet::new(all, sizes, request.timed));
+    Ok(Running { engine, device, plan, laid_out_again, why: reasons, warnings, phases, members: parts })
+}
 
-fn run(request: &Request, decision: &Decision, phases: &mut Phases) -> Result<Started, Error> {
+/// A started engine.
+struct Started {
+    engine: Box<dyn Engine + Send>,
+    device: String,
+    plan: Plan,
+    laid_out_again: usize,
+    /// Why the plan is another one than decided.
+    instead: Option<String>,
+}
+
+fn run(
+    request: &Request,
+    decision: &Decision,
+    threads: usize,
+    phases: &mut Phases,
+) -> Result<Started, Error> {
     let model =
         phases.time("layout", || Model::baked(&decision.recipe, request.batch)).map_err(Error::Device)?;
-    let (plan, again) = (model.plan.clone(), model.laid_out_again);
+    let (plan, laid_out_again) = (model.plan.clone(), model.laid_out_again);
     match &decision.device {
         Some(device) => {
             let engine =
                 OpenClEngine::new(device, &model, request.wanted, request.timed, &request.sources, phases)?;
-            Ok((Box::new(engine), format!("opencl {}", line(device)), plan, again))
+            let (plan, instead) = (engine.plan().clone(), engine.instead().map(str::to_string));
+            let device = format!("opencl {}", line(device));
+            Ok(Started { engine: Box::new(engine), device, plan, laid_out_again, instead })
         }
         None => {
-            let engine = phases.time("threads", || HostEngine::new(model, threads(), request.timed))?;
+            let engine = phases.time("threads", || HostEngine::new(model, threads, request.timed))?;
             let device = format!("host, {} threads, {}", engine.threads(), engine.instruction_set());
-            Ok((Box::new(engine), device, plan, again))
+            Ok(Started { engine: Box::new(engine), device, plan, laid_out_again, instead: None })
         }
     }
 }
@@ -151,13 +297,13 @@ fn wished_engine(request: &Request) -> Option<EngineKind> {
     }
 }
 
-/// Decides what runs the network. Loads OpenCL only where an OpenCL device can be the answer.
-pub fn decide(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
+/// Decides what runs the network: one device, or several. Loads OpenCL only where an OpenCL device can be the answer.
+pub fn decide(request: &Request, phases: &mut Phases) -> Result<Vec<Decision>, Error> {
     if let Some(name) = request.plan.as_deref().filter(|n| !matches!(*n, "baked" | "tuned")) {
         baked::library().plan(name).map_err(|e| Error::Usage(format!("--plan: {e}")))?;
     }
     if is_auto(request) {
-        return auto(request, phases);
+        return Ok(vec![auto(request, phases)?]);
     }
     let host = request.device == DeviceWish::Host
         || (request.device == DeviceWish::Auto
@@ -169,13 +315,77 @@ pub fn decide(request: &Request, phases: &mut Phases) -> Result<Decision, Error>
                 "--compute-units chooses an OpenCL device, --device host has none".into(),
             ));
         }
-        return on_host(request, vec!["host: asked for".into()], None);
+        return Ok(vec![on_host(request, vec!["host: asked for".into()], None)?]);
     }
     let library = phases.time("library", Library::open)?;
     let devices = phases.time("devices", || cl::devices(library)).map_err(Error::from)?;
-    let device = choose(&devices, &request.device, request.compute_units, library)?;
-    let why = vec![format!("{}: asked for", line(&device))];
-    on_device(request, device, why)
+    let mut decisions = Vec::new();
+    for device in chosen(request, &devices, library)? {
+        decisions.push(match device {
+            None => on_host(request, vec!["host: asked for".into()], None)?,
+            Some(device) => {
+                let why = vec![format!("{}: asked for", line(&device))];
+                on_device(request, device, why)?
+            }
+        });
+    }
+    Ok(decisions)
+}
+
+/// The devices that were asked for; `None` is the host.
+fn chosen(request: &Request, devices: &Devices, library: &Library) -> Result<Vec<Option<Device>>, Error> {
+    let mut found: Vec<Option<Device>> = Vec::new();
+    match &request.device {
+        DeviceWish::All => {
+            let units = request.compute_units;
+            let fits = |d: &Device| d.available && units.is_none_or(|n| n == d.compute_units);
+            // GPUs and accelerators are one kind here.
+            let kind = |d: &Device| if fits(d) { rank(d).max(1) } else { u32::MAX };
+            let best = devices.devices.iter().map(kind).min().unwrap_or(u32::MAX);
+            for device in &devices.devices {
+                if best < u32::MAX && kind(device) == best {
+                    found.push(Some(device.clone()));
+                }
+            }
+            if found.is_empty() {
+                return Err(unfit("no OpenCL device fits", &DeviceWish::All, units, devices, library));
+            }
+        }
+        DeviceWish::List(_) if request.compute_units.is_some() => {
+            return Err(Error::Usage(
+                "--compute-units chooses one device, or some of --device all; a list names its devices"
+                    .into(),
+            ));
+        }
+        DeviceWish::List(wishes) => {
+            for wish in wishes {
+                if *wish == DeviceWish::Host {
+                    found.push(None);
+                    continue;
+                }
+                let device = choose(devices, wish, None, library)?;
+                if found.iter().flatten().any(|d| d.index == device.index) {
+                    return Err(Error::Usage(format!(
+                        "--device: a device can take part once, the list has {} twice",
+                        line(&device)
+                    )));
+                }
+                found.push(Some(device));
+            }
+        }
+        wish => found.push(Some(choose(devices, wish, request.compute_units, library)?)),
+    }
+    Ok(found)
+}
+
+/// The better kind has the lower one.
+fn rank(d: &Device) -> u32 {
+    match d.kind {
+        DeviceKind::Gpu => 0,
+        DeviceKind::Accelerator => 1,
+        DeviceKind::Cpu => 2,
+        DeviceKind::Custom => 3,
+    }
 }
 
 fn on_host(request: &Request, mut why: Vec<String>, warning: Option<String>) -> Result<Decision, Error> {
@@ -251,7 +461,9 @@ fn host_class() -> Option<&'static DeviceClass> {
 fn estimate(class: &DeviceClass, rate: f64, records: usize) -> Option<f64> {
     let recipe = baked::library().plan(&class.plan).ok()?;
     let plan = lower(&baked::NETWORK, recipe, baked::library(), Some(records)).ok()?;
-    let launches = if plan.engine == EngineKind::Host { 1 } else { plan.steps.len() };
+    // Handing the input over and taking the results back cost about a launch each (23 µs with launches of 8.6 on an
+    // H200).
+    let launches = if plan.engine == EngineKind::Host { 1 } else { plan.steps.len() + 2 };
     let flop = baked::NETWORK.flop() as f64 * records as f64;
     Some(launches as f64 * class.launch_us + flop / (class.gflops * rate) / 1e3)
 }
@@ -358,12 +570,6 @@ pub fn choose(
         _ => {
             let mut all: Vec<&Device> = devices.devices.iter().filter(units).collect();
             // The best kind only; with --compute-units all of that kind must be one.
-            let rank = |d: &Device| match d.kind {
-                DeviceKind::Gpu => 0,
-                DeviceKind::Accelerator => 1,
-                DeviceKind::Cpu => 2,
-                _ => 3,
-            };
             let best = all.iter().map(|d| rank(d)).min();
             all.retain(|d| Some(rank(d)) == best);
             if compute_units.is_none() {
@@ -375,6 +581,17 @@ pub fn choose(
     if let [one] = matching.as_slice() {
         return Ok((*one).clone());
     }
+    let count = if matching.is_empty() { "no OpenCL device fits" } else { "several OpenCL devices fit" };
+    Err(unfit(count, wish, compute_units, devices, library))
+}
+
+fn unfit(
+    count: &str,
+    wish: &DeviceWish,
+    compute_units: Option<u32>,
+    devices: &Devices,
+    library: &Library,
+) -> Error {
     let mut text = match wish {
         DeviceWish::Index(i) => format!("index {i}"),
         DeviceWish::Name(part) => format!("a name with \"{part}\""),
@@ -383,8 +600,7 @@ pub fn choose(
     if let Some(n) = compute_units {
         let _ = write!(text, " and {n} compute units");
     }
-    let count = if matching.is_empty() { "no OpenCL device fits" } else { "several OpenCL devices fit" };
-    Err(Error::Device(format!("{count} {text}; {} offers\n{}", library.path(), listing(devices))))
+    Error::Device(format!("{count} {text}; {} offers\n{}", library.path(), listing(devices)))
 }
 
 /// One device on one line: index, name, compute units.
@@ -405,5 +621,7 @@ pub fn listing(devices: &Devices) -> String {
     if devices.devices.is_empty() {
         text.push_str("no devices\n");
     }
+    let served = devices.devices.iter().any(|d| d.kind == DeviceKind::Gpu);
+    cl::nodes(served).iter().for_each(|line| text.extend([line, "\n"]));
     text.trim_end().to_string()
 }

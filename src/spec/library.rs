@@ -21,6 +21,8 @@ pub enum Operation {
     Reduce,
     /// R = A2·activation(A·B + b) + b2: two affine layers in one kernel
     Pair,
+    /// all affine layers with their activations, then the arg-max: a network in one kernel
+    Layers,
     /// R = sigmoid(R)
     Sigmoid,
     /// R = max(R, 0)
@@ -39,12 +41,13 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation, in the order of a layer.
-    pub const ALL: [Operation; 12] = [
+    pub const ALL: [Operation; 13] = [
         Operation::Matmul,
         Operation::Bias,
         Operation::Affine,
         Operation::Reduce,
         Operation::Pair,
+        Operation::Layers,
         Operation::Sigmoid,
         Operation::Relu,
         Operation::Tanh,
@@ -62,6 +65,7 @@ impl Operation {
             Operation::Affine => "affine",
             Operation::Reduce => "reduce",
             Operation::Pair => "pair",
+            Operation::Layers => "layers",
             Operation::Sigmoid => "sigmoid",
             Operation::Relu => "relu",
             Operation::Tanh => "tanh",
@@ -80,6 +84,7 @@ impl Operation {
             Operation::Affine => &["a", "b", "bias", "r"],
             Operation::Reduce => &["b", "bias", "r"],
             Operation::Pair => &["a", "bias", "a2", "bias2", "b", "r"],
+            Operation::Layers => &["a", "b", "hidden", "r", "classes"],
             Operation::Sigmoid | Operation::Relu | Operation::Tanh => &["r"],
             Operation::ArgMax => &["b", "classes"],
             Operation::Sobel => &["image", "dx", "dy"],
@@ -139,7 +144,8 @@ pub struct Needs {
     pub local_bytes: usize,
 }
 
-/// The largest problem that a kernel is for; 0 is no bound. (Of a pair: its first layer.)
+/// The largest problem that a kernel is for; 0 is no bound. (Of a pair: its first layer. Of all layers: the most of any
+/// layer, and the weights of all.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Most {
     /// Rows of the result.
@@ -148,13 +154,20 @@ pub struct Most {
     pub l: usize,
     /// Weights, h · l.
     pub weights: usize,
+    /// Affine layers that it can take in one launch.
+    pub layers: usize,
 }
 
 impl Most {
+    /// Whether layers of at most h rows and a common dimension of at most l are within, with so many weights in all.
+    pub fn admits_layers(&self, h: usize, l: usize, weights: usize) -> bool {
+        let within = |size, most| most == 0 || size <= most;
+        within(h, self.h) && within(l, self.l) && within(weights, self.weights)
+    }
+
     /// Whether h × l weights are within.
     pub fn admits(&self, h: usize, l: usize) -> bool {
-        let within = |size, most| most == 0 || size <= most;
-        within(h, self.h) && within(l, self.l) && within(h.saturating_mul(l), self.weights)
+        self.admits_layers(h, l, h.saturating_mul(l))
     }
 }
 
@@ -248,7 +261,8 @@ pub struct PlanRecipe {
     pub engine: EngineKind,
     /// Records of a full batch, before padding.
     pub batch: usize,
-    /// Codenames of its kernels. With an `affine` kernel, layers are fused. Of several `affine` kernels each layer gets
+    /// Codenames of its kernels. A `layers` kernel takes a network that its `most` admits in one launch (any network
+    /// that it can run where the plan has no other product). With an `affine` kernel, layers are fused. Of several `affine` kernels each layer gets
     /// one whose operand has the layout that is there and whose `most` admits it; among these the one whose work-groups
     /// have the least to do, then the first.
     pub kernels: Cow<'static, [Cow<'static, str>]>,
@@ -318,6 +332,16 @@ impl Library {
             .iter()
             .enumerate()
             .find(|(_, k)| k.codename == codename || k.aliases.iter().any(|a| a == codename))
+    }
+
+    /// `recipe` with a launch for each layer: without its kernel for all layers. `None` where it has none.
+    pub fn layer_by_layer(&self, recipe: &PlanRecipe) -> Option<PlanRecipe> {
+        let other = |name: &&Cow<'static, str>| {
+            self.kernel(name).is_none_or(|(_, k)| k.operation != Operation::Layers)
+        };
+        let kernels: Vec<Cow<'static, str>> = recipe.kernels.iter().filter(other).cloned().collect();
+        let fewer = kernels.len() < recipe.kernels.len();
+        fewer.then(|| PlanRecipe { kernels: kernels.into(), ..recipe.clone() })
     }
 
     /// The plan called `name`; the error lists the plans.

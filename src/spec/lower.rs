@@ -4,7 +4,10 @@
 use super::layout::Layout;
 use super::library::{Kernel, Library, Operation, PlanRecipe, Problem, lcm};
 use super::network::{Activation, Kind, Layer, Network, Precision};
-use super::plan::{ARENA_ALIGN, Arg, Buffer, BufferRole, Constant, Extent, Plan, Step, Tensor, TensorRole};
+use super::plan::{
+    ARENA_ALIGN, Arg, Buffer, BufferRole, Constant, Extent, Plan, Step, Tensor, TensorRole, places,
+};
+use std::fmt::Write;
 
 /// Largest buffer of a plan.
 const MOST_BYTES: u64 = (1 << 31) - 1;
@@ -21,6 +24,8 @@ struct Draft<'l> {
     tensor_layer: Option<usize>,
     /// The second affine layer of a pair.
     second_layer: Option<usize>,
+    /// Of a step for all layers.
+    all: Option<AllLayers>,
     /// Parts of the common dimension that work-groups share: as many results stand in `output` (or in `input`).
     parts: usize,
     /// Buffer it reads (`b`); in-place steps have the same as `output`.
@@ -29,6 +34,19 @@ struct Draft<'l> {
     output: usize,
     flop: u64,
 }
+
+/// All affine layers of a network in one step.
+struct AllLayers {
+    /// Index in `Network::layers` and activation.
+    layers: Vec<(usize, Activation)>,
+    /// Buffer of the values between them: of each record those of even layers first, then those of odd ones.
+    hidden: usize,
+    /// Where those of odd layers start.
+    odd: usize,
+}
+
+/// Most groups of records that a step for all layers numbers in half a word.
+const MOST_GROUPS: usize = 1 << 16;
 
 /// A buffer before sizes are known.
 struct Room {
@@ -139,8 +157,72 @@ impl<'l> Lowering<'l> {
         (r.split / tiles).min(inputs / LEAST_PART).max(1)
     }
 
+    /// All layers and the arg-max as one step, where the plan has a kernel for that and the network suits it: affine
+    /// layers with an activation each, as many as it takes and, if the plan can do without, no larger than it is for.
+    fn whole(&mut self, network: &Network) -> Option<()> {
+        let kernel = self.kernel(Operation::Layers)?;
+        let r = &kernel.restrictions;
+        let mut layers: Vec<(usize, Activation)> = Vec::new();
+        let (mut h, mut l, mut weights) = (0, 0, 0);
+        for (i, layer) in network.layers.iter().enumerate() {
+            match (*layer, layers.last_mut()) {
+                (Layer::Affine { outputs, inputs }, _) => {
+                    (h, l, weights) = (h.max(outputs), l.max(inputs), weights + outputs * inputs);
+                    layers.push((i, Activation::None));
+                }
+                (Layer::Activation(a), Some((_, none @ Activation::None))) => *none = a,
+                _ => return None,
+            }
+        }
+        let others = self.kernel(Operation::Affine).or(self.kernel(Operation::Matmul));
+        let (records, a) = (r.tile?.1, r.a.as_ref()?);
+        if layers.len() > r.most.layers
+            || self.batch.div_ceil(records) > MOST_GROUPS
+            || (others.is_some() && !r.most.admits_layers(h, l, weights))
+        {
+            return None;
+        }
+        let last = network.layers.len() - usize::from(network.output.kind != Kind::Classes);
+        self.reads(kernel, 0, last);
+        self.rooms[0].row_multiple = lcm(self.rooms[0].row_multiple, a.col_align);
+        let height = |i: usize| match network.layers[i] {
+            Layer::Affine { outputs, .. } => outputs.next_multiple_of(a.row_align),
+            Layer::Activation(_) => 0,
+        };
+        // The last layer's values are the scores.
+        let between = &layers[..layers.len() - 1];
+        let most = |first| between.iter().skip(first).step_by(2).map(|l| height(l.0)).max().unwrap_or(0);
+        let room = |name: &str, rows, row_multiple| Room {
+            name: name.into(),
+            rows,
+            row_multiple,
+            layout: r.r.as_ref().and_then(|o| o.representation.clone()),
+            parts_of: None,
+        };
+        let odd = most(0);
+        self.rooms.push(room("between layers", (odd + most(1)).max(a.row_align), 1));
+        self.rooms.push(room("scores", network.outputs(), a.row_align));
+        self.covers(kernel, 2);
+        self.drafts.push(Draft {
+            kernel,
+            activation: Activation::None,
+            layer: last,
+            tensor_layer: None,
+            second_layer: None,
+            all: Some(AllLayers { layers, hidden: 1, odd }),
+            parts: 1,
+            input: 0,
+            output: 2,
+            flop: network.flop(),
+        });
+        Some(())
+    }
+
     /// First pass: kernels and their demands.
     fn choose(&mut self, network: &Network) {
+        if self.whole(network).is_some() {
+            return;
+        }
         let mut layers = network.layers.iter().copied().enumerate().peekable();
         while let Some((i, layer)) = layers.next() {
             match layer {
@@ -189,6 +271,7 @@ impl<'l> Lowering<'l> {
                         layer: network.layers.len(),
                         tensor_layer: None,
                         second_layer: None,
+                        all: None,
                         parts: 1,
                         input,
                         output: input,
@@ -241,6 +324,7 @@ impl<'l> Lowering<'l> {
             layer,
             tensor_layer: Some(tensor_layer),
             second_layer: None,
+            all: None,
             parts: 1,
             input,
             output,
@@ -301,6 +385,7 @@ impl<'l> Lowering<'l> {
             layer,
             tensor_layer,
             second_layer: None,
+            all: None,
             parts: 1,
             input: room,
             output: room,
@@ -439,7 +524,7 @@ impl<'l> Lowering<'l> {
             let problem = match d.kernel.operation {
                 Operation::ArgMax => Problem { h: 1, w: padded_batch, l: b.padded_rows },
                 Operation::Reduce => Problem { h: r.padded_rows, w: padded_batch, l: d.parts },
-                Operation::Matmul | Operation::Affine | Operation::Pair => {
+                Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers => {
                     Problem { h: r.padded_rows / d.parts, w: padded_batch, l: depth }
                 }
                 _ => Problem { h: r.padded_rows, w: padded_batch, l: 0 },
@@ -468,8 +553,16 @@ impl<'l> Lowering<'l> {
                     self.recipe.name, d.kernel.codename
                 ));
             }
+            let mut options = String::new();
             for operand in d.kernel.operation.operands() {
                 args.push(match *operand {
+                    "a" if d.all.is_some() => {
+                        options = layers_options(network, d, &buffers, problem.l, &mut constants);
+                        Arg::Constants
+                    }
+                    "hidden" => Arg::Buffer(d.all.as_ref().map_or(d.output, |all| all.hidden)),
+                    // Without an arg-max it is not written.
+                    "classes" if network.output.kind != Kind::Classes => Arg::Buffer(d.output),
                     "b" => Arg::Buffer(d.input),
                     "r" => Arg::Buffer(d.output),
                     "classes" => Arg::Buffer(classes),
@@ -491,14 +584,16 @@ impl<'l> Lowering<'l> {
                     }
                 });
             }
+            let group = self.recipe.group(d.kernel);
             steps.push(Step {
                 layer: d.layer,
                 operation: d.kernel.operation,
                 kernel: d.kernel.codename.clone(),
                 activation: d.activation,
+                options: options.into(),
                 args: args.into(),
-                global: global(d.kernel, problem, granule, d.parts),
-                local: self.recipe.group(d.kernel).map(|g| d.kernel.restrictions.dimensions(g)),
+                global: global(d.kernel, group, problem, granule, d.parts),
+                local: group.map(|g| d.kernel.restrictions.dimensions(g)),
                 problem,
                 flop: d.flop,
             });
@@ -524,7 +619,8 @@ impl<'l> Lowering<'l> {
         let mut taken: Vec<(usize, usize, usize, usize)> = Vec::new(); // first step, last step, start, end
         let mut bytes = 0;
         for (i, buffer) in buffers.iter_mut().enumerate().filter(|(_, b)| b.role == BufferRole::Hidden) {
-            let uses = |d: &Draft| d.input == i || d.output == i;
+            let hidden = |d: &Draft| d.all.as_ref().is_some_and(|all| all.hidden == i);
+            let uses = |d: &Draft| d.input == i || d.output == i || hidden(d);
             let first = self.drafts.iter().position(uses).unwrap_or(0);
             let last = self.drafts.iter().rposition(uses).unwrap_or(0);
             let size = (buffer.len(columns) * 4).next_multiple_of(ARENA_ALIGN);
@@ -542,6 +638,55 @@ impl<'l> Lowering<'l> {
         }
         bytes
     }
+}
+
+/// What a kernel for all layers is compiled with. The constants of all layers join `constants`, which has no others;
+/// the input has `l` rows.
+fn layers_options(
+    network: &Network,
+    d: &Draft,
+    buffers: &[Buffer],
+    mut l: usize,
+    constants: &mut Vec<Constant>,
+) -> String {
+    let r = &d.kernel.restrictions;
+    let (Some(all), Some(a)) = (&d.all, &r.a) else { return String::new() };
+    let precision = if r.half { network.weights } else { Precision::F32 };
+    let sizes = |i: usize| match network.layers[i] {
+        Layer::Affine { outputs, inputs } => (outputs, inputs),
+        Layer::Activation(_) => (0, 0),
+    };
+    for &(i, _) in &all.layers {
+        let h = sizes(i).0.next_multiple_of(a.row_align);
+        for role in [TensorRole::Weights, TensorRole::Biases] {
+            let layout = a.representation.clone().unwrap_or(Layout::R);
+            constants.push(constant(network, i, role, (h, l), layout, precision));
+        }
+        l = h;
+    }
+    let (starts, _) = places(constants);
+    let classes = if network.output.kind == Kind::Classes { network.outputs() } else { 0 };
+    // Numbers are in fours of values; a chunk of a buffer has 16 records, so a row of it is four fours.
+    let rows = |i: usize| 4 * buffers[i].padded_rows;
+    let (hidden, rows) = (rows(all.hidden), rows(d.output));
+    let mut text =
+        format!("-DLAYERS={} -DCLASSES={classes} -DHIDDEN={hidden} -DROWS={rows}", all.layers.len());
+    for (n, &(i, activation)) in all.layers.iter().enumerate() {
+        let ((outputs, inputs), weights) = (sizes(i), &constants[2 * n]);
+        let last = n + 1 == all.layers.len();
+        for (letter, value) in [
+            ("L", weights.padded.1),
+            ("K", inputs.next_multiple_of(a.col_align)),
+            ("Q", outputs.div_ceil(r.scale.0)),
+            ("ACT", activation.code() as usize),
+            ("A", starts[2 * n] / (4 * weights.precision.bytes())),
+            ("B", starts[2 * n + 1] / 16),
+            ("S", if last { 0 } else { n % 2 * 4 * all.odd }),
+        ] {
+            let _ = write!(text, " -D{letter}{n}={value}");
+        }
+    }
+    text
 }
 
 fn constant(
@@ -568,10 +713,16 @@ fn constant(
 
 /// Work-items of a full-granule launch: one per tile, one per element for kernels that take any layout, one per column
 /// for the arg-max; or whole work-groups over tiles.
-fn global(kernel: &Kernel, p: Problem, granule: usize, parts: usize) -> (Extent, Extent) {
+fn global(
+    kernel: &Kernel,
+    group: Option<(usize, usize)>,
+    p: Problem,
+    granule: usize,
+    parts: usize,
+) -> (Extent, Extent) {
     let per_granule = |items| Extent::Records { records: granule, items };
     let r = &kernel.restrictions;
-    if let (Some((y, x)), Some(group)) = (r.tile, r.work_group) {
+    if let (Some((y, x)), Some(group)) = (r.tile, group) {
         let shared = if kernel.operation == Operation::Reduce { 1 } else { parts };
         let items = p.h.div_ceil(y) * group.0 * shared;
         return (Extent::Fixed(items), per_granule(granule.div_ceil(x) * group.1));

@@ -58,6 +58,18 @@ impl Constant {
     }
 }
 
+/// Where each constant starts in a buffer that holds all of them, in bytes (multiples of [`ARENA_ALIGN`]), and the
+/// bytes of that buffer.
+pub fn places(constants: &[Constant]) -> (Vec<usize>, usize) {
+    let mut end = 0;
+    let place = |c: &Constant| {
+        let start = end;
+        end += c.bytes().next_multiple_of(ARENA_ALIGN);
+        start
+    };
+    (constants.iter().map(place).collect(), end)
+}
+
 /// What a buffer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferRole {
@@ -133,6 +145,8 @@ pub enum Arg {
     Constant(usize),
     /// `Plan::buffers[i]`
     Buffer(usize),
+    /// All constants in one buffer, each where [`places`] has it.
+    Constants,
 }
 
 /// One launch of one kernel.
@@ -146,6 +160,8 @@ pub struct Step {
     pub kernel: Cow<'static, str>,
     /// Activation fused into it.
     pub activation: Activation,
+    /// Options that its kernel is compiled with beside those of the library; none for most kernels.
+    pub options: Cow<'static, str>,
     /// Arguments in order.
     pub args: Cow<'static, [Arg]>,
     /// Work-items in dimensions 0 and 1.

@@ -169,14 +169,14 @@ macro_rules! variants {
 variants! {
     Order: R, C;
     EngineKind: Host, OpenCl;
-    Operation: Matmul, Bias, Affine, Reduce, Pair, Sigmoid, Relu, Tanh, ArgMax, Sobel, Order, Probe;
+    Operation: Matmul, Bias, Affine, Reduce, Pair, Layers, Sigmoid, Relu, Tanh, ArgMax, Sobel, Order, Probe;
 }
 
 fields! {
     Chunk { rows, cols, order }
     Layout { outer, chunks }
     Operand { representation, row_align, col_align, image }
-    Most { h, l, weights }
+    Most { h, l, weights, layers }
     Needs { host, images, local_bytes }
     Restrictions { arglist, scaled, scale, columns_first, a, b, r, half, flop, work_group, sweep, needs, tile, most, split }
     Kernel { codename, aliases, about, document, operation, function, source, defines, restrictions }
@@ -221,7 +221,7 @@ mod tests {
                     sweep: vec![(1, 1), (64, 2)].into(),
                     needs: Needs { host: false, images: true, local_bytes: usize::MAX },
                     tile: Some((128, 100)),
-                    most: Most { h: 1, l: 2, weights: 3 },
+                    most: Most { h: 1, l: 2, weights: 3, layers: 4 },
                     split: 4,
                 },
             }]

@@ -23,6 +23,7 @@ pub use writer::{Output, OutputSpec, ResultWriter, Stdout, Verdict, check, needs
 
 use crate::engine::{Engine, SLOTS};
 use crate::error::Error;
+use crate::sys::signal;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -49,11 +50,17 @@ pub struct Stream<'a, 'w, W> {
     pub expected: Option<&'a mut Expected>,
     /// Where the time goes, if somebody wants to know.
     pub times: Option<&'a mut StreamTimes>,
+    /// Told how far the run is whenever SIGUSR1 asks; no batch is on its way then.
+    pub asked: Option<&'a mut Asked<'a>>,
 }
+
+/// What is told how far a run is: the engine, times if they are taken, and what was done.
+pub type Asked<'a> = dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + 'a;
 
 impl<W: Write> Stream<'_, '_, W> {
     /// Answers all records of `inputs`, a name and a source each. An input is asked for when the one before has ended;
-    /// records of several share batches. Before an error is returned everything read before it is answered.
+    /// records of several share batches. Before an error is returned everything read before it is answered;
+    /// [`Error::Stopped`] is one: SIGINT or SIGTERM came, nothing more was read, and part of a record is dropped.
     pub fn run<S: Source>(
         self,
         inputs: impl Iterator<Item = Result<(String, S), Error>>,
@@ -71,11 +78,7 @@ impl<W: Write> Stream<'_, '_, W> {
         let slots = [(); SLOTS].map(|()| Slot { places: Vec::with_capacity(batch), started: None });
         let mut pipeline = Pipeline { stream: self, feed, slots, flying: None, summary: Summary::default() };
         let result = pipeline.run();
-        if let (Some(times), Some(reader)) = (&mut pipeline.stream.times, &pipeline.feed.reader) {
-            // Reads happen while a slot is filled.
-            times.read += reader.read_time();
-            times.parse = times.parse.saturating_sub(reader.read_time());
-        }
+        pipeline.settle();
         if !matches!(result, Ok(()) | Err(Error::ClosedOutput)) {
             // What was answered before the error goes out; the error is what counts.
             let _ = pipeline.stream.writer.flush();
@@ -172,13 +175,23 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
                 self.flying = Some(slot);
                 slot = (slot + 1) % SLOTS;
             }
+            // Seldom enough to cost nothing, and soon after a driver has compiled something.
+            if self.summary.batches.is_power_of_two() {
+                signal::keep();
+            }
+            let asked = signal::asked();
             match stop {
-                Stop::Full => continue,
+                Stop::Full if !asked => continue,
                 // Nobody shall wait for an answer while the stream waits for input.
                 _ => self.answer(true)?,
             }
+            if asked {
+                self.tell();
+            }
             match stop {
-                Stop::Full | Stop::Idle => self.wait()?,
+                Stop::Full => {}
+                Stop::Idle if signal::stop().is_some() => return Err(Error::Stopped),
+                Stop::Idle => self.wait()?,
                 Stop::End => return Ok(()),
                 Stop::Failed(e) => return Err(e),
             }
@@ -257,12 +270,32 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
     }
 
     fn wait(&mut self) -> Result<(), Error> {
+        signal::keep();
         let start = self.now();
         if let Some(reader) = &mut self.feed.reader {
             reader.wait()?;
         }
         self.add(start, |t| &mut t.wait);
         Ok(())
+    }
+
+    /// Says how far the run is. The run is at rest.
+    #[cold]
+    fn tell(&mut self) {
+        self.settle();
+        let Stream { engine, times, asked, .. } = &mut self.stream;
+        if let Some(asked) = asked {
+            asked(&mut **engine, times.as_deref(), self.summary);
+        }
+    }
+
+    /// Takes reads out of the time of parsing: they happen while a slot is filled.
+    fn settle(&mut self) {
+        if let (Some(times), Some(reader)) = (&mut self.stream.times, &mut self.feed.reader) {
+            let read = reader.take_read_time();
+            times.read += read;
+            times.parse = times.parse.saturating_sub(read);
+        }
     }
 
     /// The time, if times are taken.

@@ -127,24 +127,15 @@ pub(super) fn parse<N: Number>(text: &[u8]) -> Option<N> {
 
 #[inline(always)]
 fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
-    let negative = bytes.first() == Some(&b'-');
-    let mut at = usize::from(negative || bytes.first() == Some(&b'+'));
+    let (negative, mut at) = sign(bytes, 0);
     let mut mantissa = 0u64;
-    let mut digits = |from: usize| {
-        let mut to = from;
-        while let Some(digit) = bytes.get(to).map(|b| b.wrapping_sub(b'0')).filter(|&d| d < 10) {
-            mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit));
-            to += 1;
-        }
-        to
-    };
     let whole = at;
-    at = digits(at);
+    at = digits(bytes, at, &mut mantissa);
     let mut count = at - whole;
     let mut exponent = 0;
-    if bytes.get(at) == Some(&b'.') {
+    if at < bytes.len() && bytes[at] == b'.' {
         let point = at + 1;
-        at = digits(point);
+        at = digits(bytes, point, &mut mantissa);
         count += at - point;
         // More digits than this are refused below.
         exponent = -((at - point).min(100) as i32);
@@ -153,7 +144,7 @@ fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
     if count == 0 || count > DIGITS {
         return None;
     }
-    if let Some(b'e' | b'E') = bytes.get(at) {
+    if at < bytes.len() && bytes[at] | 0x20 == b'e' {
         let (e, to) = power(bytes, at + 1)?;
         exponent += e;
         at = to;
@@ -161,20 +152,38 @@ fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
     Some((Decimal { negative, mantissa, exponent }, at))
 }
 
+/// Whether there is a minus at `at`, and where the digits begin.
+#[inline(always)]
+fn sign(bytes: &[u8], at: usize) -> (bool, usize) {
+    if at < bytes.len() && matches!(bytes[at], b'-' | b'+') {
+        (bytes[at] == b'-', at + 1)
+    } else {
+        (false, at)
+    }
+}
+
+/// Appends the digits from `at` on to a number (which wraps where there are too many), and says where they end.
+#[inline(always)]
+fn digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
+    // Plain indices, as in `small`.
+    while at < bytes.len() {
+        let digit = bytes[at].wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        *number = number.wrapping_mul(10).wrapping_add(u64::from(digit));
+        at += 1;
+    }
+    at
+}
+
 /// The exponent at `at` and its end; at most three digits.
 fn power(bytes: &[u8], at: usize) -> Option<(i32, usize)> {
-    let negative = bytes.get(at) == Some(&b'-');
-    let from = at + usize::from(negative || bytes.get(at) == Some(&b'+'));
-    let mut to = from;
+    let (negative, from) = sign(bytes, at);
     let mut value = 0;
-    while let Some(digit) = bytes.get(to).map(|b| b.wrapping_sub(b'0')).filter(|&d| d < 10) {
-        value = value * 10 + i32::from(digit);
-        to += 1;
-        if to - from > 3 {
-            return None;
-        }
-    }
-    (to > from).then_some((if negative { -value } else { value }, to))
+    let to = digits(bytes, from, &mut value);
+    let value = value as i32;
+    (to > from && to - from <= 3).then_some((if negative { -value } else { value }, to))
 }
 
 #[cfg(test)]

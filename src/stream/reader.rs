@@ -220,10 +220,16 @@ impl<S: Source> Window<S> {
             self.end -= self.start;
             self.start = 0;
         }
-        let n = self.source.read(&mut self.data[self.end..])?;
-        self.end += n;
-        self.ended = n == 0;
-        Ok(())
+        match self.source.read(&mut self.data[self.end..]) {
+            Ok(n) => {
+                self.end += n;
+                self.ended = n == 0;
+                Ok(())
+            }
+            // Somebody who shares the pipe or terminal was faster.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(e) => Err(e),
+        }
     }
 }
 
@@ -305,9 +311,9 @@ impl<'a, S: Source> RecordReader<'a, S> {
         self.window.timed = timed;
     }
 
-    /// Time spent in reads that did not have to wait.
-    pub fn read_time(&self) -> Duration {
-        self.window.time
+    /// Time spent in reads that did not have to wait, since the last call.
+    pub fn take_read_time(&mut self) -> Duration {
+        std::mem::take(&mut self.window.time)
     }
 
     /// The name of the source.
@@ -385,8 +391,11 @@ impl<'a, S: Source> RecordReader<'a, S> {
         Err(self.position().refused(&self.context.place, refusal))
     }
 
-    /// Waits for more input. After [`Next::Idle`] only.
+    /// Waits for more input, or for a signal. After [`Next::Idle`] only.
     pub fn wait(&mut self) -> Result<(), Error> {
+        if !self.window.source.wait() {
+            return Ok(());
+        }
         self.window.fill().map_err(|e| self.context.io(e))
     }
 

@@ -1,19 +1,26 @@
 //! Where the bytes come from: a file descriptor, or memory in tests.
 
 use crate::sys::io::{ready, wait_readable, widen_pipe};
+use crate::sys::signal;
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// A stream of bytes that can say whether a read would have to wait.
 pub trait Source {
-    /// Reads some bytes and waits for the first; 0 is the end.
+    /// Reads some bytes and waits for the first (or fails with `WouldBlock`, then nothing was read); 0 is the end.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Whether `read` would return at once.
+    /// Whether `read` would return at once, and shall: never once the program was asked to stop.
     fn ready(&self) -> bool;
+
+    /// Waits until `read` would return at once; `false`: a signal came first.
+    fn wait(&mut self) -> bool {
+        true
+    }
 }
 
 impl<S: Source + ?Sized> Source for Box<S> {
@@ -23,6 +30,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
 
     fn ready(&self) -> bool {
         (**self).ready()
+    }
+
+    fn wait(&mut self) -> bool {
+        (**self).wait()
     }
 }
 
@@ -39,9 +50,9 @@ impl FileSource {
         Self::new(File::from(io::stdin().as_fd().try_clone_to_owned()?))
     }
 
-    /// The file at `path`.
+    /// The file at `path`. Does not wait for the writer of a FIFO: the first read does, and a signal can end that.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Self::new(File::open(path)?)
+        Self::new(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?)
     }
 
     fn new(file: File) -> io::Result<Self> {
@@ -58,15 +69,17 @@ impl Source for FileSource {
         loop {
             match self.file.read(buf) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // Another process that shares the pipe or terminal made it non-blocking.
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => wait_readable(self.file.as_fd()),
                 result => return result,
             }
         }
     }
 
     fn ready(&self) -> bool {
-        self.regular || ready(self.file.as_fd())
+        signal::stop().is_none() && (self.regular || ready(self.file.as_fd()))
+    }
+
+    fn wait(&mut self) -> bool {
+        wait_readable(self.file.as_fd())
     }
 }
 
@@ -139,10 +152,12 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         let mut s = FileSource::new(File::from(OwnedFd::from(near))).unwrap();
         assert!(!s.ready());
+        assert_eq!(s.read(&mut [0; 4]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         let writer = std::thread::spawn(move || {
             std::thread::sleep(std::time::Duration::from_millis(20));
             far.write_all(b"x").unwrap();
         });
+        assert!(s.wait());
         assert_eq!(s.read(&mut [0; 4]).unwrap(), 1);
         writer.join().unwrap();
         assert!(s.ready());

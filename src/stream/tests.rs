@@ -234,6 +234,7 @@ fn run_on<S: Source>(
         writer: &mut writer,
         expected: None,
         times: None,
+        asked: None,
     };
     let result = stream.run(sources.into_iter()).map_err(|e| e.to_string());
     Ran { text: String::from_utf8(out).unwrap(), result, batches: engine.submitted }
@@ -416,8 +417,15 @@ fn a_nan_score_names_the_record_in_the_input() {
         let mut writer = ResultWriter::new(&mut out, Output::Scores, VALUES);
         let input = Input::new(1);
         let shape = input.shape();
-        let stream =
-            Stream { engine: &mut engine, format, shape, writer: &mut writer, expected: None, times: None };
+        let stream = Stream {
+            engine: &mut engine,
+            format,
+            shape,
+            writer: &mut writer,
+            expected: None,
+            times: None,
+            asked: None,
+        };
         let files = match format {
             None => [memory("a", [b"1\n2\n".to_vec()]), memory("b", [b"\n3\nx\n".to_vec()])],
             Some(_) => [memory("a", [vec![1, 2]]), memory("b", [vec![3, 4]])],
@@ -484,6 +492,7 @@ fn a_record_is_answered_before_more_input_is_awaited() {
             writer: &mut writer,
             expected: None,
             times: Some(&mut times),
+            asked: None,
         };
         let summary = stream.run([Ok(("stdin".to_string(), source))].into_iter()).unwrap();
         assert_eq!(summary.records, 8);
@@ -509,6 +518,7 @@ fn classes_are_compared_on_the_way() {
         writer: &mut writer,
         expected: Some(&mut expected),
         times: None,
+        asked: None,
     };
     // Scores are the sum and the first: class 1 where the second is negative.
     stream.run([memory("stdin", [b"1,1\n1,-1\n1,-1\n".to_vec()])].into_iter()).unwrap();

@@ -21,6 +21,8 @@ pub struct StreamTimes {
     pub records: u64,
     /// From the start of a batch's parsing until its answers are written, a value a batch.
     pub latencies: Latencies,
+    /// The same for the first batch: drivers put work off until a kernel runs.
+    pub first: Option<Duration>,
 }
 
 impl StreamTimes {
@@ -29,7 +31,9 @@ impl StreamTimes {
         self.batches += 1;
         self.records += records as u64;
         if let Some(started) = started {
-            self.latencies.add(started.elapsed());
+            let latency = started.elapsed();
+            self.latencies.add(latency);
+            self.first.get_or_insert(latency);
         }
     }
 }

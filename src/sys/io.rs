@@ -1,5 +1,6 @@
 //! Readiness of file descriptors, by poll(2), and what else input needs of the system.
 
+use super::signal;
 use libc::{POLLIN, POLLOUT, c_int, c_short, nfds_t, poll, pollfd};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -9,9 +10,16 @@ pub fn ready(fd: BorrowedFd<'_>) -> bool {
     poll_one(fd, POLLIN, 0)
 }
 
-/// Waits until a read of `fd` would return at once (for a descriptor that its owner set non-blocking).
-pub fn wait_readable(fd: BorrowedFd<'_>) {
-    poll_one(fd, POLLIN, -1);
+/// Waits until a read of `fd` would return at once; `false`: one of the program's signals came first.
+pub fn wait_readable(fd: BorrowedFd<'_>) -> bool {
+    let entry = |fd| pollfd { fd, events: POLLIN, revents: 0 };
+    let mut entries = [entry(fd.as_raw_fd()), entry(signal::wake())];
+    poll_all(&mut entries, -1);
+    let signalled = entries[1].revents != 0;
+    if signalled {
+        signal::awake();
+    }
+    !signalled
 }
 
 /// Waits until a write to `fd` would return at once.
@@ -22,11 +30,14 @@ pub fn wait_writable(fd: BorrowedFd<'_>) {
 /// Whether one of `events`, a hang-up or an error is there within `timeout` ms (-1: for ever). A poll that fails
 /// counts as yes: the read or write that follows reports why.
 fn poll_one(fd: BorrowedFd<'_>, events: c_short, timeout: c_int) -> bool {
-    const ONE: nfds_t = 1;
+    poll_all(&mut [pollfd { fd: fd.as_raw_fd(), events, revents: 0 }], timeout)
+}
+
+/// Whether something is there for one of `entries`.
+fn poll_all(entries: &mut [pollfd], timeout: c_int) -> bool {
     loop {
-        let mut entry = pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
-        // SAFETY: `entry` is one valid pollfd that lives through the call, and the count is 1.
-        let n = unsafe { poll(&raw mut entry, ONE, timeout) };
+        // SAFETY: the entries are valid and live through the call.
+        let n = unsafe { poll(entries.as_mut_ptr(), entries.len() as nfds_t, timeout) };
         if n >= 0 {
             return n > 0;
         }
@@ -68,6 +79,26 @@ pub fn cores() -> usize {
     count.max(1) as usize
 }
 
+/// Takes a lock on a whole file, shared or for this descriptor alone, without waiting; whether it was free. It goes
+/// with the descriptor, so the system gives it back when the process dies.
+pub fn lock(fd: &impl AsRawFd, alone: bool) -> io::Result<bool> {
+    let kind = if alone { libc::LOCK_EX } else { libc::LOCK_SH };
+    // SAFETY: the call takes two numbers.
+    if unsafe { libc::flock(fd.as_raw_fd(), kind | libc::LOCK_NB) } == 0 {
+        return Ok(true);
+    }
+    match io::Error::last_os_error() {
+        e if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        e => Err(e),
+    }
+}
+
+/// The user whose rights this process has.
+pub fn user() -> u32 {
+    // SAFETY: the call takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,7 +121,7 @@ mod tests {
         assert!(!ready(near.as_fd()));
         far.write_all(b"x").unwrap();
         assert!(ready(near.as_fd()));
-        wait_readable(near.as_fd());
+        assert!(wait_readable(near.as_fd()));
         near.read_exact(&mut [0]).unwrap();
         assert!(!ready(near.as_fd()));
         wait_writable(near.as_fd());

@@ -29,7 +29,7 @@ pub static PLAN: Plan = Plan {
     engine: EngineKind::OpenCl,
     batch: 256,
     padded_batch: 256,
-    granule: 32,
+    granule: 16,
     constants: Cow::Borrowed(&[
         Constant { tensor: Tensor { layer: 0, role: TensorRole::Weights }, size: (4, 3), padded: (16, 3), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 16, cols: 1, order: Order::C }]) }, precision: Precision::F32 },
         Constant { tensor: Tensor { layer: 0, role: TensorRole::Biases }, size: (4, 1), padded: (16, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) }, precision: Precision::F32 },
@@ -38,15 +38,13 @@ pub static PLAN: Plan = Plan {
     ]),
     buffers: Cow::Borrowed(&[
         Buffer { name: Cow::Borrowed("input"), role: BufferRole::Input, rows: 3, padded_rows: 3, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 1, cols: 16, order: Order::R }]) }, arena: 0 },
-        Buffer { name: Cow::Borrowed("layer 1"), role: BufferRole::Hidden, rows: 4, padded_rows: 16, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 1, cols: 16, order: Order::R }]) }, arena: 0 },
-        Buffer { name: Cow::Borrowed("layer 2"), role: BufferRole::Scores, rows: 2, padded_rows: 16, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 1, cols: 16, order: Order::R }]) }, arena: 0 },
+        Buffer { name: Cow::Borrowed("between layers"), role: BufferRole::Hidden, rows: 16, padded_rows: 16, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 1, cols: 16, order: Order::R }]) }, arena: 0 },
+        Buffer { name: Cow::Borrowed("scores"), role: BufferRole::Scores, rows: 2, padded_rows: 16, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 1, cols: 16, order: Order::R }]) }, arena: 0 },
         Buffer { name: Cow::Borrowed("classes"), role: BufferRole::Classes, rows: 1, padded_rows: 1, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) }, arena: 0 },
     ]),
     arena_bytes: 16384,
     steps: Cow::Borrowed(&[
-        Step { layer: 1, operation: Operation::Affine, kernel: Cow::Borrowed("affine_packed_4x4"), activation: Activation::Relu, args: Cow::Borrowed(&[Arg::Size(3), Arg::Size(16), Arg::Constant(0), Arg::Buffer(0), Arg::Constant(1), Arg::Buffer(1)]), global: (Extent::Fixed(4), Extent::Records { records: 32, items: 8 }), local: Some((4, 8)), problem: Problem { h: 16, w: 256, l: 3 }, flop: 24 },
-        Step { layer: 2, operation: Operation::Affine, kernel: Cow::Borrowed("affine_packed_4x4"), activation: Activation::None, args: Cow::Borrowed(&[Arg::Size(16), Arg::Size(16), Arg::Constant(2), Arg::Buffer(1), Arg::Constant(3), Arg::Buffer(2)]), global: (Extent::Fixed(4), Extent::Records { records: 32, items: 8 }), local: Some((4, 8)), problem: Problem { h: 16, w: 256, l: 16 }, flop: 16 },
-        Step { layer: 3, operation: Operation::ArgMax, kernel: Cow::Borrowed("argmax_packed"), activation: Activation::None, args: Cow::Borrowed(&[Arg::Size(16), Arg::Size(2), Arg::Buffer(2), Arg::Buffer(3)]), global: (Extent::Records { records: 32, items: 32 }, Extent::Fixed(1)), local: None, problem: Problem { h: 1, w: 256, l: 16 }, flop: 0 },
+        Step { layer: 3, operation: Operation::Layers, kernel: Cow::Borrowed("layers_packed_4x4"), activation: Activation::None, options: Cow::Borrowed("-DLAYERS=2 -DCLASSES=2 -DHIDDEN=64 -DROWS=64 -DL0=3 -DK0=3 -DQ0=1 -DACT0=2 -DA0=0 -DB0=256 -DS0=0 -DL1=16 -DK1=4 -DQ1=1 -DACT1=0 -DA1=512 -DB1=768 -DS1=0"), args: Cow::Borrowed(&[Arg::Constants, Arg::Buffer(0), Arg::Buffer(1), Arg::Buffer(2), Arg::Buffer(3)]), global: (Extent::Fixed(64), Extent::Records { records: 16, items: 1 }), local: Some((64, 1)), problem: Problem { h: 16, w: 256, l: 3 }, flop: 40 },
     ]),
 };
 

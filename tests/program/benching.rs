@@ -140,6 +140,13 @@ fn networks_are_one_row() {
         &["network", "--shape", "20-30-5:tanh", "--plan", "thesis-morton", "--batch", "7"],
     ));
     assert_eq!((&*device[2], &*device[4]), ("thesis-morton", "5"));
+    for (shape, launches) in [("partial-cifar", "1"), ("400-400-10", "2")] {
+        let device = row(bench(
+            Witness::Pocl,
+            &["network", "--shape", shape, "--plan", "mali-midgard", "--batch", "7"],
+        ));
+        assert_eq!((&*device[2], &*device[4]), ("mali-midgard", launches));
+    }
     let r = run(DIGITS, &["bench", "network", "--shape", "20-x"], "");
     assert!(r.code == Some(2) && r.err.contains("--shape: expected sizes"), "{}", r.err);
 }

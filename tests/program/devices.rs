@@ -1,6 +1,8 @@
 //! OpenCL on two witnesses, PoCL and oclgrind: classes of the host, scores within the bound, every plan.
 
-use super::support::{DIGITS, Folder, Reference, Witness, bake, command, feed, on, random_bytes, root, run};
+use super::support::{
+    DIGITS, Folder, Reference, Witness, bake, command, feed, on, random_bytes, root, run, shim,
+};
 use std::fs;
 use std::path::Path;
 
@@ -10,7 +12,7 @@ fn plans() -> Vec<String> {
     let library: serde_json::Value = serde_json::from_slice(&library).unwrap();
     let plans = library["plans"].as_array().unwrap().iter().filter(|p| p["engine"] == "opencl");
     let names: Vec<String> = plans.map(|p| p["name"].as_str().unwrap().into()).collect();
-    assert!(names.len() >= 7, "{names:?}");
+    assert!(names.len() >= 8, "{names:?}");
     names
 }
 
@@ -91,6 +93,15 @@ fn mnist_network_on_every_engine_and_plan() {
     let host = run(&program, &["-d", "host", "-f", "u8"], bytes.clone());
     let host_scores = run(&program, &["-d", "host", "-f", "u8", "-o", "scores"], bytes.clone());
     reference.check(&vectors, &host_scores.lines(), "host");
+    // Under the plan that was baked nothing is laid out at start.
+    let file = folder.path("profile");
+    let args = ["-f", "u8", "--plan", "baked", &format!("--profile=json:{}", file.display())];
+    on_device(Witness::Pocl, &program, &args, bytes.clone());
+    let profile: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!(
+        (profile["plan"].as_str(), profile["laid_out_again"].as_u64()),
+        (Some("thesis-morton"), Some(0))
+    );
     for (witness, records) in [(Witness::Pocl, 300), (Witness::Oclgrind, 5)] {
         let input = bytes[..records * 784].to_vec();
         for plan in &plans() {
@@ -186,9 +197,9 @@ fn a_device_that_cannot_run_a_plan_says_why() {
     let folder = Folder::new();
     let mut c = command(DIGITS);
     on(Witness::Oclgrind, &mut c, &folder.path("log"));
-    let r = feed(c.env("OCLGRIND_MAX_WGSIZE", "16").args(["-d", "opencl"]), "");
+    let r = feed(c.env("OCLGRIND_MAX_WGSIZE", "128").args(["-d", "opencl", "--plan", "nvidia"]), "");
     assert_eq!(r.code, Some(1));
-    assert!(r.err.contains("work-groups of 4×8 work-items, the device allows 16"), "{}", r.err);
+    assert!(r.err.contains("work-groups of 256×1 work-items, the device allows 128"), "{}", r.err);
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
     let r =
@@ -196,11 +207,54 @@ fn a_device_that_cannot_run_a_plan_says_why() {
     assert_eq!(r.lines().len(), 597);
 }
 
+/// Where the one launch for all layers does not fit the device, or fails, each layer has its own, and `-v` says why. Its
+/// constants are the same.
+#[test]
+fn one_launch_gives_way_to_a_launch_for_each_layer() {
+    let folder = Folder::new();
+    let host = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
+    let shim = shim(&folder, &[]);
+    let digits = |plan: &str, settings: &[(&str, &str)]| {
+        let mut c = command(DIGITS);
+        on(Witness::Pocl, &mut c, &folder.path("log"));
+        let profile = format!("--profile=json:{}", folder.path("p.json").display());
+        let args = ["-d", "opencl", "--plan", plan, "-v", &profile, "model/digits/test.csv"];
+        let r = feed(c.envs(settings.iter().copied()).args(args), "");
+        assert_eq!(r.out, host, "{plan} {settings:?}: {}", r.err);
+        let p = fs::read_to_string(folder.path("p.json")).unwrap();
+        let p: serde_json::Value = serde_json::from_str(&p).unwrap();
+        assert_eq!(p["laid_out_again"].as_u64(), Some(0), "{plan} {settings:?}");
+        (p["steps"].as_array().unwrap().len(), r.err)
+    };
+    for plan in ["mali-midgard", "mali-bifrost", "mali-valhall", "generic"] {
+        let (steps, said) = digits(plan, &[("POCL_MAX_WORK_GROUP_SIZE", "256")]);
+        assert!(steps == 1 && !said.contains("a launch for each layer"), "{plan}: {said}");
+    }
+    let (steps, said) = digits("mali-midgard", &[("POCL_MAX_WORK_GROUP_SIZE", "32")]);
+    assert!(
+        steps == 3 && said.contains("a launch for each layer: plan mali-midgard cannot run on "),
+        "{steps}: {said}"
+    );
+    assert!(said.contains("work-groups of 64×1 work-items, the device allows 32"), "{said}");
+    let (steps, said) = digits(
+        "mali-bifrost",
+        &[
+            ("MORTONNET_OPENCL", shim.to_str().unwrap()),
+            ("MORTONNET_SHIM_REAL", "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1"),
+            ("MORTONNET_SHIM_FAIL", "clGetKernelWorkGroupInfo:1:-5"),
+        ],
+    );
+    assert!(
+        steps == 3 && said.contains("a launch for each layer: ") && said.contains("CL_OUT_OF_RESOURCES"),
+        "{said}"
+    );
+}
+
 /// Calls that the OpenCL library sees, through a shim that writes them down.
 #[test]
 fn between_first_and_last_batch_nothing_is_created_or_released_but_events() {
     let folder = Folder::new();
-    let shim = shim(&folder);
+    let shim = shim(&folder, &[]);
     let csv = fs::read_to_string(root().join("model/digits/test.csv")).unwrap();
     let records = csv.repeat(17); // 10 149 records
     for (plan, profile, discrete) in [
@@ -258,7 +312,7 @@ fn between_first_and_last_batch_nothing_is_created_or_released_but_events() {
 #[test]
 fn failures_of_the_driver_are_reported() {
     let folder = Folder::new();
-    let shim = shim(&folder);
+    let shim = shim(&folder, &[]);
     for (fail, part) in [
         ("clEnqueueNDRangeKernel:10:-5", "CL_OUT_OF_RESOURCES"),
         ("clBuildProgram:1:-11", "CL_BUILD_PROGRAM_FAILURE"),
@@ -277,17 +331,4 @@ fn failures_of_the_driver_are_reported() {
         assert!(r.err.contains(part), "{fail}: {}", r.err);
         assert!(r.out.lines().count() < 597 && r.out.lines().all(|l| l.len() == 1), "{fail}");
     }
-}
-
-fn shim(folder: &Folder) -> std::path::PathBuf {
-    let library = folder.path("libshim.so");
-    let status = std::process::Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
-        .arg(&library)
-        .arg(root().join("tests/shim/opencl_shim.c"))
-        .arg("-ldl")
-        .status()
-        .unwrap();
-    assert!(status.success());
-    library
 }

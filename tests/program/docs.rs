@@ -1,4 +1,4 @@
-//! The README says what the program does: flags, kernels, plans, its own length.
+//! The documents say what the program does: flags, kernels, plans, the README's length.
 
 use super::support::{DIGITS, root, run};
 use std::fs;
@@ -13,10 +13,11 @@ fn the_readme_agrees_with_the_program() {
     }
     let library = fs::read_to_string(root().join("kernels/library.json")).unwrap();
     let library: serde_json::Value = serde_json::from_str(&library).unwrap();
-    for (list, key) in [("sources", "codename"), ("plans", "name")] {
+    let kernels = fs::read_to_string(root().join("docs/KERNELS.md")).unwrap();
+    for (list, key, document) in [("sources", "codename", &kernels), ("plans", "name", &readme)] {
         for entry in library[list].as_array().unwrap() {
             let name = format!("`{}`", entry[key].as_str().unwrap());
-            assert!(readme.contains(&name), "the README does not have {name}");
+            assert!(document.contains(&name), "the README or docs/KERNELS.md does not have {name}");
         }
     }
 }

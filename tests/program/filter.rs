@@ -214,7 +214,7 @@ fn pages() {
     assert!(v.out.starts_with(&format!("mortonnet {}, digits ", env!("CARGO_PKG_VERSION"))), "{}", v.out);
     let d = run(DIGITS, &["--list-devices"], "");
     assert_eq!(d.code, Some(1));
-    assert!(d.err.contains("/nonexistent/libOpenCL.so"), "{}", d.err);
+    assert!(d.out.contains("/nonexistent/libOpenCL.so"), "{}", d.out);
 }
 
 #[test]

@@ -4,8 +4,13 @@
 mod baking;
 mod benching;
 mod binary;
+mod cache;
 mod devices;
 mod docs;
 mod filter;
+mod fleet;
+mod limits;
+mod service;
+mod signals;
 mod support;
 mod tuning;

@@ -126,6 +126,16 @@ pub fn on(witness: Witness, command: &mut Command, log: &Path) {
     }
 }
 
+/// Compiles the OpenCL library that counts, logs and fails calls, with these options.
+pub fn shim(folder: &Folder, options: &[&str]) -> PathBuf {
+    let library = folder.path("libshim.so");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]).args(options).arg("-o").arg(&library);
+    cc.arg(root().join("tests/shim/opencl_shim.c")).args(["-ldl", "-lpthread"]);
+    assert!(cc.status().unwrap().success());
+    library
+}
+
 /// Builds the package with another network, as a user does; gives a copy of the binary, or what cargo said.
 pub fn bake(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf, String> {
     let plan: Vec<_> = plan.iter().map(|p| ("MORTONNET_PLAN", *p)).collect();

@@ -20,6 +20,10 @@ fn what_tuning_found_is_used_and_can_be_baked() {
     assert_eq!(r.code, Some(0), "{}", r.err);
     let fastest = r.lines()[1].split(',').nth(1).unwrap().to_string();
     assert!(r.out.contains("thesis-morton") && r.out.contains("host"), "{fastest}: {}", r.out);
+    for one in ["mali-midgard: affine_packed_4x4 alone", "mali-midgard, layers_packed_4x4 in groups of 128×1"]
+    {
+        assert!(r.out.contains(one), "{one}: {}", r.out);
+    }
     assert_eq!(fs::read_dir(&cache).unwrap().count(), 2, "a record of the device and one of the host");
 
     let info = |args: &[&str]| tuned(DIGITS, &cache, &[args, &["--info"]].concat()).out;

@@ -3,22 +3,32 @@
  *   MORTONNET_SHIM_REAL  the real library (absolute path, or a name that the dynamic loader finds)
  *   MORTONNET_SHIM_LOG   a file that gets the name of each call, one per line, in the order of the calls
  *   MORTONNET_SHIM_FAIL  NAME:N:CODE[,NAME:N:CODE...]: the Nth call of NAME (from 1; 0: every call) returns CODE
- *                        (negative) instead of doing anything; a clCreate... or map call gives NULL
+ *                        (negative) instead of doing anything, a clCreate... or map call gives NULL; a positive CODE
+ *                        is the signal that the process dies of
+ *   MORTONNET_SHIM_SLEEP NAME:MS: calls of NAME take MS milliseconds longer
  *   MORTONNET_SHIM_DISCRETE  set: devices say that their memory is not the host's
+ *   MORTONNET_SHIM_SLOW  QUEUE:FACTOR:US:FROM[,...]: from the launch FROM on (from 1) launches and flushes of a queue take
+ *                        FACTOR times as long, launches US microseconds more. QUEUE counts the queues that were created,
+ *                        from 0: in the order of the devices of a list
+ *   MORTONNET_SHIM_DIE   QUEUE:FROM:CODE[,QUEUE:FROM:CODE...]: from the launch FROM on all launches of a queue fail
+ *   MORTONNET_SHIM_WORK_GROUP  most work-items of a work-group, for each kernel, below the device's own limit
+ *   MORTONNET_SHIM_DRIVER  what devices answer for CL_DRIVER_VERSION
  *
  * The macros SHIM_REAL, SHIM_LOG and SHIM_FAIL (string literals) are their defaults, for tests that cannot change the
  * environment. With SHIM_ONLY_1_1 it is a library of OpenCL 1.1: it exports nothing newer, its platforms and devices
- * say 1.1, and it refuses CL_MAP_WRITE_INVALIDATE_REGION.
+ * say 1.1, kernels are compiled as OpenCL C 1.1, and it refuses flags and questions of OpenCL 1.2.
  *
  *   cc -shared -fPIC -O1 -Wall -Werror [-DSHIM_ONLY_1_1] -o libshim.so opencl_shim.c -ldl -lpthread
  */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef SHIM_REAL
@@ -37,11 +47,14 @@ typedef uint64_t B;
 typedef size_t Z;
 typedef void *H; /* any handle */
 
-enum { INVALID_VALUE = -30, INVALID_OPERATION = -59, PLATFORM_NOT_FOUND = -1001 };
+enum {
+	INVALID_VALUE = -30, INVALID_BUILD_OPTIONS = -43, INVALID_WORK_GROUP_SIZE = -54, INVALID_OPERATION = -59,
+	PLATFORM_NOT_FOUND = -1001
+};
 
 static H real;
 static int log_file = -1;
-static const char *failures;
+static const char *failures, *sleeps;
 
 static const char *setting(const char *name, const char *otherwise)
 {
@@ -54,6 +67,7 @@ static void start(void)
 	const char *path = setting("MORTONNET_SHIM_REAL", SHIM_REAL);
 	const char *log = setting("MORTONNET_SHIM_LOG", SHIM_LOG);
 	failures = setting("MORTONNET_SHIM_FAIL", SHIM_FAIL);
+	sleeps = setting("MORTONNET_SHIM_SLEEP", NULL);
 	if (log)
 		log_file = open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
 	if (path)
@@ -77,12 +91,19 @@ static I enter(const char *name, unsigned *count, H *function)
 		if (write(log_file, line, bytes) != bytes)
 			abort();
 	}
+	if (sleeps && !strncmp(sleeps, name, length) && sleeps[length] == ':')
+		usleep(atoi(sleeps + length + 1) * 1000);
 	for (at = failures; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
 		unsigned which;
 		int code;
 		if (!strncmp(at, name, length) && sscanf(at + length, ":%u:%d", &which, &code) == 2
-		    && (which == 0 || which == call))
+		    && (which == 0 || which == call)) {
+			if (code > 0) {
+				signal(code, SIG_DFL);
+				raise(code);
+			}
 			return code;
+		}
 	}
 	if (!real)
 		return PLATFORM_NOT_FOUND;
@@ -95,19 +116,33 @@ static I enter(const char *name, unsigned *count, H *function)
 	H function = NULL; \
 	I code = enter(#name, &count, &function)
 
+/* What OpenCL 1.1 does not know is refused there. */
+#ifdef SHIM_ONLY_1_1
+#define UNKNOWN_IN_1_1(newer) (newer)
+#else
+#define UNKNOWN_IN_1_1(newer) 0
+#endif
+#define NEW_MEMORY (flags & ~(B)63) /* behind CL_MEM_COPY_HOST_PTR */
+
 /* Calls that return a code. */
-#define CODE(name, parameters, arguments) \
+#define CODE(name, parameters, arguments) CODE_UNLESS(name, 0, parameters, arguments)
+#define CODE_UNLESS(name, newer, parameters, arguments) \
 	I name parameters \
 	{ \
 		ENTER(name); \
+		if (!code && UNKNOWN_IN_1_1(newer)) \
+			code = INVALID_VALUE; \
 		return code ? code : ((I (*) parameters)function)arguments; \
 	}
 
 /* Calls that return a handle or pointer and store their code in `err`. */
-#define HANDLE(name, parameters, arguments) \
+#define HANDLE(name, parameters, arguments) HANDLE_UNLESS(name, 0, parameters, arguments)
+#define HANDLE_UNLESS(name, newer, parameters, arguments) \
 	H name parameters \
 	{ \
 		ENTER(name); \
+		if (!code && UNKNOWN_IN_1_1(newer)) \
+			code = INVALID_VALUE; \
 		if (!code) \
 			return ((H (*) parameters)function)arguments; \
 		if (err) \
@@ -115,8 +150,9 @@ static I enter(const char *name, unsigned *count, H *function)
 		return NULL; \
 	}
 
-#define INFO(name, object) \
-	CODE(name, (object, U what, Z size, H value, Z *needed), (o, what, size, value, needed))
+#define INFO(name, object) INFO_UNLESS(name, 0, object)
+#define INFO_UNLESS(name, newer, object) \
+	CODE_UNLESS(name, newer, (object, U what, Z size, H value, Z *needed), (o, what, size, value, needed))
 #define RELEASE(name) CODE(name, (H o), (o))
 #define EVENTS U n, const H *wait, H *event
 #define PASS_EVENTS n, wait, event
@@ -127,13 +163,14 @@ CODE(clGetDeviceIDs, (H o, B type, U n, H *ids, U *found), (o, type, n, ids, fou
 HANDLE(clCreateContext, (const intptr_t *props, U n, const H *devices, H notify, H user, I *err),
        (props, n, devices, notify, user, err))
 RELEASE(clReleaseContext)
-HANDLE(clCreateCommandQueue, (H o, H device, B props, I *err), (o, device, props, err))
 RELEASE(clReleaseCommandQueue)
 
-HANDLE(clCreateBuffer, (H o, B flags, Z size, H host, I *err), (o, flags, size, host, err))
-HANDLE(clCreateSubBuffer, (H o, B flags, U type, const void *info, I *err), (o, flags, type, info, err))
-HANDLE(clCreateImage2D, (H o, B flags, const void *format, Z width, Z height, Z pitch, H host, I *err),
-       (o, flags, format, width, height, pitch, host, err))
+HANDLE_UNLESS(clCreateBuffer, NEW_MEMORY, (H o, B flags, Z size, H host, I *err), (o, flags, size, host, err))
+HANDLE_UNLESS(clCreateSubBuffer, NEW_MEMORY, (H o, B flags, U type, const void *info, I *err),
+	      (o, flags, type, info, err))
+HANDLE_UNLESS(clCreateImage2D, NEW_MEMORY,
+	      (H o, B flags, const void *format, Z width, Z height, Z pitch, H host, I *err),
+	      (o, flags, format, width, height, pitch, host, err))
 RELEASE(clReleaseMemObject)
 
 HANDLE(clCreateProgramWithSource, (H o, U n, const char **text, const Z *lengths, I *err),
@@ -141,28 +178,51 @@ HANDLE(clCreateProgramWithSource, (H o, U n, const char **text, const Z *lengths
 HANDLE(clCreateProgramWithBinary,
        (H o, U n, const H *devices, const Z *lengths, const unsigned char **bytes, I *status, I *err),
        (o, n, devices, lengths, bytes, status, err))
-CODE(clBuildProgram, (H o, U n, const H *devices, const char *options, H notify, H user),
-     (o, n, devices, options, notify, user))
-CODE(clGetProgramBuildInfo, (H o, H device, U what, Z size, H value, Z *needed),
-     (o, device, what, size, value, needed))
-INFO(clGetProgramInfo, H o)
+I clBuildProgram(H o, U n, const H *devices, const char *options, H notify, H user)
+{
+	char text[4096];
+	const char *standard = options ? strstr(options, "-cl-std=") : NULL;
+	ENTER(clBuildProgram);
+	if (!code && UNKNOWN_IN_1_1(1)) {
+		if ((standard && strncmp(standard, "-cl-std=CL1.1", 13))
+		    || (options && strstr(options, "-cl-kernel-arg-info")))
+			return INVALID_BUILD_OPTIONS;
+		snprintf(text, sizeof text, "%s%s", standard ? "" : "-cl-std=CL1.1 ", options ? options : "");
+		options = text;
+	}
+	return code ? code : ((I (*)(H, U, const H *, const char *, H, H))function)(o, n, devices, options, notify, user);
+}
+CODE_UNLESS(clGetProgramBuildInfo, what > 0x1183 /* CL_PROGRAM_BUILD_LOG */,
+	    (H o, H device, U what, Z size, H value, Z *needed), (o, device, what, size, value, needed))
+INFO_UNLESS(clGetProgramInfo, what > 0x1166 /* CL_PROGRAM_BINARIES */, H o)
 RELEASE(clReleaseProgram)
 
 HANDLE(clCreateKernel, (H o, const char *name, I *err), (o, name, err))
 CODE(clSetKernelArg, (H o, U index, Z size, const void *value), (o, index, size, value))
-CODE(clGetKernelWorkGroupInfo, (H o, H device, U what, Z size, H value, Z *needed),
-     (o, device, what, size, value, needed))
+static Z most_items(void)
+{
+	const char *most = setting("MORTONNET_SHIM_WORK_GROUP", NULL);
+	return most ? (Z)atoi(most) : SIZE_MAX;
+}
+
+I clGetKernelWorkGroupInfo(H o, H device, U what, Z size, H value, Z *needed)
+{
+	ENTER(clGetKernelWorkGroupInfo);
+	if (!code && UNKNOWN_IN_1_1(what > 0x11B4) /* CL_KERNEL_PRIVATE_MEM_SIZE */)
+		code = INVALID_VALUE;
+	if (!code)
+		code = ((I (*)(H, H, U, Z, H, Z *))function)(o, device, what, size, value, needed);
+	if (!code && value && what == 0x11B0 /* CL_KERNEL_WORK_GROUP_SIZE */ && *(Z *)value > most_items())
+		*(Z *)value = most_items();
+	return code;
+}
 RELEASE(clReleaseKernel)
 
-CODE(clEnqueueNDRangeKernel,
-     (H o, H kernel, U dims, const Z *offset, const Z *global, const Z *local, EVENTS),
-     (o, kernel, dims, offset, global, local, PASS_EVENTS))
 CODE(clEnqueueUnmapMemObject, (H o, H mem, H pointer, EVENTS), (o, mem, pointer, PASS_EVENTS))
 CODE(clEnqueueReadBuffer, (H o, H mem, U block, Z offset, Z size, H data, EVENTS),
      (o, mem, block, offset, size, data, PASS_EVENTS))
 CODE(clEnqueueWriteBuffer, (H o, H mem, U block, Z offset, Z size, const void *data, EVENTS),
      (o, mem, block, offset, size, data, PASS_EVENTS))
-CODE(clFlush, (H o), (o))
 CODE(clFinish, (H o), (o))
 
 CODE(clWaitForEvents, (U n, const H *events), (n, events))
@@ -170,23 +230,138 @@ INFO(clGetEventInfo, H o)
 INFO(clGetEventProfilingInfo, H o)
 RELEASE(clReleaseEvent)
 
+/* Queues that are slow, or die. */
+
+enum { MOST_QUEUES = 64 };
+static H queues[MOST_QUEUES];
+static unsigned launches[MOST_QUEUES], queue_count;
+
+/* Which queue it is: the last one that was created with this handle. */
+static unsigned which_queue(H o)
+{
+	unsigned i = __atomic_load_n(&queue_count, __ATOMIC_ACQUIRE);
+	while (i-- > 0)
+		if (queues[i] == o)
+			return i;
+	return MOST_QUEUES;
+}
+
+static double now_us(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+/* Sleeps as long as a slow queue would need for what took since `start`. */
+static void slow_down(unsigned queue, double start, int launch)
+{
+	const char *at = getenv("MORTONNET_SHIM_SLOW");
+	unsigned which, from;
+	double factor, us;
+	for (; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+		if (sscanf(at, "%u:%lf:%lf:%u", &which, &factor, &us, &from) != 4 || which != queue
+		    || launches[queue] < from)
+			continue;
+		double all = (factor - 1) * (now_us() - start) + (launch ? us : 0);
+		struct timespec t = { (time_t)(all / 1e6), (long)((all - (time_t)(all / 1e6) * 1e6) * 1e3) };
+		nanosleep(&t, NULL);
+	}
+}
+
+H clCreateCommandQueue(H o, H device, B props, I *err)
+{
+	ENTER(clCreateCommandQueue);
+	if (!code && UNKNOWN_IN_1_1(props & ~(B)3))
+		code = INVALID_VALUE;
+	if (!code) {
+		H made = ((H (*)(H, H, B, I *))function)(o, device, props, err);
+		unsigned i = __atomic_load_n(&queue_count, __ATOMIC_ACQUIRE);
+		if (made && i < MOST_QUEUES) {
+			queues[i] = made;
+			__atomic_store_n(&queue_count, i + 1, __ATOMIC_RELEASE);
+		}
+		return made;
+	}
+	if (err)
+		*err = code;
+	return NULL;
+}
+
+I clEnqueueNDRangeKernel(H o, H kernel, U dims, const Z *offset, const Z *global, const Z *local, EVENTS)
+{
+	ENTER(clEnqueueNDRangeKernel);
+	unsigned queue = which_queue(o), which, from;
+	const char *at = getenv("MORTONNET_SHIM_DIE");
+	double start = now_us();
+	int with;
+	Z items = 1;
+	for (U i = 0; local && i < dims; ++i)
+		items *= local[i];
+	if (!code && items > most_items())
+		code = INVALID_WORK_GROUP_SIZE;
+	if (code || queue == MOST_QUEUES)
+		return code ? code : INVALID_OPERATION;
+	launches[queue]++;
+	for (; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+		if (sscanf(at, "%u:%u:%d", &which, &from, &with) == 3 && which == queue && launches[queue] >= from)
+			return with;
+	code = ((I (*)(H, H, U, const Z *, const Z *, const Z *, EVENTS))function)(o, kernel, dims, offset, global,
+										   local, PASS_EVENTS);
+	slow_down(queue, start, 1);
+	return code;
+}
+
+I clFlush(H o)
+{
+	ENTER(clFlush);
+	unsigned queue = which_queue(o);
+	double start = now_us();
+	if (!code)
+		code = ((I (*)(H))function)(o);
+	if (queue < MOST_QUEUES)
+		slow_down(queue, start, 0);
+	return code;
+}
+
 #define MAP_BUFFER (H o, H mem, U block, B flags, Z offset, Z size, EVENTS, I *err)
 #define MAP_IMAGE (H o, H mem, U block, B flags, const Z *origin, const Z *region, Z *row, Z *slice, EVENTS, I *err)
 #define MAP_BUFFER_ARGUMENTS (o, mem, block, flags, offset, size, PASS_EVENTS, err)
 #define MAP_IMAGE_ARGUMENTS (o, mem, block, flags, origin, region, row, slice, PASS_EVENTS, err)
 
+static const char *driver(U what)
+{
+	return what == 0x102D /* CL_DRIVER_VERSION */ ? setting("MORTONNET_SHIM_DRIVER", NULL) : NULL;
+}
+
+/* The real call, except that some questions have an answer of our own. */
+#define ANSWERED(name, newer, answer) \
+	I name(H o, U what, Z size, H value, Z *needed) \
+	{ \
+		ENTER(name); \
+		const char *text = answer; \
+		Z bytes = text ? strlen(text) + 1 : 0; \
+		if (!code && UNKNOWN_IN_1_1(newer)) \
+			code = INVALID_VALUE; \
+		if (!code && !text) \
+			code = ((I (*)(H, U, Z, H, Z *))function)(o, what, size, value, needed); \
+		else if (!code && value && size < bytes) \
+			code = INVALID_VALUE; \
+		if (code) \
+			return code; \
+		if (text && value) \
+			memcpy(value, text, bytes); \
+		if (text && needed) \
+			*needed = bytes; \
+		if (value && what == 0x1035 /* CL_DEVICE_HOST_UNIFIED_MEMORY */ && getenv("MORTONNET_SHIM_DISCRETE")) \
+			*(U *)value = 0; \
+		return 0; \
+	}
+
 #ifndef SHIM_ONLY_1_1
 
 INFO(clGetPlatformInfo, H o)
-I clGetDeviceInfo(H o, U what, Z size, H value, Z *needed)
-{
-	ENTER(clGetDeviceInfo);
-	if (!code)
-		code = ((I (*)(H, U, Z, H, Z *))function)(o, what, size, value, needed);
-	if (!code && value && what == 0x1035 /* CL_DEVICE_HOST_UNIFIED_MEMORY */ && getenv("MORTONNET_SHIM_DISCRETE"))
-		*(U *)value = 0;
-	return code;
-}
+ANSWERED(clGetDeviceInfo, 0, driver(what))
 HANDLE(clEnqueueMapBuffer, MAP_BUFFER, MAP_BUFFER_ARGUMENTS)
 HANDLE(clEnqueueMapImage, MAP_IMAGE, MAP_IMAGE_ARGUMENTS)
 HANDLE(clCreateImage, (H o, B flags, const void *format, const void *shape, H host, I *err),
@@ -198,41 +373,12 @@ RELEASE(clReleaseDevice)
 
 #else
 
-/* The real call, except that one or two questions have an answer of our own. */
-#define INFO_1_1(name, answer) \
-	I name(H o, U what, Z size, H value, Z *needed) \
-	{ \
-		ENTER(name); \
-		const char *text = answer; \
-		Z bytes = text ? strlen(text) + 1 : 0; \
-		if (code) \
-			return code; \
-		if (!text) \
-			return ((I (*)(H, U, Z, H, Z *))function)(o, what, size, value, needed); \
-		if (value && size < bytes) \
-			return INVALID_VALUE; \
-		if (value) \
-			memcpy(value, text, bytes); \
-		if (needed) \
-			*needed = bytes; \
-		return 0; \
-	}
-
-#define MAP_1_1(name, parameters, arguments) \
-	H name parameters \
-	{ \
-		ENTER(name); \
-		if (!code && !(flags & 4)) /* CL_MAP_WRITE_INVALIDATE_REGION */ \
-			return ((H (*) parameters)function)arguments; \
-		if (err) \
-			*err = code ? code : INVALID_VALUE; \
-		return NULL; \
-	}
-
-INFO_1_1(clGetPlatformInfo, what == 0x0901 /* CL_PLATFORM_VERSION */ ? "OpenCL 1.1 shim" : NULL)
-INFO_1_1(clGetDeviceInfo, what == 0x102F /* CL_DEVICE_VERSION */ ? "OpenCL 1.1 shim"
-			: what == 0x103D /* CL_DEVICE_OPENCL_C_VERSION */ ? "OpenCL C 1.1 shim" : NULL)
-MAP_1_1(clEnqueueMapBuffer, MAP_BUFFER, MAP_BUFFER_ARGUMENTS)
-MAP_1_1(clEnqueueMapImage, MAP_IMAGE, MAP_IMAGE_ARGUMENTS)
+ANSWERED(clGetPlatformInfo, what > 0x0904 /* CL_PLATFORM_EXTENSIONS */,
+	 what == 0x0901 /* CL_PLATFORM_VERSION */ ? "OpenCL 1.1 shim" : NULL)
+ANSWERED(clGetDeviceInfo, what > 0x103D /* CL_DEVICE_OPENCL_C_VERSION */,
+	 what == 0x102F /* CL_DEVICE_VERSION */ ? "OpenCL 1.1 shim"
+	 : what == 0x103D ? "OpenCL C 1.1 shim" : driver(what))
+HANDLE_UNLESS(clEnqueueMapBuffer, flags & ~(B)3, MAP_BUFFER, MAP_BUFFER_ARGUMENTS)
+HANDLE_UNLESS(clEnqueueMapImage, flags & ~(B)3, MAP_IMAGE, MAP_IMAGE_ARGUMENTS)
 
 #endif

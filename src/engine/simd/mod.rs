@@ -1,110 +1,28 @@
-//! The host's micro-kernels, with the widest vectors the CPU has, and the threads that run them.
+//! The host's threads and what they compute with.
 //!
-//! Weights are in panels of P rows (`R_P_1_C`): for each k, P weights are neighbours. A vector holds neighbouring rows,
-//! so nothing is ever reduced across lanes.
-//!
-//! | file        | what                                                                        |
-//! |-------------|-----------------------------------------------------------------------------|
-//! | `vector`    | what a kernel needs of an instruction set; plain Rust                       |
-//! | `x86`, `aarch64` | the instruction sets, and finding out which ones the CPU has           |
-//! | `kernel`    | the micro-kernels: tiles, bias, activation                                  |
-//! | `decode`      | bytes and text to numbers, for the readers of records                       |
-//! | `schedule`  | who computes which tile when: claiming, waiting, sleeping                   |
-//! | `team`      | the network's steps over buffers that all threads share                     |
-//!
-//! Another instruction set is another `Kernels` with the functions of `kernel`, or with functions of its own that keep
-//! the promise of `Part` (32-bit ARM, whose intrinsics are not stable in Rust, would bring them in C).
+//! | file       | what                                                                     |
+//! |------------|--------------------------------------------------------------------------|
+//! | `micro`    | the micro-kernels, a crate of its own: it is compiled for speed          |
+//! | `schedule` | who computes which tile when: claiming, waiting, sleeping                |
+//! | `team`     | the network's steps over buffers that all threads share                  |
 #![allow(unsafe_code)]
 
-#[cfg(target_arch = "aarch64")]
-mod aarch64;
-pub mod decode;
-mod kernel;
 mod schedule;
 mod team;
 #[cfg(test)]
 mod tests;
-mod vector;
-#[cfg(target_arch = "x86_64")]
-mod x86;
 
+pub use mortonnet_micro::decode;
 pub use team::{Action, Place, Step, Team, Weights};
 
 use crate::spec::network::Activation;
-use kernel::Part;
-use vector::{Half, Lanes4, Vector};
 
-/// One affine layer. `E` is how its weights are stored.
-struct Affine<'a, E = f32> {
-    /// Weights, `rows`/P panels of `columns` × P.
-    weights: &'a [E],
-    /// Biases, `rows`.
-    biases: &'a [f32],
-    /// Rows of a panel, a multiple of 4.
-    panel: usize,
-    /// Columns of the weights: the padded common dimension.
-    columns: usize,
-    /// Common dimension: columns behind it are padding and not read.
-    inputs: usize,
-    /// Applied to each sum.
-    activation: Activation,
-}
-
-impl<E> Affine<'_, E> {
-    /// # Panics
-    /// If the sizes do not fit together.
-    fn check(&self) {
-        let rows = self.biases.len();
-        assert!(self.panel > 0 && self.panel % 4 == 0 && rows % self.panel == 0, "panels of 4 n rows");
-        assert!(self.weights.len() == rows * self.columns && self.inputs <= self.columns, "{rows} rows");
-    }
-}
-
-/// The micro-kernels for one instruction set.
-#[derive(Clone, Copy)]
-struct Kernels {
-    /// Name of the instruction set.
-    name: &'static str,
-    /// What a core does with it, roughly: tells whether sharing work pays.
-    gflops: u32,
-    /// Floats of a vector.
-    lanes: usize,
-    /// Records and vectors of a tile.
-    tile: (usize, usize),
-    /// SAFETY: the part is sound, the CPU has the instruction set.
-    affine: unsafe fn(&Part<'_, f32>),
-    /// The same of weights stored as halves: made for single records, fewer tiles are compiled.
-    affine_of_halves: unsafe fn(&Part<'_, Half>),
-    /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
-    activate: unsafe fn(Activation, *mut f32, usize),
-}
-
-/// What every CPU runs: four lanes in plain Rust.
-const PORTABLE: Kernels = Kernels {
-    name: "portable",
-    gflops: 4,
-    lanes: Lanes4::LANES,
-    tile: (4, 1),
-    affine: kernel::affine::<Lanes4, f32, 4, 2, 1>,
-    affine_of_halves: kernel::affine::<Lanes4, Half, 2, 1, 1>,
-    activate: kernel::activate::<Lanes4>,
-};
-
-impl Kernels {
-    /// The best for this CPU and panels of `panel` rows, asked at run time: the binary runs on every CPU of its
-    /// architecture.
-    fn detect(panel: usize) -> Kernels {
-        Kernels::all().find(|k| panel % k.lanes == 0).unwrap_or(PORTABLE)
-    }
-
-    /// Everything this CPU can run, the best first.
-    fn all() -> impl Iterator<Item = Kernels> {
-        #[cfg(target_arch = "x86_64")]
-        let special = x86::available();
-        #[cfg(target_arch = "aarch64")]
-        let special = [Some(aarch64::NEON)];
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let special = [None; 0];
-        special.into_iter().flatten().chain([PORTABLE])
+/// The micro-kernels' name of an activation.
+fn epilogue(activation: Activation) -> mortonnet_micro::Activation {
+    match activation {
+        Activation::None => mortonnet_micro::Activation::None,
+        Activation::Sigmoid => mortonnet_micro::Activation::Sigmoid,
+        Activation::Relu => mortonnet_micro::Activation::Relu,
+        Activation::Tanh => mortonnet_micro::Activation::Tanh,
     }
 }

@@ -6,13 +6,14 @@
 
 use super::super::deferred::{Deferred, Refusal};
 use super::super::{NAN_CLASS, SLOTS};
+use super::epilogue;
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
-use super::{Affine, Half, Kernels, Part};
 use crate::error::Error;
 use crate::model::Values;
 use crate::profile::StepClock;
 use crate::spec::network::Activation;
 use crate::sys::thread::{Serve, Thread};
+use mortonnet_micro::{Affine, Half, Kernels, Part};
 use std::alloc::{alloc_zeroed, dealloc};
 use std::borrow::Cow;
 use std::cell::UnsafeCell;
@@ -455,6 +456,11 @@ impl Team {
         self.shared.classes[slot][record].load(Relaxed)
     }
 
+    /// Forgets the times of the steps so far.
+    pub fn forget_times(&self) {
+        self.shared.clock.iter().for_each(|c| c.lock().unwrap_or_else(|e| e.into_inner()).clear());
+    }
+
     /// The measured times of the steps.
     pub fn times(&self) -> Option<StepClock> {
         self.shared.clock.as_ref().map(|c| c.lock().unwrap_or_else(|e| e.into_inner()).clone())
@@ -582,7 +588,7 @@ impl Shared {
                             panel: *panel,
                             columns: *columns,
                             inputs: *inputs,
-                            activation: *activation,
+                            activation: epilogue(*activation),
                         };
                         let part = Part {
                             rows: rows.unwrap_or(0..biases.len()),
@@ -604,7 +610,7 @@ impl Shared {
             }
             Action::Activate(activation) => {
                 // SAFETY: whole records, whose stride is a multiple of all lanes; see above.
-                unsafe { (self.kernels.activate)(*activation, result, records.len() * to.stride) }
+                unsafe { (self.kernels.activate)(epilogue(*activation), result, records.len() * to.stride) }
             }
             Action::ArgMax(outputs) => {
                 for n in records.clone() {
@@ -629,7 +635,7 @@ impl Shared {
             match &s.action {
                 Action::Affine { weights, biases, panel, columns, inputs, activation } => {
                     let (panel, columns, inputs) = (*panel, *columns, *inputs);
-                    let activation = *activation;
+                    let activation = epilogue(*activation);
                     match weights.stored() {
                         StoredAs::Floats(weights) => {
                             Affine { weights, biases, panel, columns, inputs, activation }.check();

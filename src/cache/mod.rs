@@ -1,10 +1,16 @@
 //! The cache folder: what a run leaves for the next one. Nothing in it is needed: whatever is missing, foreign or
 //! damaged is ignored and made again.
 
+mod blobs;
+
+pub use blobs::{Blobs, Key, Loading};
+
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The folder: MORTONNET_CACHE (empty switches caching off), else CACHE_DIRECTORY (systemd), XDG_CACHE_HOME/mortonnet,
 /// HOME/.cache/mortonnet, else none.
@@ -27,11 +33,12 @@ fn folder_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         .or_else(|| filled("HOME").map(|p| p.join(".cache/mortonnet")))
 }
 
-/// Writes `name` in `folder` so that readers see the old file or the whole new one.
+/// Writes `name` in `folder` so that readers see the old file or the whole new one. A folder that is not there is made
+/// for this user alone: what stands in it may be run.
 pub fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
-    fs::create_dir_all(folder)?;
-    let (file, new) = (folder.join(name), folder.join(format!("{name}.{}.new", std::process::id())));
-    let written = fs::File::create(&new)
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let (file, new) = (folder.join(name), folder.join(format!("{name}.{}.new", unique())));
+    let written = fs::File::create_new(&new)
         .and_then(|mut f| f.write_all(bytes).and_then(|()| f.sync_data()))
         .and_then(|()| fs::rename(&new, &file));
     match written {
@@ -43,10 +50,25 @@ pub fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     }
 }
 
+/// A part of a file name that no other process and no other thread uses at this time.
+fn unique() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    // A process that had this number before may have left files: the time tells them apart.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    format!("{}-{}-{now:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
 /// FNV-1a of 64 bits, for file names.
 pub fn hash(parts: &[&str]) -> u64 {
-    let bytes = parts.iter().flat_map(|p| p.bytes().chain([0]));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+    parts.iter().fold(START, |h, p| fnv(fnv(h, p.as_bytes()), &[0]))
+}
+
+/// FNV-1a of 64 bits of no bytes.
+const START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// FNV-1a, continued with these bytes.
+fn fnv(start: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(start, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! AVX2 with FMA, and AVX-512.
 
-use super::Kernels;
 use super::kernel::{self, Part};
 use super::vector::{Half, Vector};
-use crate::spec::network::Activation;
+use super::{Activation, Kernels};
 use std::arch::x86_64::*;
 
 /// What the CPU and the system offer, the best first.

@@ -4,9 +4,8 @@
 //! multiply-adds, a broadcast value N. Each sum begins with the bias and adds its products in the order of k, whatever
 //! the tile, so a record's scores do not depend on the records beside it, nor on how the work is split.
 
-use super::Affine;
 use super::vector::{Stored, Vector};
-use crate::spec::network::Activation;
+use super::{Activation, Affine};
 use std::ops::Range;
 
 /// Some rows of a layer for some records.
@@ -14,16 +13,21 @@ use std::ops::Range;
 /// What makes it sound to compute: the layer's slices have the sizes it says, `V::LANES` divides the panel, `rows` are
 /// whole vectors of the layer; `x` is good for `records` records of `layer.inputs` values and `result` for as many of
 /// `rows.end` values, `rows` of which nobody else touches meanwhile.
-pub(super) struct Part<'a, E> {
-    pub(super) layer: &'a Affine<'a, E>,
-    pub(super) rows: Range<usize>,
-    pub(super) records: usize,
+pub struct Part<'a, E> {
+    /// The layer.
+    pub layer: &'a Affine<'a, E>,
+    /// Rows to compute.
+    pub rows: Range<usize>,
+    /// Number of records.
+    pub records: usize,
     /// Value k of record n is `x[n · x_stride + k]`.
-    pub(super) x: *const f32,
-    pub(super) x_stride: usize,
+    pub x: *const f32,
+    /// In values.
+    pub x_stride: usize,
     /// Row r for record n goes to `result[n · result_stride + r]`.
-    pub(super) result: *mut f32,
-    pub(super) result_stride: usize,
+    pub result: *mut f32,
+    /// In values.
+    pub result_stride: usize,
 }
 
 /// Runs the body for each `$i` below `$n` (a constant, at most 8), written out: the crate is compiled for size, and a

@@ -4,6 +4,7 @@ use super::Kernels;
 use super::kernel;
 use super::vector::{Half, Vector};
 use std::arch::aarch64::*;
+use std::arch::asm;
 
 /// Sixteen sums, the four vectors of a panel of sixteen rows, and a value.
 pub(super) const NEON: Kernels = Kernels {
@@ -36,14 +37,12 @@ impl Vector for F32x4 {
 
     #[inline(always)]
     unsafe fn load_halves(from: *const u16) -> Self {
-        // The intrinsics of halves are not stable: 2^112 moves the exponent, of normal and subnormal halves alike.
-        // SAFETY: the trait's promise.
+        // SAFETY: the trait's promise; the intrinsic of this instruction is not stable.
         unsafe {
-            let halves = vmovl_u16(vld1_u16(from));
-            let magnitude = vshlq_n_u32::<13>(vandq_u32(halves, vdupq_n_u32(0x7fff)));
-            let sign = vshlq_n_u32::<16>(vandq_u32(halves, vdupq_n_u32(0x8000)));
-            let scaled = vmulq_n_f32(vreinterpretq_f32_u32(magnitude), f32::from_bits(0x7780_0000));
-            F32x4(vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(scaled), sign)))
+            let floats;
+            asm!("fcvtl {}.4s, {}.4h", lateout(vreg) floats, in(vreg) vld1_u16(from),
+                options(pure, nomem, nostack, preserves_flags));
+            F32x4(floats)
         }
     }
 

@@ -29,7 +29,12 @@ impl Decoder {
             is_x86_feature_detected!("avx2").then_some(x86::AVX2),
             Some(Decoder::PORTABLE),
         ];
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "arm")]
+        let list = [
+            super::arm::has_neon().then_some(Decoder { widen: super::arm::widen, ..Decoder::PORTABLE }),
+            Some(Decoder::PORTABLE),
+        ];
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "arm")))]
         let list = [Some(Decoder::PORTABLE)];
         list.into_iter().flatten()
     }

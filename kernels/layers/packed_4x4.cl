@@ -1,0 +1,199 @@
+// All layers of a small network, and the arg-max, in one launch: a work-group carries 16 records
+// from the input to the classes. Only its own work-items wait for each other, between layers.
+// Differs from affine/packed_4x4: its tiles and its sums, but 16 work-items share a tile of
+// 16 rows by the 16 records, and a work-group of n * 16 has n such tiles at a time. Rows and
+// terms that are padding are left out.
+// Source: own; benches/mali says how it compiles for Mali, and when one launch should be faster.
+// Layouts: a holds the weights (R_16_1_C each) and the biases of all layers; b, hidden and r are
+// C_1_16_R.
+// LAYERS: affine layers, at most 8. CLASSES: how many rows the arg-max looks at; 0 is no arg-max.
+// HIDDEN: what a work-group has of hidden, ROWS of r, both in fours of values.
+// Of each layer n: Ln columns of its padded weights, Kn terms of a sum that are no padding, Qn rows
+// that are no padding, in fours, ACTn (0 none, 1 sigmoid, 2 ReLU, NaN stays NaN, 3 tanh), An and Bn
+// where its weights and its biases start in a, in fours, Sn where its results start in the
+// work-group's part of hidden, in fours (of the last layer 0).
+// K_STEP: terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches: the others);
+// every Kn is a multiple of it.
+// HALF_WEIGHTS: the weights are halves, the biases floats; the sums are of floats.
+//
+//   work-items of a tile:    0  4  8 12     a work-item: 4 rows of 4 records
+//   (rows down, records to   1  5  9 13
+//   the right)               2  6 10 14
+//                            3  7 11 15
+#ifndef LAYERS
+#define LAYERS 2
+#define CLASSES 10
+#define HIDDEN 640
+#define ROWS 64
+#define L0 640
+#define K0 640
+#define Q0 38
+#define ACT0 2
+#define A0 0
+#define B0 25600
+#define S0 0
+#define L1 160
+#define K1 152
+#define Q1 3
+#define ACT1 0
+#define A1 26624
+#define B1 27648
+#define S1 0
+#endif
+#ifndef K_STEP
+#define K_STEP 1
+#endif
+#ifndef GROUP_0
+#define GROUP_0 64
+#endif
+#if LAYERS < 1 || LAYERS > 8
+#error "layers_packed_4x4: LAYERS must be 1 to 8"
+#endif
+#ifdef HALF_WEIGHTS
+#define WEIGHT half
+#define UNIT 4
+#define UNIT_BYTES 8
+#define LOAD(p, i) vload_half4((i), (p))
+#else
+#define WEIGHT float4
+#define UNIT 1
+#define UNIT_BYTES 16
+#define LOAD(p, i) (p)[i]
+#endif
+
+// exp2 takes half the registers of exp; the error of the scaled argument moves a result
+// by less than an ulp of 1.
+#define SIGMOID(x) (1.0f / (1.0f + exp2(-1.44269504f * (x))))
+#define TANH(x) (2.0f / (1.0f + exp2(-2.88539008f * (x))) - 1.0f)
+#define RELU(x) select((x), (float4)(0.0f), isless((x), (float4)(0.0f)))
+
+// Of a tile's work-item: its rows, in fours, and its four columns.
+#define ROW(t) ((((t) & 0xFFFF) >> 4) * 4 + ((t) & 3))
+#define COL(t) (((t) >> 2) & 3)
+
+#define ADD_PRODUCT(x, y)                                                              \
+    c0 += (x).s0 * (y);                                                                \
+    c1 += (x).s1 * (y);                                                                \
+    c2 += (x).s2 * (y);                                                                \
+    c3 += (x).s3 * (y)
+
+// One layer. All but t, a, b and r are known to the compiler, and t is all that lives from layer to
+// layer: the work-group in the upper half; in the lower one the work-item, plus GROUP_0 for each
+// turn, which takes the next tile.
+uint layer(uint t, global const float4 *a, global const float4 *b, global float4 *r,
+           const uint weights, const uint biases, const uint l, const uint terms, const uint quads,
+           const uint activation, const uint b_group, const uint b_start, const uint r_group,
+           const uint r_start)
+{
+    for (; ROW(t) < quads; t += GROUP_0) {
+        // The bias comes first: its address need not live through the loop.
+        const float4 s = a[biases + ROW(t)];
+        float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
+        // As integers: compilers split the sum of pointer and indices otherwise, and add it up in
+        // every turn of the sum.
+        global const WEIGHT *pa = (global const WEIGHT *)((size_t)a +
+            UNIT_BYTES * (weights + ((t & 0xFFFF) >> 4) * (4 * l) + (t & 3)));
+        global const float4 *pb = (global const float4 *)((size_t)b +
+            16 * ((t >> 16) * b_group + b_start + COL(t)));
+#if K_STEP == 1
+        for (uint k = 0; k != 4 * terms; k += 4) {
+            const float4 x = LOAD(pa, k), y = pb[k];
+            ADD_PRODUCT(x, y);
+        }
+#elif K_STEP == 4
+        // t itself counts: one register less, and a number of turns that no compiler unrolls.
+        const uint end = t + terms / 4;
+        do {
+            ADD_PRODUCT(LOAD(pa, 0), pb[0]);
+            ADD_PRODUCT(LOAD(pa, 4), pb[4]);
+            ADD_PRODUCT(LOAD(pa, 8), pb[8]);
+            ADD_PRODUCT(LOAD(pa, 12), pb[12]);
+            pa += 16 * UNIT;
+            pb += 16;
+        } while (++t != end);
+        t -= terms / 4;
+#else
+#error "layers_packed_4x4: K_STEP must be 1 or 4"
+#endif
+        const uint at = (t >> 16) * r_group + r_start + 16 * ROW(t) + COL(t);
+        if (activation == 2) {
+            c0 = RELU(c0);
+            c1 = RELU(c1);
+            c2 = RELU(c2);
+            c3 = RELU(c3);
+        }
+        r[at] = c0;
+        r[at + 4] = c1;
+        r[at + 8] = c2;
+        r[at + 12] = c3;
+        // In place and one row at a time, with the registers of the sums free.
+        if (activation == 1) {
+            for (uint row = at; row != at + 16; row += 4)
+                r[row] = SIGMOID(r[row]);
+        }
+        if (activation == 3) {
+            for (uint row = at; row != at + 16; row += 4)
+                r[row] = TANH(r[row]);
+        }
+    }
+    return t & (0xFFFF0000u | (GROUP_0 - 1));
+}
+
+// Layer n out of the array from; NEXT: out of hidden, behind layer m.
+#define LAYER(n, from, group, start)                                                         \
+    t = layer(t, a, from, n + 1 < LAYERS ? hidden : r, A##n, B##n, L##n, K##n, Q##n, ACT##n, \
+              group, start, n + 1 < LAYERS ? HIDDEN : ROWS, S##n)
+#define NEXT(n, m)                 \
+    barrier(CLK_GLOBAL_MEM_FENCE); \
+    LAYER(n, hidden, HIDDEN, S##m)
+
+__attribute__((reqd_work_group_size(GROUP_0, 1, 1)))
+kernel void layers_packed_4x4(global const float4 *restrict a,
+                              global const float4 *restrict b,
+                              global float4 *hidden,
+                              global float4 *r,
+                              global uint *classes)
+{
+    uint t = get_group_id(1) << 16 | get_local_id(0);
+    LAYER(0, b, 4 * L0, 0);
+#if LAYERS > 1
+    NEXT(1, 0);
+#endif
+#if LAYERS > 2
+    NEXT(2, 1);
+#endif
+#if LAYERS > 3
+    NEXT(3, 2);
+#endif
+#if LAYERS > 4
+    NEXT(4, 3);
+#endif
+#if LAYERS > 5
+    NEXT(5, 4);
+#endif
+#if LAYERS > 6
+    NEXT(6, 5);
+#endif
+#if LAYERS > 7
+    NEXT(7, 6);
+#endif
+#if CLASSES
+    barrier(CLK_GLOBAL_MEM_FENCE);
+    if ((t & 0xFFFF) < 16) {
+        const uint group = t >> 16, id = t & 15;
+        global const float *column = (global const float *)(r + group * ROWS) + id;
+        float best = column[0];
+        uint at = 0;
+        bool nan = isnan(best);
+        for (uint row = 1; row < CLASSES; ++row) {
+            const float x = column[16 * row];
+            nan |= isnan(x);
+            if (x > best) {
+                best = x;
+                at = row;
+            }
+        }
+        classes[16 * group + id] = nan ? 0xFFFFFFFFu : at;
+    }
+#endif
+}

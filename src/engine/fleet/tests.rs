@@ -1,0 +1,271 @@
+//! The fleet with engines of which everything is known.
+
+use super::*;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::thread::sleep;
+
+const WIDTH: usize = 3;
+
+/// What a test knows and sets of a member.
+#[derive(Default)]
+struct Dials {
+    /// Microseconds of a batch, and of each record.
+    batch_us: AtomicU64,
+    record_us: AtomicU64,
+    /// Batches that are computed before it fails; 0: it does not.
+    fails_after: AtomicUsize,
+    batches: AtomicUsize,
+    records: AtomicUsize,
+}
+
+/// Scores are the sum of a record's numbers and ten times its first; computes while it is waited for.
+struct Mock {
+    dials: Arc<Dials>,
+    batch: usize,
+    slots: [Vec<f32>; SLOTS],
+    submitted: [usize; SLOTS],
+    scores: [Vec<f32>; SLOTS],
+    /// Fails while it is submitted to.
+    early: bool,
+}
+
+const ROWS: [u32; WIDTH] = [0, 1, 2];
+/// A layout whose records are not one piece.
+const APART: [u32; WIDTH] = [0, 2, 4];
+
+impl Engine for Mock {
+    fn batch(&self) -> usize {
+        self.batch
+    }
+
+    fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
+        let rows = if self.early { &APART } else { &ROWS };
+        Ok(RecordMut::new(&mut self.slots[slot], rows, index * 6))
+    }
+
+    fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
+        assert!((1..=self.batch).contains(&records));
+        self.submitted[slot] = records;
+        let batches = self.dials.batches.fetch_add(1, SeqCst);
+        let fails = self.dials.fails_after.load(SeqCst);
+        if self.early && fails > 0 && batches >= fails {
+            return Err(Error::Device("cannot submit".into()));
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, slot: usize) -> Result<(), Error> {
+        let d = &self.dials;
+        let records = std::mem::take(&mut self.submitted[slot]);
+        let us = d.batch_us.load(SeqCst) + d.record_us.load(SeqCst) * records as u64;
+        sleep(Duration::from_micros(us));
+        let fails = d.fails_after.load(SeqCst);
+        if fails > 0 && d.batches.load(SeqCst) > fails {
+            return Err(Error::Device("cannot compute".into()));
+        }
+        d.records.fetch_add(records, SeqCst);
+        let step = if self.early { 2 } else { 1 };
+        for i in 0..records {
+            let x = |k: usize| self.slots[slot][i * 6 + k * step];
+            self.scores[slot][i * 2] = x(0) + x(1) + x(2);
+            self.scores[slot][i * 2 + 1] = 10.0 * x(0);
+        }
+        Ok(())
+    }
+
+    fn answer(&self, slot: usize, index: usize) -> Answer<'_> {
+        let scores = Record::new(&self.scores[slot], &ROWS[..2], index * 2);
+        Answer { class: Some(scores.get(1) as u32 % 7), scores }
+    }
+}
+
+/// A fleet of members with these batches, microseconds of a batch and microseconds of a record.
+fn fleet(members: &[(usize, u64, u64)]) -> (Fleet, Vec<Arc<Dials>>) {
+    let dials: Vec<Arc<Dials>> = members
+        .iter()
+        .map(|m| Arc::new(Dials { batch_us: m.1.into(), record_us: m.2.into(), ..Dials::default() }))
+        .collect();
+    let member = |i: usize, batch: usize, dials: &Arc<Dials>| {
+        let mock = Mock {
+            dials: Arc::clone(dials),
+            batch,
+            slots: [(); SLOTS].map(|()| vec![0.0; batch * 6]),
+            submitted: [0; SLOTS],
+            scores: [(); SLOTS].map(|()| vec![0.0; batch * 2]),
+            early: i % 2 == 1,
+        };
+        let facts = Facts { name: format!("mock {i}"), batch, granule: 1 + i };
+        Member::start(Box::new(move || Ok((Box::new(mock) as _, facts)))).unwrap()
+    };
+    let members = members.iter().zip(&dials).enumerate().map(|(i, (m, d))| member(i, m.0, d)).collect();
+    (Fleet::new(members, Sizes { width: WIDTH, scores: 2, classes: true }, true), dials)
+}
+
+/// Until all members have measured their speed.
+fn ready(fleet: &Fleet) {
+    while fleet.shared.state().members.iter().any(|m| m.pace.is_none() && m.times.failed.is_none()) {
+        sleep(Duration::from_millis(1));
+    }
+}
+
+fn value(n: usize, i: usize) -> f32 {
+    ((n * 31 + i * 17) % 1009) as f32
+}
+
+/// As the stream does: fills a slot while the other one is computed. `sizes` are those of the batches; what came back
+/// before an error, and the error.
+fn stream(fleet: &mut Fleet, sizes: impl IntoIterator<Item = usize>) -> (usize, Option<Error>) {
+    let (mut slot, mut read, mut answered) = (0, 0, 0);
+    let mut flying: Option<(usize, usize)> = None;
+    let mut answer = |fleet: &mut Fleet, flying: &mut Option<(usize, usize)>| -> Result<(), Error> {
+        let Some((slot, records)) = flying.take() else { return Ok(()) };
+        fleet.collect(slot)?;
+        for i in 0..records {
+            let (n, a) = (answered, fleet.answer(slot, i));
+            let x: Vec<f32> = (0..WIDTH).map(|k| value(n, k)).collect();
+            assert_eq!((a.scores.get(0), a.scores.get(1)), (x[0] + x[1] + x[2], 10.0 * x[0]), "record {n}");
+            assert_eq!(a.class, Some((10.0 * x[0]) as u32 % 7));
+            answered += 1;
+        }
+        Ok(())
+    };
+    let run = || {
+        for records in sizes {
+            let records = records.min(fleet.batch());
+            for i in 0..records {
+                let mut record = fleet.record(slot, i)?;
+                (0..WIDTH).for_each(|k| record.set(k, value(read, k)));
+                read += 1;
+            }
+            if let Err(e) = fleet.submit(slot, records) {
+                answer(fleet, &mut flying)?;
+                return Err(e);
+            }
+            answer(fleet, &mut flying)?;
+            flying = Some((slot, records));
+            slot = 1 - slot;
+        }
+        answer(fleet, &mut flying)
+    };
+    let error = run().err();
+    (answered, error)
+}
+
+#[test]
+fn answers_keep_their_order_whoever_is_first() {
+    let (mut fleet, dials) = fleet(&[(16, 100, 10), (7, 900, 200), (1, 0, 50)]);
+    assert_eq!(fleet.batch(), 4 * 24);
+    let sizes = (0..60).map(|i| if i % 7 == 6 { i } else { 96 });
+    let all: usize = sizes.clone().sum();
+    let (answered, error) = stream(&mut fleet, sizes);
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(answered, all);
+    let times = fleet.members();
+    assert_eq!(times.iter().map(|m| m.0.records).sum::<u64>(), all as u64);
+    for ((times, _), d) in times.iter().zip(&dials) {
+        assert!(times.records > 0 && times.batches > 0 && times.busy > Duration::ZERO);
+        // Three runs measured its speed.
+        assert_eq!(d.batches.load(SeqCst) as u64, times.batches + 3);
+    }
+    assert!(times[0].0.records > 2 * times[1].0.records, "{times:?}");
+}
+
+impl std::fmt::Debug for StepClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a clock")
+    }
+}
+
+#[test]
+fn a_member_that_fails_loses_nothing() {
+    // While it is submitted to (the odd one), while it is waited for, and while its speed is measured.
+    for (who, after) in [(1, 8), (0, 8), (2, 12), (1, 1), (0, 2)] {
+        let (mut fleet, dials) = fleet(&[(8, 100, 5), (8, 100, 5), (8, 100, 5)]);
+        dials[who].fails_after.store(after, SeqCst);
+        let (answered, error) = stream(&mut fleet, [96; 30]);
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!(answered, 30 * 96, "{who} {after}");
+        let failed: Vec<bool> = fleet.members().iter().map(|m| m.0.failed.is_some()).collect();
+        assert_eq!(failed.iter().filter(|f| **f).count(), 1);
+        assert!(failed[who]);
+    }
+}
+
+#[test]
+fn when_all_have_failed_that_is_the_error() {
+    let (mut fleet, dials) = fleet(&[(8, 100, 5), (8, 100, 5)]);
+    dials[0].fails_after.store(20, SeqCst);
+    dials[1].fails_after.store(30, SeqCst);
+    let (answered, error) = stream(&mut fleet, [64; 30]);
+    let error = error.unwrap().to_string();
+    assert!(error.contains("mock ") && error.contains("no other device is left"), "{error}");
+    // Some slots had been answered, all of them right.
+    assert!((64..30 * 64).contains(&answered) && answered % 64 == 0, "{answered}");
+    assert!(fleet.submit(0, 1).is_err() && fleet.submit(1, 1).is_err());
+}
+
+#[test]
+fn a_lone_record_goes_where_it_is_answered_first() {
+    // The first one is faster with many, the second with few.
+    let (mut fleet, dials) = fleet(&[(50, 20_000, 0), (50, 500, 1000)]);
+    ready(&fleet);
+    let before: Vec<usize> = dials.iter().map(|d| d.records.load(SeqCst)).collect();
+    let (answered, _) = stream(&mut fleet, [1; 20]);
+    assert_eq!(answered, 20);
+    let done = |i: usize| dials[i].records.load(SeqCst) - before[i];
+    assert_eq!((done(0), done(1)), (0, 20));
+    // It becomes slow: the other one takes over.
+    dials[1].batch_us.store(60_000, SeqCst);
+    stream(&mut fleet, [1; 10]);
+    assert!(done(0) >= 5, "{}", done(0));
+}
+
+#[test]
+fn who_becomes_slow_gets_less() {
+    let (mut fleet, dials) = fleet(&[(10, 0, 100), (10, 0, 100)]);
+    ready(&fleet);
+    stream(&mut fleet, [80; 10]);
+    let first = dials[1].records.load(SeqCst);
+    assert!(first > 200, "{first}");
+    dials[1].record_us.store(5000, SeqCst);
+    stream(&mut fleet, [80; 20]);
+    let then = dials[1].records.load(SeqCst) - first;
+    assert!(then > 0 && then < 200, "{then}");
+    // And more again when it has recovered.
+    dials[1].record_us.store(100, SeqCst);
+    stream(&mut fleet, [80; 40]);
+    let last = dials[1].records.load(SeqCst) - first - then;
+    assert!(last > 800, "{last}");
+}
+
+#[test]
+fn bytes_are_decoded_by_the_members() {
+    /// Three bytes a record, none of them 255.
+    struct Bytes;
+    impl Decode for Bytes {
+        fn decode(&self, bytes: &[u8], values: &mut [f32]) -> bool {
+            values.iter_mut().zip(bytes).for_each(|(v, &b)| *v = b.into());
+            !bytes.contains(&255)
+        }
+        fn explain(&self, bytes: &[u8], width: usize) -> Refusal {
+            Refusal { number: width, message: format!("{bytes:?}") }
+        }
+    }
+    let decode: Arc<dyn Decode> = Arc::new(Bytes);
+    let (mut fleet, _) = fleet(&[(4, 0, 50), (4, 0, 50)]);
+    for wrong in [None, Some(20), Some(0), None] {
+        for i in 0..32u8 {
+            let byte = if wrong == Some(i) || i > 25 && wrong.is_some() { 255 } else { i };
+            assert!(fleet.defer(1, i.into(), &decode, &[byte, 1, 2]));
+        }
+        // The last one comes as numbers.
+        fleet.record(1, 31).unwrap().fill(&[31.0, 1.0, 2.0]);
+        fleet.submit(1, 32).unwrap();
+        assert!(!fleet.defer(1, 0, &decode, &[0, 0, 0]), "members have it");
+        fleet.collect(1).unwrap();
+        assert_eq!(fleet.refused(1).map(|r| r.0), wrong.map(usize::from));
+        for i in 0..wrong.unwrap_or(32).into() {
+            assert_eq!(fleet.answer(1, i).scores.get(0), i as f32 + 3.0, "{i}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The programs of a plan: out of the cache folder or compiled, in work-groups that the device allows their kernels.
+
+use super::opencl::limits;
+use crate::baked::library;
+use crate::cache::{Blobs, Key};
+use crate::cl::{Context, Kernel, Program};
+use crate::error::Error;
+use crate::profile::{Origins, Phases};
+use crate::sources::Sources;
+use crate::spec::library::{self, DeviceLimits};
+use crate::spec::network::Precision;
+use crate::spec::plan::{Arg, Constant, Plan, Step};
+
+/// One program for each pair of source and options.
+pub(super) struct Programs {
+    built: Vec<Built>,
+    blobs: Result<Blobs, String>,
+}
+
+struct Built {
+    source: String,
+    options: String,
+    program: Program,
+    /// A kernel that was created to see that there is one, for the first who needs it.
+    spare: Option<Kernel>,
+    key: Key,
+    /// It was compiled, and is not in the cache folder.
+    new: bool,
+}
+
+impl Programs {
+    /// Builds what the steps of `plan` need. A step whose work-group is larger than the device allows its kernel gets a
+    /// smaller one where the kernel runs with any.
+    pub(super) fn build(
+        context: &Context,
+        plan: &mut Plan,
+        sources: &Sources,
+        phases: &mut Phases,
+    ) -> Result<Programs, Error> {
+        let blobs = if sources.uncached { Err("off: not for measurements".into()) } else { Blobs::open() };
+        phases.1 = Some(Origins::default());
+        let mut programs = Programs { built: Vec::new(), blobs };
+        let limits = limits(context.device());
+        let mut most = limits.work_group;
+        let mut i = 0;
+        while let Some(step) = plan.steps.get(i) {
+            let Some((_, kernel)) = library().kernel(&step.kernel) else {
+                i += 1;
+                continue;
+            };
+            // First what the device allows, then, when it is compiled, what it allows this kernel.
+            let local = step.local.map(|local| shrunk(kernel, local, most, &limits));
+            if local != step.local {
+                let words = |l: Option<(usize, usize)>| l.map_or(String::new(), |(x, y)| format!("{x}×{y}"));
+                let (wanted, found) = (words(step.local), words(local));
+                let name = &step.kernel;
+                let text = format!(
+                    "{name}: work-groups of {found}, not {wanted}: the device allows {most} work-items"
+                );
+                phases.1.get_or_insert_default().note(text);
+                plan.steps.to_mut()[i].local = local;
+            }
+            let step = &plan.steps[i];
+            let (source, options) = program_of(plan, step);
+            let built = match programs.find(&source, &options) {
+                Some(at) => &programs.built[at],
+                None => {
+                    let text = sources.text(kernel)?;
+                    let built =
+                        programs.program(context, (source, options), &text, &kernel.function, phases)?;
+                    programs.built.push(built);
+                    &programs.built[programs.built.len() - 1]
+                }
+            };
+            let items = local.map_or(1, |l| l.0 * l.1);
+            let allowed = match &built.spare {
+                Some(kernel) => kernel.work_group_limit()?,
+                None => items,
+            };
+            if items <= allowed {
+                (i, most) = (i + 1, limits.work_group);
+            } else if local.is_some_and(|l| shrunk(kernel, l, allowed, &limits) != l) {
+                most = allowed;
+            } else {
+                return Err(Error::Device(format!(
+                    "plan {} cannot run on {}: {} wants work-groups of {items} work-items, this device allows this \
+                     kernel {allowed}",
+                    plan.name,
+                    context.device().name,
+                    step.kernel
+                )));
+            }
+        }
+        Ok(programs)
+    }
+
+    /// A program and its first kernel: out of the cache folder, else compiled.
+    fn program(
+        &self,
+        context: &Context,
+        (source, options): (String, String),
+        text: &str,
+        function: &str,
+        phases: &mut Phases,
+    ) -> Result<Built, Error> {
+        let key = key(context, &source, &options, text);
+        let name = format!("kernels/{source}");
+        let cached = phases.time("cache", || {
+            let blobs = self.blobs.as_ref().map_err(String::clone)?;
+            let (bytes, _loading) = blobs.load(&key)?;
+            let program = Program::from_binary(context, &name, &bytes, &options);
+            let made = program.and_then(|program| Ok((program.kernel(function)?, program)));
+            made.map_err(|e| format!("the driver refused {name} as a binary: {e}"))
+        });
+        let origins = phases.1.get_or_insert_default();
+        let (spare, program, new) = match cached {
+            Ok((kernel, program)) => {
+                origins.hits += 1;
+                (kernel, program, false)
+            }
+            Err(why) => {
+                origins.misses += 1;
+                origins.note(why);
+                let program =
+                    phases.time("build", || Program::from_source(context, &name, text, &options))?;
+                // Mali's driver compiles here.
+                (phases.time("kernels", || program.kernel(function))?, program, true)
+            }
+        };
+        Ok(Built { source, options, program, spare: Some(spare), key, new })
+    }
+
+    fn find(&self, source: &str, options: &str) -> Option<usize> {
+        self.built.iter().position(|b| b.source == source && b.options == options)
+    }
+
+    /// A kernel for each step, for a slot.
+    pub(super) fn kernels(&mut self, plan: &Plan) -> Result<Vec<Kernel>, Error> {
+        let steps = plan.steps.iter();
+        steps
+            .map(|step| {
+                let (source, options) = program_of(plan, step);
+                let function = library().kernel(&step.kernel).map_or("", |k| &k.1.function);
+                let missing = || Error::Device(format!("{}: its program was not built", step.kernel));
+                let built = self.find(&source, &options).map(|i| &mut self.built[i]).ok_or_else(missing)?;
+                Ok(match built.spare.take() {
+                    Some(kernel) => kernel,
+                    None => built.program.kernel(function)?,
+                })
+            })
+            .collect()
+    }
+
+    /// Whether something was compiled that the cache folder shall get.
+    pub(super) fn new_for_cache(&self) -> bool {
+        self.blobs.is_ok() && self.built.iter().any(|b| b.new)
+    }
+
+    /// Leaves what was compiled in the cache folder. Called when the kernels exist: before that, Mali's driver has
+    /// nothing worth keeping. What goes wrong is a note, the next start compiles again.
+    pub(super) fn store(&self, phases: &mut Phases) {
+        let Ok(blobs) = &self.blobs else { return };
+        for built in self.built.iter().filter(|b| b.new) {
+            let name = &built.source;
+            let trouble = phases.time("store", || match built.program.binary() {
+                Ok(bytes) if bytes.is_empty() => {
+                    Some(format!("the driver gives no binary of kernels/{name}"))
+                }
+                Ok(bytes) => blobs
+                    .store(&built.key, &bytes)
+                    .err()
+                    .map(|e| format!("kernels/{name} was not stored in {}: {e}", blobs.folder().display())),
+                Err(e) => Some(format!("the driver gives no binary: {e}")),
+            });
+            trouble.into_iter().for_each(|text| phases.1.get_or_insert_default().note(text));
+        }
+    }
+}
+
+/// What a program's binary depends on.
+fn key(context: &Context, source: &str, options: &str, text: &str) -> Key {
+    let d = context.device();
+    let hash = format!("{source} {:016x}", crate::cache::hash(&[text]));
+    let units = format!("{} compute units, work-groups of {}", d.compute_units, d.max_work_group);
+    let platform = format!("{}, {}", d.platform_name, d.platform_version);
+    let driver = [
+        ("device", &*d.name),
+        ("vendor", &d.vendor),
+        ("limits", &units),
+        ("version", &d.version),
+        ("compiler", &d.c_version),
+        ("driver", &d.driver),
+        ("platform", &platform),
+        ("machine", std::env::consts::ARCH),
+    ];
+    Key::new(&driver, &[("source", &hash), ("options", options)])
+}
+
+/// The work-group for a kernel where it may have `most` work-items: `local` (dimensions 0 and 1) or, where the kernel
+/// runs with any, one whose sizes divide those of `local`, so that the global sizes stay multiples.
+pub(super) fn shrunk(
+    kernel: &library::Kernel,
+    local: (usize, usize),
+    most: usize,
+    limits: &DeviceLimits,
+) -> (usize, usize) {
+    let r = &kernel.restrictions;
+    // A tile, or local memory, is made for its work-group.
+    if r.tile.is_some() || r.needs.local_bytes > 0 {
+        return local;
+    }
+    let less = |n: usize| (1..n).rev().find(|d| n % d == 0).unwrap_or(1);
+    let (mut x, mut y) = local;
+    while x > limits.work_items.0.max(1) {
+        x = less(x);
+    }
+    while y > limits.work_items.1.max(1) {
+        y = less(y);
+    }
+    while x * y > most.max(1) {
+        if y >= x { y = less(y) } else { x = less(x) }
+    }
+    (x, y)
+}
+
+/// Source path and compiler options of a step.
+fn program_of(plan: &Plan, step: &Step) -> (String, String) {
+    let Some((_, kernel)) = library().kernel(&step.kernel) else { return Default::default() };
+    let source = kernel.source.as_deref().unwrap_or_default().to_string();
+    let is_half = |c: &Constant| c.precision == Precision::F16;
+    let half = |a: &Arg| match *a {
+        Arg::Constant(i) => is_half(&plan.constants[i]),
+        Arg::Constants => plan.constants.iter().any(is_half),
+        _ => false,
+    };
+    let weights = if step.args.iter().any(half) { Precision::F16 } else { Precision::F32 };
+    let options = kernel.options(step.activation, weights, step.local);
+    let options = format!("-cl-std=CL1.1 {options} {}", step.options);
+    (source, options.trim_end().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_groups_shrink_to_divisors() {
+        let kernel = |name| library().kernel(name).unwrap().1;
+        let limits = |work_group, work_items| DeviceLimits {
+            work_group,
+            work_items,
+            local_bytes: 0,
+            images: false,
+            max_alloc: 0,
+        };
+        let wide = limits(1024, (1024, 1024));
+        let free = kernel("affine_packed_4x4");
+        for x in 1..=24 {
+            for y in 1..=24 {
+                for most in 1..=x * y {
+                    let (a, b) = shrunk(free, (x, y), most, &wide);
+                    assert!(a * b <= most && x % a == 0 && y % b == 0, "{x}×{y} in {most}: {a}×{b}");
+                }
+                assert_eq!(shrunk(free, (x, y), x * y, &wide), (x, y));
+                let (a, b) = shrunk(free, (x, y), 1024, &limits(1024, (7, 5)));
+                assert!(a <= 7 && b <= 5 && x % a == 0 && y % b == 0);
+            }
+        }
+        // A broken driver's answer ends all the same.
+        assert_eq!(shrunk(free, (4, 8), 0, &limits(0, (0, 0))), (1, 1));
+        // Tiles, and kernels with local memory, keep theirs.
+        for name in ["affine_narrow", "matmul_tiled_16x32", "matmul_columns_local"] {
+            assert_eq!(shrunk(kernel(name), (16, 16), 8, &wide), (16, 16), "{name}");
+        }
+    }
+}

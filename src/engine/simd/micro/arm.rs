@@ -1,0 +1,124 @@
+//! NEON on 32-bit ARM, alone or with the fused multiply-add of VFPv4. Not every armv7 CPU has it, and its intrinsics are
+//! not stable in Rust: the kernels are in `neon.c`, the only code of the program that is compiled for NEON.
+
+use super::kernel::Part;
+use super::{Activation, Affine, Kernels};
+
+/// What the CPU offers, the best first.
+pub(super) fn available() -> [Option<Kernels>; 2] {
+    let has = hardware();
+    [(has & (NEON | VFPV4) == NEON | VFPV4).then_some(FUSED), (has & NEON != 0).then_some(PLAIN)]
+}
+
+/// Whether the CPU has it.
+pub(super) fn has_neon() -> bool {
+    hardware() & NEON != 0
+}
+
+/// Bytes as numbers. The CPU must have NEON.
+pub(super) fn widen(bytes: &[u8], values: &mut [f32]) {
+    // SAFETY: as many values as bytes; only a CPU that has it gets this function (`Decoder::all`).
+    unsafe { mortonnet_neon_widen(bytes.as_ptr(), values.as_mut_ptr(), bytes.len().min(values.len())) }
+}
+
+/// The kernel's word for what the CPU has: HWCAP.
+fn hardware() -> usize {
+    const AT_HWCAP: usize = 16;
+    // SAFETY: any number may be asked for.
+    unsafe { getauxval(AT_HWCAP) }
+}
+
+/// Bits of HWCAP.
+const NEON: usize = 1 << 12;
+const VFPV4: usize = 1 << 16;
+
+const FUSED: Kernels = Kernels {
+    name: "neon-vfpv4",
+    gflops: 8,
+    lanes: 4,
+    tile: (6, 2),
+    // SAFETY: the caller's promise is passed on.
+    affine: |part| unsafe { mortonnet_vfpv4_affine(&part.into()) },
+    // SAFETY: the caller's promise is passed on.
+    affine_of_halves: |part| unsafe { mortonnet_vfpv4_affine_of_halves(&part.into()) },
+    // SAFETY: the caller's promise is passed on.
+    activate: |activation, values, count| unsafe {
+        mortonnet_vfpv4_activate(number(activation), values, count)
+    },
+};
+
+const PLAIN: Kernels = Kernels {
+    name: "neon",
+    gflops: 4,
+    lanes: 4,
+    tile: (6, 2),
+    // SAFETY: the caller's promise is passed on.
+    affine: |part| unsafe { mortonnet_neon_affine(&part.into()) },
+    // SAFETY: the caller's promise is passed on.
+    affine_of_halves: |part| unsafe { mortonnet_neon_affine_of_halves(&part.into()) },
+    // SAFETY: the caller's promise is passed on.
+    activate: |activation, values, count| unsafe {
+        mortonnet_neon_activate(number(activation), values, count)
+    },
+};
+
+/// `struct part` of `neon.c`.
+#[repr(C)]
+struct CPart {
+    weights: *const std::ffi::c_void,
+    biases: *const f32,
+    panel: usize,
+    columns: usize,
+    inputs: usize,
+    row: usize,
+    end_row: usize,
+    records: usize,
+    x: *const f32,
+    x_stride: usize,
+    result: *mut f32,
+    result_stride: usize,
+    activation: u32,
+}
+
+impl<E> From<&Part<'_, E>> for CPart {
+    fn from(part: &Part<'_, E>) -> CPart {
+        let &Affine { weights, biases, panel, columns, inputs, activation } = part.layer;
+        CPart {
+            weights: weights.as_ptr().cast(),
+            biases: biases.as_ptr(),
+            panel,
+            columns,
+            inputs,
+            row: part.rows.start,
+            end_row: part.rows.end,
+            records: part.records,
+            x: part.x,
+            x_stride: part.x_stride,
+            result: part.result,
+            result_stride: part.result_stride,
+            activation: number(activation),
+        }
+    }
+}
+
+/// `enum activation` of `neon.c`.
+fn number(activation: Activation) -> u32 {
+    match activation {
+        Activation::None => 0,
+        Activation::Relu => 1,
+        Activation::Sigmoid => 2,
+        Activation::Tanh => 3,
+    }
+}
+
+// SAFETY of the kernels: that of the functions of `Kernels`.
+unsafe extern "C" {
+    fn mortonnet_vfpv4_affine(part: &CPart);
+    fn mortonnet_vfpv4_affine_of_halves(part: &CPart);
+    fn mortonnet_vfpv4_activate(activation: u32, values: *mut f32, count: usize);
+    fn mortonnet_neon_affine(part: &CPart);
+    fn mortonnet_neon_affine_of_halves(part: &CPart);
+    fn mortonnet_neon_activate(activation: u32, values: *mut f32, count: usize);
+    fn mortonnet_neon_widen(bytes: *const u8, values: *mut f32, count: usize);
+    fn getauxval(kind: usize) -> usize;
+}

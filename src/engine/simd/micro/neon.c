@@ -1,0 +1,318 @@
+// The micro-kernels for 32-bit ARM with NEON, whose intrinsics stable Rust does not have. `arm.rs` calls them; what they
+// compute, in which order, and what makes a call sound is the same as in `kernel.rs`.
+//
+// Compiled twice (`build.rs`): with FUSED=1 for VFPv4 (fused multiply-add, halves), with FUSED=0 for NEON alone. Only
+// these two objects may hold NEON instructions: the rest of the program runs on CPUs without.
+
+#include <arm_neon.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if FUSED
+#define NAME(function) mortonnet_vfpv4_##function
+#define MULTIPLY_ADD "vfma.f32"
+#else
+#define NAME(function) mortonnet_neon_##function
+#define MULTIPLY_ADD "vmla.f32"
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+// In front of a loop over registers: it must not stay a loop, whatever the optimisation.
+#define UNROLL _Pragma("GCC unroll 8")
+
+// Floats of a vector.
+#define LANES 4
+// Most records of a tile.
+#define MOST 6
+// Columns that several records are computed at a time: a tile takes half a line of a panel of 16 rows, and the next
+// tile finds the other half in a first-level cache of 32 KB.
+#define BLOCK 256
+
+enum activation { NONE, RELU, SIGMOID, TANH };
+
+// `Part` of kernel.rs; strides count values.
+struct part {
+    const void *weights; // panels of `panel` rows by `columns`, of floats or of halves
+    const float *biases;
+    size_t panel, columns, inputs;
+    size_t row, end_row;
+    size_t records;
+    const float *x;
+    size_t x_stride;
+    float *result;
+    size_t result_stride;
+    uint32_t activation;
+};
+
+INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+// sum + a · b; NEON alone rounds the product too.
+INLINE float32x4_t multiply_add(float32x4_t sum, float32x4_t a, float32x4_t b) {
+#if FUSED
+    return vfmaq_f32(sum, a, b);
+#else
+    return vmlaq_f32(sum, a, b);
+#endif
+}
+
+// Four halves. Infinities and NaN are not among weights.
+INLINE float32x4_t load_halves(const uint16_t *from) {
+#if FUSED
+    // The intrinsic wants a flag that not every compiler has.
+    float32x4_t value;
+    __asm__("vcvt.f32.f16 %q0, %P1" : "=w"(value) : "w"(vld1_u16(from)));
+    return value;
+#else
+    // NEON takes subnormal floats for zero: halves below 2^-14 are converted as whole numbers.
+    const uint32x4_t half = vmovl_u16(vld1_u16(from));
+    const uint32x4_t magnitude = vandq_u32(half, vdupq_n_u32(0x7fff));
+    const uint32x4_t sign = vshlq_n_u32(veorq_u32(half, magnitude), 16);
+    const uint32x4_t normal = vaddq_u32(vshlq_n_u32(magnitude, 13), vdupq_n_u32(112u << 23));
+    const uint32x4_t small = vreinterpretq_u32_f32(vcvtq_n_f32_u32(magnitude, 24));
+    const uint32x4_t is_small = vcltq_u32(magnitude, vdupq_n_u32(0x400));
+    return vreinterpretq_f32_u32(vorrq_u32(sign, vbslq_u32(is_small, small, normal)));
+#endif
+}
+
+// `count` columns, at least one, of six records by two vectors of rows. In assembly, because compilers do not find the
+// registers: q0 to q11 are the sums, q12 and q13 the weights, q14 and q15 values in turn, so that one is loaded while
+// the other is used; the addresses of weights and values step on by themselves. LOAD fills q12 and q13.
+#define SIX_BY_TWO(LOAD)                                                                                               \
+    __asm__ volatile("vldmia %[sum]!, {d0-d15}\n"                                                                      \
+                     "vldmia %[sum], {d16-d23}\n"                                                                      \
+                     "1:\n" LOAD                                                                                       \
+                     "vld1.32 {d28[],d29[]}, [%[x0]]!\n"                                                               \
+                     "vld1.32 {d30[],d31[]}, [%[x1]]!\n"                                                               \
+                     "subs %[count], %[count], #1\n"                                                                   \
+                     MULTIPLY_ADD " q0, q12, q14\n" MULTIPLY_ADD " q1, q13, q14\n"                                     \
+                     "vld1.32 {d28[],d29[]}, [%[x2]]!\n"                                                               \
+                     MULTIPLY_ADD " q2, q12, q15\n" MULTIPLY_ADD " q3, q13, q15\n"                                     \
+                     "vld1.32 {d30[],d31[]}, [%[x3]]!\n"                                                               \
+                     MULTIPLY_ADD " q4, q12, q14\n" MULTIPLY_ADD " q5, q13, q14\n"                                     \
+                     "vld1.32 {d28[],d29[]}, [%[x4]]!\n"                                                               \
+                     MULTIPLY_ADD " q6, q12, q15\n" MULTIPLY_ADD " q7, q13, q15\n"                                     \
+                     "vld1.32 {d30[],d31[]}, [%[x5]]!\n"                                                               \
+                     MULTIPLY_ADD " q8, q12, q14\n" MULTIPLY_ADD " q9, q13, q14\n"                                     \
+                     MULTIPLY_ADD " q10, q12, q15\n" MULTIPLY_ADD " q11, q13, q15\n"                                   \
+                     "bne 1b\n"                                                                                        \
+                     "vstmia %[sum], {d16-d23}\n"                                                                      \
+                     "sub %[sum], %[sum], #128\n"                                                                      \
+                     "vstmia %[sum], {d0-d15}\n"                                                                       \
+                     : [sum] "+r"(sum), [weights] "+r"(weights), [count] "+r"(count), [x0] "+r"(x[0]),                 \
+                       [x1] "+r"(x[1]), [x2] "+r"(x[2]), [x3] "+r"(x[3]), [x4] "+r"(x[4]), [x5] "+r"(x[5])             \
+                     : [step] "r"(step)                                                                                \
+                     : "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q9", "q10", "q11", "q12", "q13", "q14",   \
+                       "q15", "cc", "memory")
+
+INLINE void six_by_two(float32x4_t *sum, const float *weights, size_t panel, const float **x, size_t count) {
+    const size_t step = panel * sizeof *weights;
+    SIX_BY_TWO("vld1.32 {d24-d27}, [%[weights]], %[step]\n");
+}
+
+#if FUSED
+INLINE void six_by_two_of_halves(float32x4_t *sum, const uint16_t *weights, size_t panel, const float **x, size_t count) {
+    const size_t step = panel * sizeof *weights;
+    SIX_BY_TWO("vld1.16 {d26-d27}, [%[weights]], %[step]\n"
+               "vcvt.f32.f16 q12, d26\n"
+               "vcvt.f32.f16 q13, d27\n");
+}
+#endif
+
+// Where a tile stands: record, row (its vectors are of one panel), first weight, columns from `begin` on.
+struct place {
+    size_t n, row, at, begin, count;
+};
+
+// Records n to n + M (those that are in the part) by N vectors of rows. M, N and `halves` are constants.
+INLINE void tile(const struct part *p, const struct place *place, int M, int N, int halves) {
+    const size_t last = p->records - 1, panel = p->panel;
+    const size_t n = place->n, row = place->row, begin = place->begin, count = place->count;
+    const float *floats = (const float *)p->weights + place->at;
+    const uint16_t *bits = (const uint16_t *)p->weights + place->at;
+    const float *x[MOST];
+    float *result[MOST];
+    float32x4_t sum[MOST * 4];
+    UNROLL
+    for (int m = 0; m < M; m++) {
+        // A record behind the last one is the last one again.
+        const size_t record = least(n + m, last);
+        x[m] = p->x + record * p->x_stride + begin;
+        result[m] = p->result + record * p->result_stride + row;
+        // Sums begin with the bias, or with what the columns before have left.
+        const float *first = begin == 0 ? p->biases + row : result[m];
+        UNROLL
+        for (int i = 0; i < N; i++)
+            sum[m * N + i] = vld1q_f32(first + i * LANES);
+    }
+    if (M == MOST && !halves) {
+        six_by_two(sum, floats, panel, x, count);
+#if FUSED
+    } else if (M == MOST) {
+        six_by_two_of_halves(sum, bits, panel, x, count);
+#endif
+    } else {
+        for (size_t k = 0; k < count; k++) {
+            float32x4_t weights[4];
+            UNROLL
+            for (int i = 0; i < N; i++)
+                weights[i] = halves ? load_halves(bits + i * LANES) : vld1q_f32(floats + i * LANES);
+            floats += panel;
+            bits += panel;
+            UNROLL
+            for (int m = 0; m < M; m++) {
+                const float32x4_t value = vld1q_dup_f32(x[m]++);
+                UNROLL
+                for (int i = 0; i < N; i++)
+                    sum[m * N + i] = multiply_add(sum[m * N + i], weights[i], value);
+            }
+        }
+    }
+    // VMAX gives NaN where one of the two is.
+    const int relu = p->activation == RELU && begin + count == p->inputs;
+    const float32x4_t floor = vdupq_n_f32(relu ? 0.0f : -__builtin_inff());
+    UNROLL
+    for (int m = 0; m < M; m++)
+        UNROLL
+        for (int i = 0; i < N; i++)
+            vst1q_f32(result[m] + i * LANES, vmaxq_f32(sum[m * N + i], floor));
+}
+
+// 1 / x, at most an ulp away; 0 from 2^126 on.
+INLINE float32x4_t reciprocal(float32x4_t x) {
+#if FUSED
+    float32x4_t r = vrecpeq_f32(x);
+    r = vmulq_f32(r, vrecpsq_f32(x, r));
+    r = vmulq_f32(r, vrecpsq_f32(x, r));
+    return vfmaq_f32(r, r, vfmsq_f32(vdupq_n_f32(1.0f), x, r));
+#else
+    // One by one: steps whose products are rounded end three ulp away, and tanh shows it.
+    float values[LANES];
+    vst1q_f32(values, x);
+    for (int i = 0; i < LANES; i++)
+        values[i] = 1.0f / values[i];
+    return vld1q_f32(values);
+#endif
+}
+
+// As in kernel.rs.
+INLINE float32x4_t exponential(float32x4_t x) {
+    static const float SERIES[] = {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f, 1.0f, 1.0f};
+    const float32x4_t round = vdupq_n_f32(12582912.0f + 127.0f);
+    x = vminq_f32(vmaxq_f32(x, vdupq_n_f32(-87.0f)), vdupq_n_f32(88.0f));
+    const float32x4_t rounded = multiply_add(round, x, vdupq_n_f32(1.44269504f));
+    const float32x4_t n = vsubq_f32(rounded, round);
+    float32x4_t r = multiply_add(x, n, vdupq_n_f32(-0.6933594f));
+    r = multiply_add(r, n, vdupq_n_f32(2.1219444e-4f));
+    float32x4_t y = vdupq_n_f32(1.0f / 5040.0f);
+    UNROLL
+    for (int i = 0; i < 7; i++)
+        y = multiply_add(vdupq_n_f32(SERIES[i]), y, r);
+    return vmulq_f32(y, vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(rounded), 23)));
+}
+
+// `count` values, a multiple of four, in place.
+void NAME(activate)(uint32_t activation, float *values, size_t count) {
+    // tanh x = 2 / (1 + e^-2x) - 1
+    const int tanh = activation == TANH;
+    const float32x4_t factor = vdupq_n_f32(tanh ? -2.0f : -1.0f), scale = vdupq_n_f32(tanh ? 2.0f : 1.0f);
+    const float32x4_t shift = vdupq_n_f32(tanh ? -1.0f : 0.0f), one = vdupq_n_f32(1.0f);
+    if (activation == NONE)
+        return;
+    for (size_t i = 0; i < count; i += LANES) {
+        const float32x4_t x = vld1q_f32(values + i);
+        float32x4_t y;
+        if (activation == RELU)
+            y = vmaxq_f32(x, vdupq_n_f32(0.0f));
+        else
+            y = multiply_add(shift, reciprocal(vaddq_f32(exponential(vmulq_f32(x, factor)), one)), scale);
+        vst1q_f32(values + i, y);
+    }
+}
+
+typedef void compute(const struct part *p, const struct place *place);
+
+#define TILE(FUNCTION, M, N, HALVES)                                                                                       \
+    static void FUNCTION(const struct part *p, const struct place *place) { tile(p, place, M, N, HALVES); }
+TILE(NAME(floats_6_2), MOST, 2, 0)
+TILE(NAME(floats_3_2), 3, 2, 0)
+TILE(NAME(floats_1_4), 1, 4, 0)
+TILE(NAME(floats_1_2), 1, 2, 0)
+TILE(NAME(floats_1_1), 1, 1, 0)
+#if FUSED
+TILE(NAME(halves_6_2), MOST, 2, 1)
+TILE(NAME(halves_1_4), 1, 4, 1)
+#endif
+TILE(NAME(halves_3_2), 3, 2, 1)
+TILE(NAME(halves_1_2), 1, 2, 1)
+TILE(NAME(halves_1_1), 1, 1, 1)
+
+// Six and three records by two vectors; a record by one, two and four. Not all have the largest two.
+struct tiles {
+    compute *six, *three, *one[3];
+};
+
+static void NAME(layer)(const struct part *p, const struct tiles *tiles) {
+    const size_t inputs = p->inputs, records = p->records;
+    // A single record takes every weight once: nothing to keep in a cache.
+    const size_t blocks = records > 1 ? (inputs + BLOCK - 1) / BLOCK : 1;
+    const size_t length = (inputs + blocks - 1) / blocks;
+    struct place place;
+    for (place.begin = 0; place.begin < inputs; place.begin += length) {
+        place.count = least(length, inputs - place.begin);
+        size_t vectors;
+        for (place.row = p->row; place.row < p->end_row; place.row += vectors * LANES) {
+            const size_t in_panel = place.row % p->panel;
+            place.at = (place.row - in_panel) * p->columns + place.begin * p->panel + in_panel;
+            const size_t rest = least(p->panel - in_panel, p->end_row - place.row) / LANES;
+            vectors = rest >= 4 && records == 1 && tiles->one[2] ? 4 : least(rest, 2);
+            place.n = 0;
+            // A record behind the last one costs as much as any other: six where four are left, three where two are.
+            for (; vectors == 2 && tiles->six && records > place.n + 3; place.n += 6)
+                tiles->six(p, &place);
+            for (; vectors == 2 && records > place.n + 1; place.n += 3)
+                tiles->three(p, &place);
+            for (; records > place.n; place.n++)
+                tiles->one[vectors / 2](p, &place);
+        }
+    }
+    if (p->activation == SIGMOID || p->activation == TANH)
+        for (size_t n = 0; n < records; n++)
+            NAME(activate)(p->activation, p->result + n * p->result_stride + p->row, p->end_row - p->row);
+}
+
+void NAME(affine)(const struct part *p) {
+    static const struct tiles floats = {
+        .six = NAME(floats_6_2),
+        .three = NAME(floats_3_2),
+        .one = {NAME(floats_1_1), NAME(floats_1_2), NAME(floats_1_4)},
+    };
+    NAME(layer)(p, &floats);
+}
+
+void NAME(affine_of_halves)(const struct part *p) {
+    static const struct tiles halves = {
+        .three = NAME(halves_3_2),
+#if FUSED
+        .six = NAME(halves_6_2),
+        .one = {NAME(halves_1_1), NAME(halves_1_2), NAME(halves_1_4)},
+#else
+        // Converting takes so many registers that larger tiles would not find theirs.
+        .one = {NAME(halves_1_1), NAME(halves_1_2)},
+#endif
+    };
+    NAME(layer)(p, &halves);
+}
+
+#if !FUSED
+// Every byte as a number.
+void NAME(widen)(const uint8_t *bytes, float *values, size_t count) {
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        const uint16x8_t words = vmovl_u8(vld1_u8(bytes + i));
+        vst1q_f32(values + i, vcvtq_f32_u32(vmovl_u16(vget_low_u16(words))));
+        vst1q_f32(values + i + 4, vcvtq_f32_u32(vmovl_u16(vget_high_u16(words))));
+    }
+    for (; i < count; i++)
+        values[i] = bytes[i];
+}
+#endif

@@ -1,0 +1,403 @@
+//! Programs for boards, armv7 hard-float and aarch64: built as a user builds them, looked into, and run under emulation.
+//!
+//! `tests/boards/run` fetches what this needs (`tests/boards/setup`) and runs it; a plain `cargo test` does not. What is
+//! missing is a failure.
+#![allow(unreachable_pub)]
+
+#[path = "../program/support.rs"]
+#[allow(dead_code)]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+use support::{DIGITS, Folder, Reference, Run, command, feed, random_bytes, root, run};
+
+struct Board {
+    name: &'static str,
+    target: &'static str,
+    /// The newest C library whose symbols the program may need.
+    newest: (u32, u32),
+    /// Cores that qemu knows, and the instruction set that the host engine takes there.
+    cores: &'static [(&'static str, &'static str)],
+}
+
+/// The C library that programs are linked for: that of Ubuntu 14.04.
+const GLIBC: &str = "2.19";
+
+static BOARDS: [Board; 2] = [
+    Board {
+        name: "armv7",
+        target: "armv7-unknown-linux-gnueabihf",
+        newest: (2, 18),
+        // Cortex-A15 is the Odroid-XU3's.
+        cores: &[("cortex-a15", "neon-vfpv4"), ("cortex-a9", "neon"), ("cortex-a9,neon=off", "portable")],
+    },
+    // No C library for aarch64 is older than 2.17.
+    Board {
+        name: "aarch64",
+        target: "aarch64-unknown-linux-gnu",
+        newest: (2, 17),
+        cores: &[("cortex-a53", "neon")],
+    },
+];
+
+/// What a board has without installing anything.
+const ALLOWED: [&str; 8] = [
+    "libc.so.6",
+    "libm.so.6",
+    "libdl.so.2",
+    "libpthread.so.0",
+    "librt.so.1",
+    "libgcc_s.so.1",
+    "ld-linux-armhf.so.3",
+    "ld-linux-aarch64.so.1",
+];
+
+/// A tool or a system that `tests/boards/setup` has fetched.
+fn fetched(name: &str) -> PathBuf {
+    let path = root().join("target/boards").join(name);
+    assert!(path.exists(), "{} is missing: tests/boards/setup makes it", path.display());
+    path
+}
+
+/// The text that a tool prints.
+fn text(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn readelf(options: &[&str], program: &Path) -> String {
+    text(Command::new("readelf").args(options).arg(program))
+}
+
+/// cargo-zigbuild with some settings, for both boards; gives what it printed.
+fn zigbuild(arguments: &[&str], settings: &[(&str, &str)]) -> String {
+    // One at a time: each uses all cores.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let mut cargo = Command::new(fetched("zigbuild"));
+    cargo.args(arguments).args(["--offline", "--quiet"]).current_dir(root());
+    for board in &BOARDS {
+        cargo.args(["--target", &format!("{}.{GLIBC}", board.target)]);
+    }
+    for name in ["MORTONNET_MODEL", "MORTONNET_PLAN", "MORTONNET_WEIGHTS", "RUSTFLAGS", "LD_LIBRARY_PATH"] {
+        cargo.env_remove(name);
+    }
+    text(cargo.envs(settings.iter().copied()))
+}
+
+/// Release programs for both boards.
+type Pair = [PathBuf; 2];
+
+fn release(target_dir: &Path, copies: &str, settings: &[(&str, &str)]) -> Pair {
+    zigbuild(&["zigbuild", "--release", "--target-dir", target_dir.to_str().unwrap()], settings);
+    [0, 1].map(|i| {
+        let board = &BOARDS[i];
+        let copy = target_dir.join(format!("{copies}-{}", board.name));
+        fs::copy(target_dir.join(board.target).join("release/mortonnet"), &copy).unwrap();
+        copy
+    })
+}
+
+struct Built {
+    digits: Pair,
+    /// The same, built elsewhere from a copy of the model.
+    again: Pair,
+    /// The last bits of a weight of the copy differ, and nothing else.
+    changed: Pair,
+    /// MNIST's network, with symbols.
+    mnist: Pair,
+}
+
+fn built() -> &'static Built {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let (first, second) = (root().join("target/boards/first"), root().join("target/boards/second"));
+        // Nothing of an earlier run may be what is compared.
+        let _ = fs::remove_dir_all(&second);
+        let model = Folder::new();
+        for entry in fs::read_dir(root().join("model/digits")).unwrap().flatten() {
+            fs::copy(entry.path(), model.path(entry.file_name().to_str().unwrap())).unwrap();
+        }
+        let settings = [("MORTONNET_MODEL", model.0.to_str().unwrap())];
+        let digits = release(&first, "digits", &[]);
+        let again = release(&second, "again", &settings);
+        // Little enough for the golden vectors to stay right; of the last layer, whose inputs are all in use.
+        let weights = fs::read_to_string(model.path("2_w.csv")).unwrap();
+        let (at, old) = weights
+            .split(['\n', ','])
+            .map(|w| (w.as_ptr() as usize - weights.as_ptr() as usize, w.trim()))
+            .find(|(_, w)| w.parse::<f32>().unwrap().abs() > 0.1)
+            .unwrap();
+        let new = format!("{}", old.parse::<f32>().unwrap() * 1.000_02);
+        model.put("2_w.csv", format!("{}{new}{}", &weights[..at], &weights[at + old.len()..]));
+        let changed = release(&second, "changed", &settings);
+        let strip = [("MORTONNET_MODEL", "model/mnist"), ("CARGO_PROFILE_RELEASE_STRIP", "false")];
+        Built { digits, again, changed, mnist: release(&first, "mnist", &strip) }
+    })
+}
+
+/// A program of a board under qemu, without OpenCL.
+fn emulated(board: &Board, program: &Path) -> Command {
+    let mut c = command(fetched(&format!("run-{}", board.name)));
+    c.arg(program).env_remove("LD_LIBRARY_PATH");
+    c
+}
+
+/// The same on PoCL.
+fn on_pocl(board: &Board, program: &Path, cache: &Folder) -> Command {
+    let mut c = emulated(board, program);
+    c.env_remove("MORTONNET_OPENCL").env("POCL_CACHE_DIR", &cache.0).args(["-d", "opencl"]);
+    c
+}
+
+/// Only libraries that a board has, and only symbols that those of old systems have.
+#[test]
+fn old_systems_have_what_is_needed() {
+    for (board, program) in BOARDS.iter().zip(&built().digits) {
+        let dynamic = readelf(&["-dW"], program);
+        let needed: Vec<&str> = dynamic
+            .lines()
+            .filter(|l| l.contains("(NEEDED)"))
+            .map(|l| l.split('[').nth(1).unwrap().trim_end_matches(']'))
+            .collect();
+        assert!(!needed.is_empty(), "{dynamic}");
+        for library in needed {
+            assert!(ALLOWED.contains(&library), "{}: needs {library}", board.name);
+        }
+        let versions = readelf(&["-VW"], program);
+        let versions: Vec<(u32, u32)> = versions
+            .split("GLIBC_")
+            .skip(1)
+            .map(|v| {
+                let v = v.split([' ', '\n']).next().unwrap();
+                let mut numbers = v.split('.').map(|n| n.trim_end_matches(')').parse::<u32>().unwrap());
+                (numbers.next().unwrap(), numbers.next().unwrap())
+            })
+            .collect();
+        let newest = versions.iter().max().unwrap();
+        assert!(*newest <= board.newest, "{}: needs GLIBC_{}.{}", board.name, newest.0, newest.1);
+        println!("{}: needs GLIBC_{}.{}", board.name, newest.0, newest.1);
+    }
+}
+
+/// The stripped file without the network's data: at most 1 MB.
+#[test]
+fn code_is_small() {
+    for (board, program) in BOARDS.iter().zip(&built().digits) {
+        let info = feed(emulated(board, program).arg("--info"), "");
+        let line = *info.lines().iter().find(|l| l.starts_with("constants ")).unwrap();
+        let data: u64 =
+            line.split("golden vectors ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+        let code = fs::metadata(program).unwrap().len() - data;
+        assert!(code <= 1_000_000, "{}: {code} bytes of code", board.name);
+        println!("{}: {code} bytes of code", board.name);
+    }
+}
+
+/// The same inputs give the same file, wherever they are; another weight gives another, with that weight in it (zig's
+/// own cache does not see through `.incbin`).
+#[test]
+fn builds_are_reproducible() {
+    let built = built();
+    for (i, board) in BOARDS.iter().enumerate() {
+        let read = |pair: &Pair| fs::read(&pair[i]).unwrap();
+        assert!(read(&built.digits) == read(&built.again), "{}: two builds differ", board.name);
+        assert!(read(&built.again) != read(&built.changed), "{}: another weight, the same file", board.name);
+        let scores = |pair: &Pair| {
+            feed(emulated(board, &pair[i]).args(["-d", "host", "-o", "scores", "model/digits/test.csv"]), "")
+                .out
+        };
+        let (before, after) = (scores(&built.again), scores(&built.changed));
+        assert_eq!(before.lines().count(), 597);
+        assert!(before != after, "{}: another weight, the same scores", board.name);
+    }
+}
+
+/// The address of a symbol.
+fn address(program: &Path, symbol: &str) -> u64 {
+    let symbols = readelf(&["-sW"], program);
+    let line = symbols.lines().find(|l| l.split_whitespace().last() == Some(symbol)).expect(symbol);
+    u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()
+}
+
+#[test]
+fn weights_begin_on_a_page() {
+    for program in &built().mnist {
+        assert_eq!(address(program, "mortonnet_weights") % 4096, 0);
+    }
+}
+
+/// Instructions and registers that not every armv7 has stand in the functions of `neon.c` alone, what VFPv4 brought in
+/// those compiled for it, and their inner loops do not touch the stack.
+#[test]
+fn neon_stands_in_its_own_functions() {
+    let program = &built().mnist[0];
+    let code =
+        text(Command::new("arm-linux-gnueabihf-objdump").args(["-d", "--no-show-raw-insn"]).arg(program));
+    let (mut function, mut neon, mut fused) = ("", 0, 0);
+    let mut body: Vec<(u64, &str)> = Vec::new();
+    for line in code.lines() {
+        if let Some(name) = line.strip_suffix(">:") {
+            function = name.split_once('<').unwrap().1;
+            body.clear();
+        }
+        let Some((address, instruction)) = line.split_once(":\t") else { continue };
+        if function.contains("_floats_") || function.contains("_halves_") {
+            body.push((u64::from_str_radix(address.trim(), 16).unwrap(), instruction));
+            check_loop(function, &body);
+        }
+        let instruction = instruction.split(['@', ';', '<']).next().unwrap();
+        let mut words = instruction.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
+        let operation = words.next().unwrap();
+        if operation.starts_with('.') {
+            continue; // data
+        }
+        let is_fused = ["vfma", "vfms", "vcvt.f32.f16"].iter().any(|f| operation.starts_with(f));
+        let is_neon = words.any(|w| {
+            // An address may look like a register, but for its length.
+            let number = |prefix| w.strip_prefix(prefix).and_then(|n: &str| n.parse::<u32>().ok());
+            number('q').is_some() || number('d').is_some_and(|n| (16..32).contains(&n))
+        });
+        // The unwinder saves all registers that there are, where a program says that it uses them.
+        let unwinder = function.contains("libunwind") && function.contains("VFPv3");
+        let of = |unit: &str| function.starts_with(&format!("mortonnet_{unit}_"));
+        assert!(!is_neon || of("neon") || of("vfpv4") || unwinder, "{function}: {instruction}");
+        assert!(!is_fused || of("vfpv4"), "{function}: {instruction}");
+        neon += u32::from(is_neon && of("neon"));
+        fused += u32::from(is_fused);
+    }
+    assert!(neon > 100 && fused > 50, "{neon} {fused}");
+}
+
+/// If the last instruction ends an inner loop of multiply-adds: that keeps everything in registers.
+fn check_loop(function: &str, body: &[(u64, &str)]) {
+    let (end, branch) = body[body.len() - 1];
+    let to = branch.strip_prefix('b').and_then(|b| b.split(['\t', ' ']).nth(1));
+    let Some(begin) = to.and_then(|to| u64::from_str_radix(to, 16).ok()).filter(|b| *b < end) else { return };
+    let inner: Vec<&str> = body.iter().filter(|(a, _)| (begin..end).contains(a)).map(|(_, i)| *i).collect();
+    if inner.iter().any(|i| i.starts_with("vfma") || i.starts_with("vmla")) {
+        assert!(!inner.iter().any(|i| i.contains("sp")), "{function}: {inner:#?}");
+    }
+}
+
+/// x86-64's classes, and scores within the bound.
+struct Expected<'a> {
+    reference: Reference,
+    vectors: &'a [Vec<f64>],
+    classes: Vec<String>,
+}
+
+impl Expected<'_> {
+    /// `run` runs the program with more arguments.
+    fn check(&self, what: &str, run: impl Fn(&[&str]) -> Run) {
+        assert_eq!(run(&[]).lines(), self.classes, "{what}");
+        self.reference.check(self.vectors, &run(&["-o", "scores"]).lines(), what);
+    }
+
+    /// The host engine on every core, and PoCL.
+    fn check_board(&self, board: &Board, program: &Path, arguments: &[&str], input: &[u8]) {
+        for (core, instructions) in board.cores {
+            self.check(&format!("{} {core}", board.name), |more| {
+                let mut c = emulated(board, program);
+                c.env("QEMU_CPU", core).args(["-v", "-d", "host"]).args(arguments).args(more);
+                let run = feed(&mut c, input);
+                let line = format!(" threads, {instructions}\n");
+                assert!(run.err.contains(&line), "{core}: expected {instructions}, found {}", run.err);
+                run
+            });
+        }
+        let cache = Folder::new();
+        self.check(&format!("{} on PoCL", board.name), |more| {
+            let run = feed(on_pocl(board, program, &cache).arg("-v").args(arguments).args(more), input);
+            assert!(run.err.contains("plan mali-midgard"), "{}", run.err);
+            run
+        });
+        let output = feed(on_pocl(board, program, &cache).arg("--selftest"), "");
+        assert!(output.lines()[0].starts_with("passed: opencl"), "{}", output.out);
+    }
+}
+
+#[test]
+fn digits_are_those_of_x86() {
+    let csv = fs::read(root().join("model/digits/test.csv")).unwrap();
+    let vectors: Vec<Vec<f64>> = std::str::from_utf8(&csv)
+        .unwrap()
+        .lines()
+        .map(|l| l.split(',').map(|v| v.parse().unwrap()).collect())
+        .collect();
+    let expected = Expected {
+        reference: Reference::read(&root().join("model/digits")),
+        vectors: &vectors,
+        classes: run(DIGITS, &[], csv.clone()).lines().iter().map(|l| l.to_string()).collect(),
+    };
+    for (board, program) in BOARDS.iter().zip(&built().digits) {
+        expected.check_board(board, program, &[], &csv);
+    }
+}
+
+/// Generated images, as bytes: 25 batches of one record, and full ones.
+#[test]
+fn mnist_is_that_of_x86() {
+    const RECORDS: usize = 300;
+    let bytes = random_bytes(7, RECORDS * 784);
+    let vectors: Vec<Vec<f64>> =
+        bytes.chunks(784).map(|image| image.iter().map(|&b| f64::from(b)).collect()).collect();
+    let folder = Folder::new();
+    let model = root().join("model/mnist");
+    let x86 = support::bake(&model, None, &folder).unwrap();
+    let expected = Expected {
+        reference: Reference::read(&model),
+        vectors: &vectors,
+        classes: run(&x86, &["-f", "u8"], bytes.clone()).lines().iter().map(|l| l.to_string()).collect(),
+    };
+    for (board, program) in BOARDS.iter().zip(&built().mnist) {
+        expected.check_board(board, program, &["-f", "u8"], &bytes);
+        // One record at a time takes other tiles.
+        let few = Expected {
+            reference: Reference::read(&model),
+            vectors: &vectors[..25],
+            classes: expected.classes[..25].to_vec(),
+        };
+        for (core, _) in board.cores {
+            few.check(&format!("{} {core}, single records", board.name), |more| {
+                let mut c = emulated(board, program);
+                c.env("QEMU_CPU", core).args(["-d", "host", "-b", "1", "-f", "u8"]).args(more);
+                feed(&mut c, &bytes[..25 * 784])
+            });
+        }
+    }
+}
+
+/// The unit tests of the micro-kernels, with every instruction set that a core has.
+#[test]
+fn micro_kernels_pass_their_tests() {
+    let dir = root().join("target/boards/first");
+    let messages = zigbuild(
+        &["test", "--lib", "--no-run", "--message-format", "json", "--target-dir", dir.to_str().unwrap()],
+        &[],
+    );
+    let programs: Vec<String> = messages
+        .lines()
+        .map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap())
+        .filter_map(|m| m["executable"].as_str().map(String::from))
+        .collect();
+    for board in &BOARDS {
+        let program = programs.iter().find(|p| p.contains(board.target)).expect(board.target);
+        for (core, _) in board.cores.iter().take(2) {
+            let mut c = emulated(board, Path::new(program));
+            // Emulation is slow: fewer random cases.
+            let run = feed(c.env("QEMU_CPU", core).env("PROPTEST_CASES", "20").arg("engine::simd"), "");
+            assert!(
+                run.code == Some(0) && run.out.contains("test result: ok. "),
+                "{core}: {}{}",
+                run.out,
+                run.err
+            );
+            assert!(run.out.contains("affine_agrees_with_float64 ... ok"), "{}", run.out);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Several devices that share a stream: order, shares, failures. PoCL gives two `basic` devices, a shim makes one slow or
+//! lets it fail.
+
+use super::support::{DIGITS, Folder, Run, Witness, command, feed, on, root, run, shim};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+fn csv() -> String {
+    fs::read_to_string(root().join("model/digits/test.csv")).unwrap()
+}
+
+/// Two devices of equal name, behind the shim.
+fn two(folder: &Folder, settings: &[(&str, &str)], args: &[&str]) -> Command {
+    let library = folder.path("libshim.so");
+    if !library.exists() {
+        shim(folder, &[]);
+    }
+    let mut c = command(DIGITS);
+    on(Witness::Pocl, &mut c, &folder.path("log"));
+    c.env("MORTONNET_OPENCL", library)
+        .env("MORTONNET_SHIM_REAL", "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1")
+        .env("POCL_DEVICES", "basic basic")
+        .envs(settings.iter().copied())
+        .args(args);
+    c
+}
+
+/// What is there of each member in a profile.
+fn members(profile: &serde_json::Value) -> Vec<&serde_json::Value> {
+    profile["members"].as_array().unwrap().iter().collect()
+}
+
+#[test]
+fn devices_share_a_stream_in_order() {
+    let folder = Folder::new();
+    let records = csv().repeat(17); // 10 149 records
+    let expected = run(DIGITS, &["-d", "host"], records.clone()).out;
+    let file = folder.path("p.json");
+    let profile = format!("--profile=json:{}", file.display());
+    // Equal; the second one slow; and slow only later; with the host; part batches of different sizes.
+    for (devices, slow, args) in [
+        ("all", None, &["-b", "20"][..]),
+        ("0,1", Some("1:1:1000:1,0:1:200:1"), &["-b", "20"]),
+        ("1,0", Some("0:1:2000:150,0:1:100:1,1:1:100:1"), &["-b", "33", "--plan", "mali-midgard"]),
+        ("host,1,0", Some("0:1:500:1"), &["-b", "7"]),
+        ("host,opencl", None, &["-f", "csv"]),
+    ] {
+        let settings: Vec<(&str, &str)> = slow.map(|s| ("MORTONNET_SHIM_SLOW", s)).into_iter().collect();
+        let r = feed(two(&folder, &settings, &["-d", devices, &profile]).args(args), records.clone());
+        assert_eq!(r.code, Some(0), "{devices}: {}", r.err);
+        assert!(r.out == expected, "{devices}: other classes than the host's");
+        let p: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let done: Vec<u64> = members(&p).iter().map(|m| m["records"].as_u64().unwrap()).collect();
+        assert_eq!(done.iter().sum::<u64>(), 10_149, "{p}");
+        assert_eq!(done.len(), if devices == "all" { 2 } else { devices.split(',').count() });
+        let share: f64 = members(&p).iter().map(|m| m["share"].as_f64().unwrap()).sum();
+        assert!((share - 1.0).abs() < 0.01, "{p}");
+        if let Some(slow) = slow.filter(|_| devices != "host,1,0") {
+            let slow: usize = slow[..1].parse().unwrap();
+            assert!(done[slow] > 0 && done[slow] < done[1 - slow], "{done:?}");
+        }
+        // Steps of each, as of one device.
+        let steps = p["steps"].as_array().unwrap();
+        for (i, member) in members(&p).iter().enumerate() {
+            let own: Vec<_> = steps.iter().filter(|s| s["member"].as_u64() == Some(i as u64)).collect();
+            // One launch for all layers, or a launch for each and one for the arg-max.
+            let least = if args.contains(&"mali-midgard") { 1 } else { 3 };
+            assert!(own.len() >= least, "{p}");
+            let calls = |s: &serde_json::Value| s["run_us"]["count"].as_u64().unwrap() + 1;
+            if !member["device"].as_str().unwrap().starts_with("host") {
+                assert!(own.iter().all(|s| calls(s) >= member["batches"].as_u64().unwrap()), "{p}");
+            }
+        }
+        assert_eq!(p["records"].as_u64(), Some(10_149));
+    }
+    let p: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(p["plan"].as_str(), Some("host + cpu-simd"));
+    let table = feed(&mut two(&folder, &[], &["-d", "0,1", "-v", "--profile"]), csv());
+    assert!(
+        table.err.contains("\nopencl 1: basic-") && table.err.contains("plan cpu-simd: "),
+        "{}",
+        table.err
+    );
+    assert!(table.err.contains(" + opencl 1: ") && table.err.contains("1: basic-"), "{}", table.err);
+}
+
+/// Errors in the bytes are found by whoever decodes them, and named by their place.
+#[test]
+fn a_wrong_record_ends_the_stream_where_it_stands() {
+    let folder = Folder::new();
+    let mut records: Vec<String> = csv().lines().map(str::to_string).collect();
+    records[500] = records[500].replacen(',', ",x", 1);
+    let r = feed(&mut two(&folder, &[], &["-d", "all", "-b", "16"]), records.join("\n"));
+    assert_eq!((r.code, r.out.lines().count()), (Some(1), 500), "{}", r.err);
+    assert!(r.err.contains("stdin:501:2: expected a number"), "{}", r.err);
+}
+
+#[test]
+fn a_failing_device_hands_its_part_to_the_others() {
+    let folder = Folder::new();
+    let records = csv().repeat(5);
+    let expected = run(DIGITS, &["-d", "host"], records.clone()).out;
+    // Slow enough for both to get work.
+    let slow = ("MORTONNET_SHIM_SLOW", "0:1:100:1,1:1:100:1");
+    for (setting, value, part) in [
+        ("MORTONNET_SHIM_DIE", "1:60:-5", "opencl 1: "),
+        ("MORTONNET_SHIM_DIE", "0:80:-5", "opencl 0: "),
+        // While its speed is measured.
+        ("MORTONNET_SHIM_DIE", "1:1:-5", "opencl 1: "),
+        // One of them; that its command has failed is seen by waiting.
+        ("MORTONNET_SHIM_FAIL", "clWaitForEvents:60:-14", "CL_EXEC_STATUS_ERROR"),
+        ("MORTONNET_SHIM_FAIL", "clEnqueueMapBuffer:70:-4", "CL_MEM_OBJECT_ALLOCATION_FAILURE"),
+    ] {
+        let r =
+            feed(&mut two(&folder, &[slow, (setting, value)], &["-d", "0,1", "-b", "20"]), records.clone());
+        assert_eq!(r.code, Some(0), "{value}: {}", r.err);
+        assert!(r.out == expected, "{value}: other classes than the host's");
+        assert!(r.err.contains(part) && r.err.contains("CL_"), "{value}: {}", r.err);
+        assert_eq!(r.err.matches("the other devices do its part").count(), 1, "{value}: {}", r.err);
+    }
+    // All of them, one after the other: what was answered before is out.
+    let dying = [slow, ("MORTONNET_SHIM_DIE", "0:80:-5,1:200:-6")];
+    let r: Run = feed(&mut two(&folder, &dying, &["-d", "all", "-b", "20"]), records.clone());
+    assert_eq!(r.code, Some(1), "{}", r.err);
+    assert!(r.err.contains("the other devices do its part"), "{}", r.err);
+    assert!(
+        r.err.contains("CL_OUT_OF_HOST_MEMORY") && r.err.contains("no other device is left"),
+        "{}",
+        r.err
+    );
+    let lines = r.out.lines().count();
+    assert!((160..2985).contains(&lines) && expected.starts_with(&r.out), "{lines}");
+}
+
+#[test]
+fn a_lone_record_is_answered_at_once() {
+    let folder = Folder::new();
+    let slow = [("MORTONNET_SHIM_SLOW", "0:1:20000:1")];
+    let file = folder.path("p.json");
+    let profile = format!("--profile=json:{}", file.display());
+    let mut c = two(&folder, &slow, &["-d", "0,1", &profile]);
+    let mut child = c.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let expected = run(DIGITS, &[], csv()).out;
+    for (line, class) in csv().lines().zip(expected.lines()).take(60) {
+        stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stdout.read_line(&mut answer).unwrap();
+        assert_eq!(answer.trim_end(), class);
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    // The one that answers first got them.
+    let p: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert!(members(&p)[1]["records"].as_u64() > Some(50), "{p}");
+}
+
+#[test]
+fn devices_that_cannot_start() {
+    let folder = Folder::new();
+    let broken = [("MORTONNET_SHIM_FAIL", "clCreateCommandQueue:2:-6")];
+    let expected = run(DIGITS, &["-d", "host"], csv()).out;
+    let all = feed(&mut two(&folder, &broken, &["-d", "all"]), csv());
+    assert_eq!((all.code, all.out), (Some(0), expected), "{}", all.err);
+    assert!(all.err.contains("opencl 1: ") && all.err.contains("; running without it"), "{}", all.err);
+    let list = feed(&mut two(&folder, &broken, &["-d", "0,1"]), csv());
+    assert_eq!((list.code, &*list.out), (Some(1), ""), "{}", list.err);
+    assert!(list.err.contains("opencl 1: ") && list.err.contains("clCreateCommandQueue"), "{}", list.err);
+    let none = [("MORTONNET_SHIM_FAIL", "clCreateCommandQueue:0:-6")];
+    let none = feed(&mut two(&folder, &none, &["-d", "all"]), csv());
+    assert!(none.code == Some(1) && none.err.contains("opencl 0: ") && none.err.contains("opencl 1: "));
+    // The self-test has a line for each.
+    let each = feed(&mut two(&folder, &[], &["-d", "all", "--selftest"]), "");
+    let lines = each.lines();
+    assert!(lines.len() == 2 && lines.iter().all(|l| l.starts_with("passed: opencl ")), "{lines:?}");
+    let each = feed(&mut two(&folder, &broken, &["-d", "host,0,1", "--selftest"]), "");
+    assert_eq!((each.code, each.out.lines().count()), (Some(1), 2), "{}", each.err);
+    assert!(each.err.contains("opencl 1: "), "{}", each.err);
+}
+
+#[test]
+fn lists_of_devices_are_read_as_the_help_says() {
+    let folder = Folder::new();
+    let ask = |args: &[&str]| feed(&mut two(&folder, &[], args), "");
+    let info = ask(&["--info", "-d", "host,1"]);
+    assert!(
+        info.lines().iter().any(|l| l.starts_with("plan      cpu-simd on the opencl engine")),
+        "{}",
+        info.out
+    );
+    assert!(
+        info.out.contains("runs on   1: ") && info.out.contains("plan      host on the host"),
+        "{}",
+        info.out
+    );
+    for (args, code, part) in [
+        (&["-d", "0,7"][..], 1, "no OpenCL device fits index 7"),
+        (&["-d", "0,basic"], 1, "several OpenCL devices fit a name"),
+        (&["-d", "0,opencl"], 2, "a device can take part once"),
+        (&["-d", "0,1", "--compute-units", "1"], 2, "a list names its devices"),
+        (&["-d", "all", "--compute-units", "9"], 1, "no OpenCL device fits any kind and 9 compute units"),
+        (&["-d", "host,0", "--plan", "host"], 2, "plan host is for the host engine"),
+        (&["-d", "0,1", "--plan", "nonsense"], 2, "nonsense"),
+    ] {
+        let r = ask(args);
+        assert!(r.code == Some(code) && r.err.contains(part), "{args:?}: {:?} {}", r.code, r.err);
+    }
+    assert!(ask(&["-d", "all", "--compute-units", "1", "-v"]).err.contains("mortonnet: opencl 0: "));
+    // One device is no fleet.
+    let mut c = two(&folder, &[], &["-d", "all", "-v"]);
+    let one = feed(c.env("POCL_DEVICES", "basic"), csv());
+    assert!(one.lines().len() == 597 && !one.err.contains(" + "), "{}", one.err);
+}
+
+/// The simulator beside the host engine: no access out of bounds, no race.
+#[test]
+fn the_simulator_shares_with_the_host() {
+    let folder = Folder::new();
+    let log = folder.path("oclgrind.log");
+    let mut c = command(DIGITS);
+    on(Witness::Oclgrind, &mut c, &log);
+    let records: String = csv().lines().take(200).map(|l| format!("{l}\n")).collect();
+    let args = ["-d", "host,opencl", "-b", "8", "--profile=json:"];
+    let file = folder.path("p.json");
+    let r = feed(c.args(&args[..4]).arg(format!("{}{}", args[4], file.display())), records.repeat(20));
+    let expected = run(DIGITS, &["-d", "host"], records.repeat(20));
+    assert_eq!(r.lines(), expected.lines());
+    assert_eq!(fs::read_to_string(&log).unwrap_or_default(), "");
+    assert!(r.err.is_empty(), "{}", r.err);
+}
+
+/// Nothing is created or released between the first launch of the stream and its end, on any thread.
+#[test]
+fn devices_that_share_create_nothing_on_the_way() {
+    let folder = Folder::new();
+    let log = folder.put("calls", "");
+    let settings = [("MORTONNET_SHIM_LOG", log.to_str().unwrap())];
+    let r = feed(&mut two(&folder, &settings, &["-d", "0,1"]), csv().repeat(17));
+    assert_eq!(r.lines().len(), 10_149);
+    let calls = fs::read_to_string(&log).unwrap();
+    let calls: Vec<&str> = calls.lines().collect();
+    let first = calls.iter().position(|c| *c == "clEnqueueNDRangeKernel").unwrap();
+    let last = calls.iter().rposition(|c| *c == "clFlush").unwrap();
+    let allowed = ["clEnqueue", "clFlush", "clWaitForEvents", "clReleaseEvent", "clGetEvent"];
+    for call in &calls[first..=last] {
+        assert!(allowed.iter().any(|a| call.starts_with(a)), "{call}");
+    }
+    let count = |name: &str| calls[first..].iter().filter(|c| **c == name).count();
+    assert_eq!(count("clReleaseEvent"), count("clEnqueueMapBuffer"), "every event is released once");
+}

@@ -1,0 +1,224 @@
+//! The units of the documentation, as far as they can be run without a running systemd; replacing the program; spreading
+//! a stream with GNU parallel.
+
+use super::signals::{Lines, Process, TERM, end, fifo, send, started};
+use super::support::{DIGITS, Folder, command, root, run};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The units in a document, by name: blocks whose units begin with a line `# /etc/systemd/system/NAME`.
+fn units(document: &str) -> Vec<(String, String)> {
+    let text = fs::read_to_string(root().join(document)).unwrap();
+    let blocks = text.split("```ini\n").skip(1).map(|b| b.split("```").next().unwrap());
+    let units = blocks.flat_map(|b| b.split("# /etc/systemd/system/").skip(1));
+    let units: Vec<_> = units.map(|u| u.split_once('\n').unwrap()).collect();
+    assert!(units.len() >= 2, "{document}: {units:?}");
+    units.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect()
+}
+
+/// The values of `key` in the units.
+fn values<'a>(units: &'a [(String, String)], key: &str) -> Vec<&'a str> {
+    let lines = units.iter().flat_map(|u| u.1.lines());
+    lines.filter_map(|l| l.split_once('=')).filter(|(k, _)| *k == key).map(|(_, v)| v).collect()
+}
+
+/// The arguments of a unit's command, which must be the program's.
+fn arguments(line: &str) -> Vec<&str> {
+    line.strip_prefix("/usr/local/bin/mortonnet").expect(line).split_whitespace().collect()
+}
+
+fn test_csv() -> String {
+    fs::read_to_string(root().join("model/digits/test.csv")).unwrap()
+}
+
+fn classes() -> String {
+    run(DIGITS, &["model/digits/test.csv"], "").out
+}
+
+#[test]
+fn systemd_knows_every_key_of_the_units() {
+    for document in ["README.md", "docs/SERVICE.md"] {
+        let (folder, mut verify) = (Folder::new(), Command::new("systemd-analyze"));
+        verify.arg("verify");
+        for (name, text) in units(document) {
+            verify.arg(folder.put(&name, text.replace("/usr/local/bin/mortonnet", DIGITS)));
+        }
+        let said = verify.output().expect("systemd-analyze is missing: tests/run installs it");
+        let said = String::from_utf8(said.stderr).unwrap();
+        let ours = |l: &&str| l.contains("mortonnet");
+        assert_eq!(said.lines().filter(ours).collect::<Vec<_>>(), [""; 0], "{document}");
+    }
+}
+
+/// The README's unit: the self-test, then records from a FIFO that is open for reading and writing, as systemd opens it.
+#[test]
+fn the_unit_of_the_readme_serves_a_fifo() {
+    let units = units("README.md");
+    for (key, value) in [("StandardInput", "socket"), ("DynamicUser", "yes"), ("CacheDirectory", "mortonnet")]
+    {
+        assert_eq!(values(&units, key), [value]);
+    }
+    assert_eq!((values(&units, "ListenFIFO").len(), values(&units, "SupplementaryGroups").len()), (1, 1));
+    let folder = Folder::new();
+    let (path, mut sensor) = fifo(&folder);
+    let service = |line: &str, flags| {
+        let both = fs::OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path).unwrap();
+        let mut c = command(DIGITS);
+        c.args(arguments(line)).env_remove("MORTONNET_CACHE").env("CACHE_DIRECTORY", folder.path("cache"));
+        c.env_remove("HOME").stdin(both).stdout(Stdio::piped()).stderr(Stdio::piped());
+        c
+    };
+    let csv = test_csv();
+    let lines: Vec<&str> = csv.split_inclusive('\n').take(30).collect();
+    // Records that come before the service and while it is away wait for it.
+    lines[..10].iter().for_each(|l| sensor.write_all(l.as_bytes()).unwrap());
+    let expected = classes();
+    let mut answers = Vec::new();
+    // systemd opens it non-blocking, and may change that before it hands it over.
+    for (part, flags) in [(10..20, libc::O_NONBLOCK), (20..30, 0)] {
+        for line in values(&units, "ExecStartPre") {
+            let test = service(line, flags).output().unwrap();
+            assert!(test.status.success() && test.stdout.starts_with(b"passed: "), "{test:?}");
+        }
+        let mut child = started(&mut service(values(&units, "ExecStart")[0], flags), TERM);
+        let out = Lines::of(child.stdout.take());
+        lines[part.clone()].iter().for_each(|l| sensor.write_all(l.as_bytes()).unwrap());
+        let before = if part.start == 10 { 0 } else { part.start };
+        answers.extend((before..part.end).map(|_| out.next()));
+        send(&child, TERM);
+        assert_eq!(end(&mut child).signal(), Some(TERM));
+        assert_eq!(out.rest(), [""; 0]);
+    }
+    assert_eq!(answers, expected.lines().take(30).collect::<Vec<_>>());
+}
+
+/// The unit with a process a connection, under the program that does for tests what systemd does.
+#[test]
+fn the_unit_with_a_socket_serves_connections() {
+    let units = units("docs/SERVICE.md");
+    assert_eq!((values(&units, "Accept"), values(&units, "StandardInput")), (vec!["yes"], vec!["socket"]));
+    // A free port, most likely: found by binding it once.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut c = Command::new("systemd-socket-activate");
+    c.args(["--accept", "--inetd", "-E", "MORTONNET_CACHE=", "-l", &format!("127.0.0.1:{port}"), DIGITS]);
+    c.args(arguments(values(&units, "ExecStart")[0])).stdout(Stdio::null()).stderr(Stdio::null());
+    let _server = Process(c.spawn().expect("systemd-socket-activate is missing: tests/run installs it"));
+    let expected = classes();
+    let start = Instant::now();
+    let connect = || loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => return stream,
+            Err(e) => assert!(start.elapsed() < Duration::from_secs(20), "{e}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let mut streams = [connect(), connect()];
+    for stream in &mut streams {
+        stream.write_all(test_csv().as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+    }
+    for mut stream in streams {
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        assert_eq!(answers, expected);
+    }
+}
+
+#[test]
+fn a_new_program_is_moved_over_one_that_runs() {
+    let folder = Folder::new();
+    let program = folder.path("mortonnet");
+    fs::copy(DIGITS, &program).unwrap();
+    let mut c = command(&program);
+    let mut child = started(c.stdin(Stdio::piped()).stdout(Stdio::piped()), TERM);
+    let (mut stdin, out) = (child.stdin.take().unwrap(), Lines::of(child.stdout.take()));
+    let csv = test_csv();
+    let mut lines = csv.split_inclusive('\n');
+    let mut ask = |n| {
+        lines.by_ref().take(n).for_each(|l| stdin.write_all(l.as_bytes()).unwrap());
+        (0..n).map(|_| out.next()).collect::<Vec<_>>()
+    };
+    let mut answers = ask(100);
+    let new = folder.put("mortonnet.new", "#!/bin/sh\necho new\n");
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+    let copied = Command::new("cp").arg(&new).arg(&program).output().unwrap();
+    assert!(String::from_utf8(copied.stderr).unwrap().contains("Text file busy"));
+    assert!(Command::new("mv").arg(&new).arg(&program).status().unwrap().success());
+    assert_eq!(run(&program, &[], "").out, "new\n");
+    answers.extend(ask(497));
+    drop(stdin);
+    assert!(end(&mut child).success());
+    assert_eq!(answers, classes().lines().collect::<Vec<_>>());
+}
+
+/// Runs the `parallel` commands of the documentation on "boards": `ssh` is a script that runs the command here, and the
+/// first block on the first board is answered in part and then lost with it. It sets `SHELL` as sshd does: parallel's
+/// part on the board runs the command with it, and without it runs nothing and says nothing.
+fn spread(folder: &Folder, arguments: &[&str], program: &[&str], input: &[u8]) -> std::process::Output {
+    let script = |name: &str, text: &str| {
+        let path = folder.put(name, format!("#!/bin/sh\n{text}\n"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let here = folder.0.display();
+    let board = format!(
+        "mkdir {here}/used-$1 2> /dev/null\n\
+         [ $1 = board1 ] && mkdir {here}/dead 2> /dev/null && {{ echo 7; echo 7; kill -9 $$; }}\n\
+         shift; [ \"$1\" = -- ] && shift; SHELL=/bin/sh exec sh -c \"$*\""
+    );
+    let mut c = Command::new("parallel");
+    c.arg("--ssh").arg(script("ssh", &board)).args(arguments);
+    c.args(program).env("HOME", &folder.0).env("MORTONNET_CACHE", "");
+    c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = c.spawn().expect("GNU parallel is missing: tests/run installs it");
+    let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
+    let feeder = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    feeder.join().unwrap().unwrap();
+    output
+}
+
+#[test]
+fn parallel_keeps_the_order_and_loses_no_record_of_a_board_that_dies() {
+    let csv = test_csv().repeat(4);
+    let values: Vec<u8> = csv.lines().flat_map(|l| l.split(',').map(|v| v.parse::<u8>().unwrap())).collect();
+    let floats: Vec<u8> = values.iter().flat_map(|&v| f32::from(v).to_le_bytes()).collect();
+    let expected = classes().repeat(4);
+    // The commands of the documentation, with blocks for little input and two boards.
+    let document = fs::read_to_string(root().join("docs/SERVICE.md")).unwrap();
+    let commands: Vec<&str> = document.lines().filter(|l| l.starts_with("$ parallel ")).collect();
+    let [text, binary] = commands[..] else { panic!("{commands:?}") };
+    for (line, block, format, input) in [
+        (text, "40k", &[][..], csv.as_bytes()),
+        (binary, "32000", &["-f", "u8"], &values),
+        (binary, "128000", &["-f", "f32"], &floats),
+    ] {
+        let mut arguments: Vec<&str> = line.split(' ').skip(2).take_while(|a| *a != "./mortonnet").collect();
+        // What the shell makes of ''.
+        arguments.iter_mut().filter(|a| **a == "''").for_each(|a| *a = "");
+        for (key, value) in [("--block", block), ("--sshlogin", "1/board1,1/board2")] {
+            let at = arguments.iter().position(|a| *a == key).unwrap();
+            arguments[at + 1] = value;
+        }
+        let folder = Folder::new();
+        let program = [&[DIGITS, "-d", "host"], format].concat();
+        let found = spread(&folder, &arguments, &program, input);
+        let err = String::from_utf8(found.stderr).unwrap();
+        assert!(found.status.success(), "{arguments:?}: {err}");
+        assert_eq!(String::from_utf8(found.stdout).unwrap(), expected, "{arguments:?}: {err}");
+        for name in ["dead", "used-board1", "used-board2"] {
+            assert!(Path::exists(&folder.path(name)), "{arguments:?}: {name}");
+        }
+    }
+    // Without another try the records of the block are lost, and parallel says so.
+    let folder = Folder::new();
+    let once = ["--pipe", "--keep-order", "--block", "40k", "--sshlogin", "1/board1,1/board2"];
+    let found = spread(&folder, &once, &[DIGITS, "-d", "host"], csv.as_bytes());
+    assert!(!found.status.success() && found.stdout.len() < expected.len());
+}
