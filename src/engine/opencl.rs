@@ -185,10 +185,11 @@ impl OpenClEngine {
         Ok(input.enqueue_unmap(None)?)
     }
 
-    /// Runs a batch of one record and a full one, all zeros: some drivers compile when a kernel first runs (PoCL does, for
-    /// the sizes at hand), and what they have not compiled cannot be kept.
+    /// Runs a full batch and one of one record, all zeros: some drivers compile when a kernel first runs (PoCL does, for
+    /// the sizes at hand), and what they have not compiled cannot be kept. The full one comes first, as it does where
+    /// several devices share a stream (`fleet`).
     fn rehearse(&mut self) -> Result<(), Error> {
-        for records in [1, self.plan.batch] {
+        for records in [self.plan.batch, 1] {
             self.record(0, 0)?;
             self.slots[0].input.slice_mut::<f32>().fill(0.0);
             self.resident(records)?;

@@ -24,8 +24,8 @@
 //!
 //! An engine is built, used and dropped by one thread, its member's: drivers and simulators keep things of their own for
 //! each thread. Engines are built one after the other, because drivers lock their compilers, and the second of two equal
-//! devices finds what the first one has compiled. Speeds are measured with three small batches on each member's own thread while the stream
-//! starts, because the first launches of a driver say nothing; then with every chunk.
+//! devices finds what the first one has compiled. Speeds are measured with two small batches on each member's own thread
+//! while the stream starts, after a full one, because the first launches of a driver say nothing; then with every chunk.
 //!
 //! Nothing is allocated after start-up, and threads without work sleep.
 
@@ -202,6 +202,8 @@ struct Shared {
     state: Mutex<State>,
     /// A slot is done, or the last member has failed.
     done: Condvar,
+    /// Whoever runs for the first time.
+    first: Mutex<()>,
     /// The answers of submitted slots.
     answers: [Mutex<Answers>; SLOTS],
     sizes: Sizes,
@@ -490,8 +492,11 @@ impl Worker {
         let crew = &self.shared.crew[self.who];
         let few = crew.batch.div_ceil(4);
         let (mut times, mut submitting) = ([0.0; 3], 0.0);
-        // The first run is not measured: drivers compile, or page memory in.
-        for (time, records) in times.iter_mut().zip([1, 1, few]) {
+        // The first run counts for nothing: drivers compile, or page memory in. It is a full batch, and one member's at a
+        // time: PoCL 3.1 keeps what it has compiled with the largest grid it has seen, a larger one makes a second entry,
+        // and where both fit, runs on several devices give back each other's and end the program (an assertion).
+        let mut alone = Some(self.shared.first.lock().unwrap_or_else(|e| e.into_inner()));
+        for (time, records) in times.iter_mut().zip([crew.batch, 1, few]) {
             if self.shared.state().quit {
                 return Ok(None);
             }
@@ -506,6 +511,7 @@ impl Worker {
                 engine.forget_times();
                 Ok((submitting, us(start.elapsed())))
             })?;
+            drop(alone.take());
         }
         let pace = Pace::new(crew.batch, times[1], few, times[2]);
         Ok(Some((pace, submitting > times[2] / 2.0)))
@@ -613,6 +619,7 @@ impl Fleet {
             crew: members.iter().map(crew).collect(),
             state: Mutex::new(state),
             done: Condvar::new(),
+            first: Mutex::new(()),
             answers: [(); SLOTS].map(|()| Mutex::new(answers())),
             sizes,
             timed,

@@ -16,6 +16,8 @@ struct Dials {
     fails_after: AtomicUsize,
     batches: AtomicUsize,
     records: AtomicUsize,
+    /// The first run: its records, and from its submission to its end.
+    first: Mutex<Option<(usize, Instant, Instant)>>,
 }
 
 /// Scores are the sum of a record's numbers and ten times its first; computes while it is waited for.
@@ -47,6 +49,8 @@ impl Engine for Mock {
         assert!((1..=self.batch).contains(&records));
         self.submitted[slot] = records;
         let batches = self.dials.batches.fetch_add(1, SeqCst);
+        let now = Instant::now();
+        self.dials.first.lock().unwrap().get_or_insert((records, now, now));
         let fails = self.dials.fails_after.load(SeqCst);
         if self.early && fails > 0 && batches >= fails {
             return Err(Error::Device("cannot submit".into()));
@@ -59,6 +63,9 @@ impl Engine for Mock {
         let records = std::mem::take(&mut self.submitted[slot]);
         let us = d.batch_us.load(SeqCst) + d.record_us.load(SeqCst) * records as u64;
         sleep(Duration::from_micros(us));
+        if d.batches.load(SeqCst) == 1 {
+            d.first.lock().unwrap().as_mut().unwrap().2 = Instant::now();
+        }
         let fails = d.fails_after.load(SeqCst);
         if fails > 0 && d.batches.load(SeqCst) > fails {
             return Err(Error::Device("cannot compute".into()));
@@ -174,6 +181,18 @@ impl std::fmt::Debug for StepClock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a clock")
     }
+}
+
+/// What PoCL needs (`measure`).
+#[test]
+fn first_runs_are_full_batches_one_after_the_other() {
+    let (fleet, dials) = fleet(&[(16, 3000, 0), (7, 3000, 0), (1, 3000, 0), (5, 3000, 0)]);
+    ready(&fleet);
+    let mut first: Vec<_> = dials.iter().map(|d| d.first.lock().unwrap().unwrap()).collect();
+    assert_eq!(first.iter().map(|f| f.0).collect::<Vec<_>>(), [16, 7, 1, 5]);
+    first.sort_by_key(|f| f.1);
+    assert!(first.windows(2).all(|pair| pair[0].2 <= pair[1].1), "{first:?}");
+    assert!(first.iter().all(|f| f.2 - f.1 >= Duration::from_millis(3)));
 }
 
 #[test]
