@@ -10,6 +10,8 @@
 // is a multiple of BM, columns of a last part tile are left out.
 // ASYNC: the tiles of the next STAGES - 1 steps are under way without passing registers
 // (cp.async of NVIDIA's GPUs from compute capability 8.0); elsewhere two stages by registers.
+// AHEAD: a work-item loads its operands of the next k while it multiplies those of this one, past
+// the barrier between stages: for few warps on a multiprocessor, at the price of registers.
 // SNAKE: odd columns of a work-item's tile are visited upwards (its compiler reuses operands).
 //
 //   a work-group: COLS x ROWS work-items, in warps of LM x LN
@@ -25,6 +27,7 @@
 #define BK 16
 #define STAGES 2
 #define SNAKE 1
+#define AHEAD 0
 #define ASYNC 1
 #endif
 
@@ -53,8 +56,8 @@
 #define FIT (DEPTH * STAGE / ((SLICES > 1 ? SLICES - 1 : 1) * TN * MEMBERS))
 #define CHUNK (FIT < TM ? FIT : TM)
 
-#if BK % SLICES || TM % 4 || TN % 4 || FIT < 1
-#error "matmul_tiled: SLICES divides BK, 4 divides TM and TN, and a row of every slice fits into a stage"
+#if BK % SLICES || BK / SLICES % (1 + AHEAD) || TM % 4 || TN % 4 || FIT < 1
+#error "matmul_tiled: SLICES divides BK (AHEAD: evenly), 4 divides TM and TN, a row of every slice fits into a stage"
 #endif
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
@@ -100,6 +103,12 @@ kernel void matmul_tiled(uint l, uint w,
             if (HAS_B(i)) \
                 COPY(stage_b + (s) * (STAGE / 4) + i * GROUP, pb[i] + (k) * w4, (k) + K_OF_B(i) < l); \
     } while (0)
+    // The stage after the last one that was used is there, for all.
+#define ARRIVED() \
+    do { \
+        __asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 2) : "memory"); \
+        barrier(CLK_LOCAL_MEM_FENCE); \
+    } while (0)
     for (uint s = 0; s < DEPTH - 1; ++s) {
         if (s * BK < l)
             FETCH(s, s * BK);
@@ -131,57 +140,71 @@ kernel void matmul_tiled(uint l, uint w,
 #endif
 
     uint stage = 0;
-    for (uint k = 0; k < l; k += BK) {
+    float x[1 + AHEAD][TM], y[1 + AHEAD][TN];
+    // The q-th values of the slice of the present stage, and their products.
+#define FRAGMENTS(to, q) \
+    do { \
+        const uint at = slice * (BK / SLICES) + (q); \
+        local const float *ta = tiles + stage * STAGE + row; \
+        local const float *tb = tiles + stage * STAGE + BK * BM + col; \
+        _Pragma("unroll") for (uint i = 0; i < TM; i += 4) { \
+            const float4 v = *(local const float4 *)(ta + at * BM + i * LM); \
+            x[to][i] = v.x; x[to][i + 1] = v.y; x[to][i + 2] = v.z; x[to][i + 3] = v.w; \
+        } \
+        _Pragma("unroll") for (uint j = 0; j < TN; j += 4) { \
+            const float4 v = *(local const float4 *)(tb + at * BN + j * LN); \
+            y[to][j] = v.x; y[to][j + 1] = v.y; y[to][j + 2] = v.z; y[to][j + 3] = v.w; \
+        } \
+    } while (0)
+#if SNAKE
+#define PRODUCTS(of) \
+    _Pragma("unroll") for (uint j = 0; j < TN; ++j) \
+        _Pragma("unroll") for (uint n = 0; n < TM; ++n) { \
+            const uint i = j % 2 ? TM - 1 - n : n; \
+            sum[i][j] = fma(x[of][i], y[of][j], sum[i][j]); \
+        }
+#else
+#define PRODUCTS(of) \
+    _Pragma("unroll") for (uint i = 0; i < TM; ++i) \
+        _Pragma("unroll") for (uint j = 0; j < TN; ++j) \
+            sum[i][j] = fma(x[of][i], y[of][j], sum[i][j]);
+#endif
+#if AHEAD
 #if PIPED
-        __asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 2) : "memory");
-        barrier(CLK_LOCAL_MEM_FENCE);
+    ARRIVED();
+#endif
+    FRAGMENTS(0, 0);
+#endif
+    for (uint k = 0; k < l; k += BK) {
+        const bool more = k + BK < l;
+#if PIPED
+#if !AHEAD
+        ARRIVED();
+#endif
         if (k + (DEPTH - 1) * BK < l)
             FETCH((stage + DEPTH - 1) % DEPTH, k + (DEPTH - 1) * BK);
         __asm volatile("cp.async.commit_group;" ::: "memory");
 #else
-        const bool more = k + BK < l;
         if (more)
             LOAD(k + BK);
 #endif
-        local const float *ta = tiles + stage * STAGE + row;
-        local const float *tb = tiles + stage * STAGE + BK * BM + col;
 #pragma unroll
-        for (uint q = 0; q < BK / SLICES; ++q) {
-            const uint at = slice * (BK / SLICES) + q;
-            float x[TM], y[TN];
-#pragma unroll
-            for (uint i = 0; i < TM; i += 4) {
-                const float4 v = *(local const float4 *)(ta + at * BM + i * LM);
-                x[i] = v.x; x[i + 1] = v.y; x[i + 2] = v.z; x[i + 3] = v.w;
-            }
-#pragma unroll
-            for (uint j = 0; j < TN; j += 4) {
-                const float4 v = *(local const float4 *)(tb + at * BN + j * LN);
-                y[j] = v.x; y[j + 1] = v.y; y[j + 2] = v.z; y[j + 3] = v.w;
-            }
-#if SNAKE
-#pragma unroll
-            for (uint j = 0; j < TN; ++j)
-#pragma unroll
-                for (uint n = 0; n < TM; ++n) {
-                    const uint i = j % 2 ? TM - 1 - n : n;
-                    sum[i][j] = fma(x[i], y[j], sum[i][j]);
-                }
-#else
-#pragma unroll
-            for (uint i = 0; i < TM; ++i)
-#pragma unroll
-                for (uint j = 0; j < TN; ++j)
-                    sum[i][j] = fma(x[i], y[j], sum[i][j]);
-#endif
+        for (uint q = 0; q < BK / SLICES - AHEAD; ++q) {
+            FRAGMENTS((q + AHEAD) % (1 + AHEAD), q + AHEAD);
+            PRODUCTS(q % (1 + AHEAD))
         }
-#if PIPED
         stage = (stage + 1) % DEPTH;
-#else
-        stage ^= 1;
+#if !PIPED
         if (more)
             STORE(stage);
         barrier(CLK_LOCAL_MEM_FENCE);
+#elif AHEAD
+        ARRIVED();
+#endif
+#if AHEAD
+        if (more)
+            FRAGMENTS(0, 0);
+        PRODUCTS(1)
 #endif
     }
 
