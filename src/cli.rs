@@ -29,7 +29,8 @@ mortonnet tune                      find the fastest plan for this device, remem
       --kernels DIR       kernel sources from a folder instead of the baked ones
       --expect FILE       compare with the classes in FILE, print \"586 of 597\" to stderr
       --min-accuracy A    with --expect: exit 1 below A (0.97 or 97%)
-      --profile[=FMT]     table | json, optionally :FILE: timing, to stderr or FILE
+      --profile[=FMT]     table | json | trace, optionally :FILE: timing, to stderr or FILE;
+                          trace: the first 65536 spans, for ui.perfetto.dev
       --selftest          run the baked golden vectors on the device, exit 1 if one is wrong
   -v, --verbose           say on stderr what runs the network, and why
       --list-devices      the OpenCL devices, or why there are none
@@ -106,6 +107,8 @@ pub enum ProfileFormat {
     Table,
     /// For programs.
     Json,
+    /// Chrome's trace events, for timelines.
+    Trace,
 }
 
 /// What to do.
@@ -416,13 +419,16 @@ fn share(text: &str) -> Result<f64, Error> {
     })
 }
 
-/// `table`, `json`, `table:FILE`, `json:FILE`.
+/// `table`, `json` or `trace`, each with `:FILE` or without.
 fn profile(text: &str) -> Result<(ProfileFormat, Option<PathBuf>), Error> {
     let (format, file) = text.split_once(':').map_or((text, None), |(format, file)| (format, Some(file)));
     let format = match format {
         "table" => ProfileFormat::Table,
         "json" => ProfileFormat::Json,
-        other => return Err(named("--profile", &format!("expected table or json, found \"{other}\""))),
+        "trace" => ProfileFormat::Trace,
+        other => {
+            return Err(named("--profile", &format!("expected table, json or trace, found \"{other}\"")));
+        }
     };
     match file {
         Some("") => Err(named("--profile", "a file name is missing after the colon")),
@@ -454,6 +460,10 @@ mod tests {
         assert_eq!(parse("--device=all").unwrap().device, DeviceWish::All);
         assert_eq!(parse("--profile").unwrap().profile, Some((ProfileFormat::Table, None)));
         assert_eq!(parse("--profile=json:x").unwrap().profile, Some((ProfileFormat::Json, Some("x".into()))));
+        assert_eq!(
+            parse("--profile=trace:x").unwrap().profile,
+            Some((ProfileFormat::Trace, Some("x".into())))
+        );
         assert_eq!(parse("--expect e --min-accuracy 97%").unwrap().min_accuracy, Some(0.97));
         assert_eq!(parse("--help --nonsense").unwrap().action, Action::Help);
     }
@@ -467,7 +477,7 @@ mod tests {
             ("-f png", "--format"),
             ("-o klass", "--output"),
             ("-o top=0", "--output"),
-            ("--profile=svg", "--profile: expected table or json, found \"svg\""),
+            ("--profile=svg", "--profile: expected table, json or trace, found \"svg\""),
             ("--profile=json:", "a file name is missing"),
             ("--min-accuracy 0.5", "needs --expect"),
             ("--expect e --min-accuracy 2", "expected 0 to 1"),

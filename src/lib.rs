@@ -21,4 +21,5 @@ pub mod sources;
 pub mod spec;
 pub mod stream;
 pub mod sys;
+pub mod trace;
 pub mod tune;

@@ -14,7 +14,8 @@ use mortonnet::stream::{
     Summary,
 };
 use mortonnet::sys::signal;
-use mortonnet::{info, selftest, tune};
+use mortonnet::trace::{Name, Track};
+use mortonnet::{info, selftest, trace, tune};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -58,8 +59,10 @@ fn classify(options: &Options, start: Instant) -> Result<(), Error> {
         scores: stream::needs_scores(output, &spec),
         classes: stream::needs_argmax(output, &spec, expected.is_some()),
     };
-    let mut running = start_engine(options, wanted)?;
-    let mut times = options.profile.is_some().then(StreamTimes::default);
+    let format = options.profile.as_ref().map(|p| p.0);
+    let track = (format == Some(ProfileFormat::Trace)).then(|| Track::new(start));
+    let mut running = start_engine(options, wanted, track)?;
+    let mut times = format.map(|_| StreamTimes { track, ..StreamTimes::default() });
     let mut writer = ResultWriter::new(Stdout::new().map_err(|e| Error::io("stdout", e))?, output, spec);
     if options.files.is_empty() && std::io::stdin().is_terminal() {
         say(&format!(
@@ -70,10 +73,12 @@ fn classify(options: &Options, start: Instant) -> Result<(), Error> {
     // Until here a signal ends the program at once: no record was read.
     signal::serve_stops();
     let startup = start.elapsed();
+    track.into_iter().for_each(|track| track.span(Name::Text("start-up"), 0, 0, start, startup));
     let Running { engine, device, plan, laid_out_again, phases, members, .. } = &mut running;
     let facts = Facts { device, plan, laid_out_again: *laid_out_again, phases, members };
     let totals = |summary| Totals { startup, elapsed: start.elapsed(), summary };
-    let format = options.profile.as_ref().map_or(ProfileFormat::Table, |p| p.0);
+    // A trace is for the end; who asks on the way reads the table.
+    let format = format.filter(|f| *f == ProfileFormat::Json).unwrap_or(ProfileFormat::Table);
     let mut tell = |engine: &mut dyn Engine, times: Option<&StreamTimes>, summary: Summary| {
         let text = report::text(format, facts, engine, times, totals(summary));
         let _ = std::io::stderr().write_all(text.as_bytes());
@@ -94,6 +99,11 @@ fn classify(options: &Options, start: Instant) -> Result<(), Error> {
         let summary = Summary { records: times.records, batches: times.batches };
         let text = report::text(*format, facts, engine.as_mut(), Some(times), totals(summary));
         write_profile(file.as_deref(), &text)?;
+        // On stderr the trace itself says so: who keeps that as a file wants nothing behind it.
+        let dropped = track.filter(|_| file.is_some()).map_or(0, Track::dropped);
+        if dropped > 0 {
+            say(&format!("the trace is full: its first {} spans were kept, {dropped} dropped", trace::MOST));
+        }
     }
     result?;
     if let Some(expected) = &expected {
@@ -155,9 +165,9 @@ fn list_devices() -> Result<(), Error> {
     failed.map_or(Ok(()), |what| Err(Error::Device(what.into())))
 }
 
-fn start_engine(options: &Options, wanted: Wanted) -> Result<Running, Error> {
+fn start_engine(options: &Options, wanted: Wanted, track: Option<Track>) -> Result<Running, Error> {
     options.sources.check()?;
-    let running = select::start(&request(options, wanted))?;
+    let running = select::start(&Request { track, ..request(options, wanted) })?;
     introduce(options, &running);
     Ok(running)
 }
@@ -183,6 +193,7 @@ fn request(options: &Options, wanted: Wanted) -> Request {
         batch: options.batch,
         wanted,
         timed: options.profile.is_some(),
+        track: None,
         sources: options.sources.clone(),
     }
 }

@@ -1,5 +1,6 @@
 //! Times: collected without allocation while running, printed afterwards. Every number was measured.
 
+use crate::trace::{Name, Track};
 use std::time::{Duration, Instant};
 
 /// Buckets per doubling: percentiles are exact to 1.6 %.
@@ -144,10 +145,10 @@ impl Histogram {
     }
 }
 
-/// What start-up took, phase by phase (a phase that happens several times is one sum), and where an OpenCL engine's
-/// programs came from.
+/// What start-up took, phase by phase (a phase that happens several times is one sum), where an OpenCL engine's
+/// programs came from, and where each phase is kept by itself, if somebody wants to know.
 #[derive(Clone, Debug, Default)]
-pub struct Phases(pub Vec<(&'static str, Duration)>, pub Option<Origins>);
+pub struct Phases(pub Vec<(&'static str, Duration)>, pub Option<Origins>, pub Option<Track>);
 
 /// Where the programs of an OpenCL engine came from.
 #[derive(Clone, Debug, Default)]
@@ -179,8 +180,16 @@ impl Phases {
     pub fn time<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = work();
-        self.add(name, start.elapsed());
+        self.done(name, start);
         result
+    }
+
+    // Once in the program, not once for each kind of work.
+    #[inline(never)]
+    fn done(&mut self, name: &'static str, start: Instant) {
+        let took = start.elapsed();
+        self.add(name, took);
+        self.2.iter().for_each(|track| track.span(Name::Text(name), 0, 0, start, took));
     }
 
     /// Adds what another engine's start took, and where its programs came from.

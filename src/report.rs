@@ -7,6 +7,7 @@ use crate::engine::select::Part as Member;
 use crate::profile::{Histogram, MemberTimes, Phases, StepClock};
 use crate::spec::plan::Plan;
 use crate::stream::{StreamTimes, Summary};
+use crate::trace;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -48,13 +49,14 @@ pub fn text(
     let members = engine.members();
     let records = totals.summary.records;
     let parts: Vec<Part<'_>> = if members.is_empty() {
-        vec![Part { device: running.device, plan: running.plan, records, times: None, clock }]
+        vec![Part { device: running.device, plan: running.plan, group: 0, records, times: None, clock }]
     } else {
         let devices = running.members.iter().zip(members);
         devices
             .map(|(p, (times, clock))| Part {
                 device: &p.device,
                 plan: &p.plan,
+                group: p.group,
                 records: times.records,
                 times: Some(times),
                 clock,
@@ -62,7 +64,12 @@ pub fn text(
             .collect()
     };
     match (format, times) {
-        (ProfileFormat::Json, Some(times)) => json(running, &parts, times, totals),
+        (ProfileFormat::Json | ProfileFormat::Trace, Some(times)) => {
+            let sums = json(running, &parts, times, totals);
+            let Some(track) = times.track.filter(|_| format == ProfileFormat::Trace) else { return sums };
+            let parts: Vec<trace::Part<'_>> = parts.iter().map(|p| (p.group, p.device, p.plan)).collect();
+            track.json(&sums, &parts, totals.elapsed)
+        }
         _ => table(running, &parts, times, totals),
     }
 }
@@ -71,6 +78,8 @@ pub fn text(
 struct Part<'a> {
     device: &'a str,
     plan: &'a Plan,
+    /// In a trace.
+    group: usize,
     records: u64,
     /// One of several.
     times: Option<MemberTimes>,
@@ -248,7 +257,8 @@ fn number(x: Option<f64>) -> String {
     x.filter(|x| x.is_finite()).map_or("null".into(), |x| format!("{x:.3}"))
 }
 
-fn quoted(text: &str) -> String {
+/// A JSON string.
+pub(crate) fn quoted(text: &str) -> String {
     let mut s = String::from("\"");
     for c in text.chars() {
         match c {

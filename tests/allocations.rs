@@ -14,12 +14,14 @@ use mortonnet::engine::select::{DeviceWish, Request, start};
 use mortonnet::model::{Model, recipe};
 use mortonnet::spec::library::EngineKind;
 use mortonnet::spec::network::Kind;
-use mortonnet::stream::{Format, InputShape, Output, OutputSpec, ResultWriter, Source, Stream};
+use mortonnet::stream::{Format, InputShape, Output, OutputSpec, ResultWriter, Source, Stream, StreamTimes};
+use mortonnet::trace::Track;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 struct Counting;
 
@@ -115,11 +117,13 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
         (DeviceWish::List(vec![DeviceWish::Host, DeviceWish::OpenCl]), None),
     ];
     for (device, plan) in devices {
-        for (format, output, timed) in [
-            (Format::Csv, Output::Class, false),
-            (Format::U8, Output::Json, false),
-            (Format::U8, Output::Scores, true),
+        for (format, output, timed, traced) in [
+            (Format::Csv, Output::Class, false, false),
+            (Format::U8, Output::Json, false, false),
+            (Format::U8, Output::Scores, true, false),
+            (Format::Csv, Output::Class, true, true),
         ] {
+            let track = traced.then(|| Track::new(Instant::now()));
             let request = Request {
                 device: device.clone(),
                 compute_units: None,
@@ -127,6 +131,7 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
                 batch: Some(100),
                 wanted: Wanted { scores: output != Output::Class, classes: true },
                 timed,
+                track,
                 sources: Default::default(),
             };
             let mut running = start(&request).unwrap();
@@ -134,6 +139,7 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
             let batch = bytes.len() / (RECORDS / 100);
             let span = Rc::new(Cell::new((0, 0)));
             let source = Watched { bytes, at: 0, batch, span: Rc::clone(&span) };
+            let mut times = StreamTimes { track, ..StreamTimes::default() };
             let mut writer = ResultWriter::new(Sink(0), output, OutputSpec::of(&NETWORK));
             let stream = Stream {
                 engine: running.engine.as_mut(),
@@ -141,14 +147,22 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
                 shape: InputShape::of(&NETWORK),
                 writer: &mut writer,
                 expected: None,
-                times: None,
+                times: traced.then_some(&mut times),
                 asked: None,
             };
             let summary = stream.run([Ok(("memory".to_string(), source))].into_iter()).unwrap();
             assert_eq!(summary.records, RECORDS as u64);
             let (first, last) = span.get();
             assert!(first > 0);
-            assert_eq!(last - first, 0, "{} {plan:?} {format:?} {output:?}: allocations", running.device);
+            let run = format!("{} {plan:?} {format:?} {output:?} {traced}", running.device);
+            assert_eq!(last - first, 0, "{run}: allocations");
+            if let Some(track) = track {
+                // It was at work.
+                let text = track.json("{}", &[], Duration::from_secs(3600));
+                let count = |part: &str| text.matches(part).count() as u64;
+                assert_eq!(count("\"name\":\"write\""), summary.batches, "{run}");
+                assert!(count("\"batch\":") >= 5 * summary.batches, "{run}");
+            }
         }
     }
     threads_allocate_nothing();
@@ -161,6 +175,8 @@ fn threads_allocate_nothing() {
     let recipe = recipe("host", EngineKind::Host).unwrap();
     let model = Model::new(network, &weights, recipe, library(), Some(64)).unwrap();
     let mut engine = HostEngine::new(model, 3, true).unwrap();
+    let track = Track::new(Instant::now());
+    engine.trace(track).unwrap();
     assert_eq!(engine.threads(), 3);
     let before = ALLOCATIONS.load(SeqCst);
     for (batch, records) in [64, 1, 40, 64, 3, 64].into_iter().cycle().take(60).enumerate() {
@@ -172,7 +188,7 @@ fn threads_allocate_nothing() {
         engine.submit(slot, records).unwrap();
         if batch % 10 == 9 {
             // Long enough for the threads to fall asleep.
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(2));
         }
         engine.collect(1 - slot).unwrap();
     }

@@ -586,7 +586,8 @@ impl MappedBuffer {
         self.settle(false).map(|_| ())
     }
 
-    /// [`wait`](Self::wait), and the times of the map command; needs a profiling queue.
+    /// [`wait`](Self::wait), and the times of the map command; needs a profiling queue. All are zero where the driver
+    /// gives none, as it may where nothing had to be moved.
     pub fn wait_timed(&mut self) -> Result<Times, ClError> {
         self.settle(true)
     }
@@ -613,17 +614,14 @@ impl MappedBuffer {
         };
         let queue = self.buffer.queue();
         let waited = wait_event(queue, event, self.command(), self.buffer.name());
-        let times = match (&waited, timed) {
-            (Ok(()), true) => event_times(queue, event),
-            _ => Ok(Times::default()),
-        };
+        let times = if timed { event_times(queue, event).unwrap_or_default() } else { Times::default() };
         release_event(queue, event);
         self.state = State::Mapped { region };
         if let Err(error) = waited {
             self.give_up();
             return Err(error);
         }
-        times
+        Ok(times)
     }
 
     /// Mapped (or Pending) → Unmapped: enqueues the unmap. The device may use the buffer in later commands. A staged

@@ -11,6 +11,7 @@ use crate::profile::StepClock;
 use crate::spec::half;
 use crate::spec::library::Operation;
 use crate::spec::plan::{Arg, BufferRole};
+use crate::trace::Track;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -98,6 +99,11 @@ impl Engine for HostEngine {
 
     fn forget_times(&mut self) {
         self.team.forget_times();
+    }
+
+    fn trace(&mut self, track: Track) -> Result<(), Error> {
+        self.team.trace(track);
+        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ pub mod simd;
 
 use crate::error::Error;
 use crate::profile::{MemberTimes, StepClock};
+use crate::trace::Track;
 use deferred::{Decode, Refusal};
 use std::sync::Arc;
 
@@ -172,6 +173,11 @@ pub trait Engine {
 
     /// Forgets the times of the steps so far.
     fn forget_times(&mut self) {}
+
+    /// From now on the engine keeps what it does on `track`. Needs times of the steps.
+    fn trace(&mut self, _track: Track) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// What each device has done, where several share the records, and the times of its plan's steps.
     fn members(&mut self) -> Vec<(MemberTimes, Option<StepClock>)> {

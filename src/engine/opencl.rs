@@ -20,6 +20,7 @@ use super::{Answer, Engine, Record, RecordMut, SLOTS};
 use crate::baked::library;
 use crate::cl::{
     Access, Buffer, Context, Device, DeviceKind, Event, Home, Image2d, Kernel, MapMode, MappedBuffer, Queue,
+    Times,
 };
 use crate::error::Error;
 use crate::model::{Model, Values};
@@ -28,6 +29,7 @@ use crate::sources::Sources;
 use crate::spec::layout::Offsets;
 use crate::spec::library::{DeviceClass, DeviceLimits, Operation};
 use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Step, TensorRole, places};
+use crate::trace::{CLOCK, Clocks, Name, Track};
 use std::time::Duration;
 
 /// What of a batch the host reads.
@@ -74,7 +76,20 @@ pub struct OpenClEngine {
     _constants: Vec<Resident>,
     instead: Option<String>,
     clock: Option<StepClock>,
+    /// Where every command is kept by itself, if anybody wants to know.
+    timeline: Option<Timeline>,
 }
+
+/// The commands of the queue on the host's clock.
+struct Timeline {
+    track: Track,
+    clocks: Clocks,
+    /// What was submitted last in each slot: its records, and the host's times around the calls that enqueued it.
+    flying: [(usize, u64, u64); SLOTS],
+}
+
+/// Exchanges that compare the clocks.
+const EXCHANGES: usize = 16;
 
 impl OpenClEngine {
     /// Creates everything on `device`. `timed` measures every launch. The phases say what start-up took. Where the
@@ -151,6 +166,7 @@ impl OpenClEngine {
         let (input, scores) = (offsets(BufferRole::Input), offsets(BufferRole::Scores));
         let mut engine = OpenClEngine {
             clock: timed.then(|| StepClock::new(plan.steps.len())),
+            timeline: None,
             queue,
             slots,
             launches,
@@ -213,14 +229,26 @@ impl OpenClEngine {
     /// Takes the times of a finished batch and gives its events back.
     fn read_clock(&mut self, slot: usize) -> Result<(), Error> {
         let Some(clock) = &mut self.clock else { return Ok(()) };
-        for (times, event) in clock.steps.iter_mut().zip(&mut self.slots[slot].events) {
+        for (i, (times, event)) in clock.steps.iter_mut().zip(&mut self.slots[slot].events).enumerate() {
             let t = event.times()?;
+            self.timeline.iter_mut().for_each(|timeline| timeline.keep(Name::Step(i), slot, t));
             times.queued.record(Duration::from_nanos(t.submit.saturating_sub(t.queued)));
             times.wait.record(Duration::from_nanos(t.start.saturating_sub(t.submit)));
             times.run.record(Duration::from_nanos(t.end.saturating_sub(t.start)));
             event.release();
         }
         Ok(())
+    }
+}
+
+impl Timeline {
+    /// Keeps a command of the batch in a slot, which is done.
+    #[inline(never)]
+    fn keep(&mut self, name: Name, slot: usize, t: Times) {
+        let (records, before, after) = self.flying[slot];
+        if let Some(times) = self.clocks.host([before, after, self.track.now()], t) {
+            self.track.command(name, slot, records, times, t.start.saturating_sub(t.queued));
+        }
     }
 }
 
@@ -455,6 +483,7 @@ impl Engine for OpenClEngine {
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
+        let before = self.timeline.as_ref().map(|t| t.track.now());
         self.hand_over(slot, records)?;
         self.launch(slot, records)?;
         let Slot { input, scores, classes, .. } = &mut self.slots[slot];
@@ -462,16 +491,25 @@ impl Engine for OpenClEngine {
             results.enqueue_map()?;
         }
         input.enqueue_map()?;
+        if let (Some(timeline), Some(before)) = (&mut self.timeline, before) {
+            timeline.flying[slot] = (records, before, timeline.track.now());
+        }
         self.queue.flush()?;
         Ok(())
     }
 
     fn collect(&mut self, slot: usize) -> Result<(), Error> {
         let Slot { input, scores, classes, .. } = &mut self.slots[slot];
-        for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten() {
-            results.wait()?;
+        let buffers = [scores.as_mut(), classes.as_mut(), Some(input)];
+        // Unified memory is mapped to be written again, a copy is what was written.
+        let third = if self.queue.device().unified_memory { "map input" } else { "write input" };
+        for (buffer, name) in buffers.into_iter().zip(["read scores", "read classes", third]) {
+            let Some(buffer) = buffer else { continue };
+            match &mut self.timeline {
+                None => buffer.wait()?,
+                Some(timeline) => timeline.keep(Name::Text(name), slot, buffer.wait_timed()?),
+            }
         }
-        input.wait()?;
         self.read_clock(slot)
     }
 
@@ -506,5 +544,21 @@ impl Engine for OpenClEngine {
 
     fn forget_times(&mut self) {
         self.clock.iter_mut().for_each(StepClock::clear);
+    }
+
+    fn trace(&mut self, track: Track) -> Result<(), Error> {
+        let (begun, mut clocks) = (track.now(), Clocks::default());
+        for _ in 0..EXCHANGES {
+            let input = &mut self.slots[0].input;
+            let before = track.now();
+            input.enqueue_unmap(None)?;
+            input.enqueue_map()?;
+            let after = track.now();
+            let times = input.wait_timed()?;
+            clocks.compare([before, after, track.now()], times);
+        }
+        track.command(CLOCK, 0, 0, (begun, track.now()), clocks.error());
+        self.timeline = Some(Timeline { track, clocks, flying: Default::default() });
+        Ok(())
     }
 }

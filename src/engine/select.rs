@@ -13,6 +13,7 @@ use crate::sources::Sources;
 use crate::spec::library::{DeviceClass, EngineKind, PlanRecipe};
 use crate::spec::lower::lower;
 use crate::spec::plan::{BufferRole, Plan};
+use crate::trace::Track;
 use crate::tune::{self, Record};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -83,6 +84,8 @@ pub struct Request {
     pub wanted: Wanted,
     /// Whether steps are timed.
     pub timed: bool,
+    /// Where everything that is timed is kept by itself, if somebody wants to know.
+    pub track: Option<Track>,
     /// Where kernel sources come from.
     pub sources: Sources,
 }
@@ -113,6 +116,8 @@ pub struct Part {
     pub device: String,
     /// Its plan.
     pub plan: Plan,
+    /// Its number among those that were asked for, started or not: that of its group in a trace.
+    pub group: usize,
 }
 
 /// A decision, before anything is created.
@@ -130,7 +135,7 @@ pub struct Decision {
 
 /// Decides and starts.
 pub fn start(request: &Request) -> Result<Running, Error> {
-    let mut phases = Phases::default();
+    let mut phases = Phases(Vec::new(), None, request.track);
     let mut decisions = decide(request, &mut phases)?;
     match decisions.pop() {
         Some(decision) if decisions.is_empty() => alone(request, decision, phases),
@@ -195,19 +200,20 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
     let threads = threads().saturating_sub(decisions.len() - 1).max(1);
     let (mut all, mut parts, mut reasons, mut warnings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut laid_out_again = 0;
-    for mut decision in decisions {
+    for (group, mut decision) in decisions.into_iter().enumerate() {
         let name = decision.device.as_ref().map(line);
         let why = std::mem::take(&mut decision.why);
         // Its thread tells in what is shared with it what else came of it.
         let told = Arc::new(Mutex::new(None));
         let (tell, request_there) = (Arc::clone(&told), request.clone());
+        let track = request.track.map(|track| track.member(group));
         let build: Build = Box::new(move || {
-            let mut phases = Phases::default();
+            let mut phases = Phases(Vec::new(), None, track);
             let started = run(&request_there, &decision, threads, &mut phases)?;
             let Started { engine, device, plan, laid_out_again, instead } = started;
-            let facts = Facts { name: device.clone(), batch: plan.batch, granule: plan.granule };
+            let facts = Facts { name: device.clone(), batch: plan.batch, granule: plan.granule, track };
             *tell.lock().unwrap_or_else(|e| e.into_inner()) =
-                Some((Part { device, plan }, laid_out_again, instead, phases));
+                Some((Part { device, plan, group }, laid_out_again, instead, phases));
             Ok((engine, facts))
         });
         match Member::start(build).map_err(|e| of_device(name.as_deref(), e)) {
@@ -239,7 +245,7 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
     };
     let names: Vec<&str> = parts.iter().map(|p| &*p.device).collect();
     let device = names.join(" + ");
-    let engine = Box::new(Fleet::new(all, sizes, request.timed));
+    let engine = Box::new(Fleet::new(all, sizes, request.timed, request.track));
     Ok(Running { engine, device, plan, laid_out_again, why: reasons, warnings, phases, members: parts })
 }
 
@@ -264,14 +270,18 @@ fn run(
     let (plan, laid_out_again) = (model.plan.clone(), model.laid_out_again);
     match &decision.device {
         Some(device) => {
-            let engine =
+            let mut engine =
                 OpenClEngine::new(device, &model, request.wanted, request.timed, &request.sources, phases)?;
+            if let Some(track) = phases.2 {
+                phases.time("clock", || engine.trace(track))?;
+            }
             let (plan, instead) = (engine.plan().clone(), engine.instead().map(str::to_string));
             let device = format!("opencl {}", line(device));
             Ok(Started { engine: Box::new(engine), device, plan, laid_out_again, instead })
         }
         None => {
-            let engine = phases.time("threads", || HostEngine::new(model, threads, request.timed))?;
+            let mut engine = phases.time("threads", || HostEngine::new(model, threads, request.timed))?;
+            phases.2.map_or(Ok(()), |track| engine.trace(track))?;
             let device = format!("host, {} threads, {}", engine.threads(), engine.instruction_set());
             Ok(Started { engine: Box::new(engine), device, plan, laid_out_again, instead: None })
         }

@@ -24,6 +24,7 @@ pub use writer::{Output, OutputSpec, ResultWriter, Stdout, Verdict, check, needs
 use crate::engine::{Engine, SLOTS};
 use crate::error::Error;
 use crate::sys::signal;
+use crate::trace::{Name, Track};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -74,9 +75,11 @@ impl<W: Write> Stream<'_, '_, W> {
             format: self.format,
             shape: self.shape,
             timed: self.times.is_some(),
+            track: self.times.as_ref().and_then(|times| times.track),
         };
         let slots = [(); SLOTS].map(|()| Slot { places: Vec::with_capacity(batch), started: None });
-        let mut pipeline = Pipeline { stream: self, feed, slots, flying: None, summary: Summary::default() };
+        let summary = Summary::default();
+        let mut pipeline = Pipeline { stream: self, feed, slots, flying: None, submitted: 0, summary };
         let result = pipeline.run();
         pipeline.settle();
         if !matches!(result, Ok(()) | Err(Error::ClosedOutput)) {
@@ -99,6 +102,7 @@ struct Feed<'a, S, I> {
     format: Option<Format>,
     shape: InputShape<'a>,
     timed: bool,
+    track: Option<Track>,
 }
 
 impl<'a, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Feed<'a, S, I> {
@@ -113,7 +117,7 @@ impl<'a, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Feed<'a, S, 
                 Some(reader) => reader.reopen(source, place),
                 None => {
                     let mut reader = RecordReader::new(source, place, self.format, self.shape);
-                    reader.set_timed(self.timed);
+                    reader.set_timed(self.timed, self.track);
                     self.reader = Some(reader);
                 }
             }
@@ -151,6 +155,8 @@ struct Pipeline<'a, 'w, W, S, I> {
     slots: [Slot; SLOTS],
     /// The submitted slot.
     flying: Option<usize>,
+    /// Batches that were submitted.
+    submitted: u32,
     summary: Summary,
 }
 
@@ -163,7 +169,8 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
             if records > 0 {
                 let start = self.now();
                 let submitted = self.stream.engine.submit(slot, records);
-                self.add(start, |t| &mut t.engine);
+                self.submitted = self.submitted.saturating_add(1);
+                self.add(start, "submit", slot, |t| &mut t.engine);
                 if let Err(e) = submitted {
                     // The batch before it is computed: its answers are not lost.
                     self.answer(true)?;
@@ -203,8 +210,11 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
         let start = self.now();
         self.slots[slot].places.clear();
         self.slots[slot].started = start;
+        if let Some(StreamTimes { track: Some(track), .. }) = &self.stream.times {
+            track.begin(slot, self.submitted.saturating_add(1));
+        }
         let stop = self.records(slot).unwrap_or_else(Stop::Failed);
-        self.add(start, |t| &mut t.parse);
+        self.add(start, "parse", slot, |t| &mut t.parse);
         stop
     }
 
@@ -235,7 +245,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
         if let Some(slot) = flying {
             let start = self.now();
             self.stream.engine.collect(slot)?;
-            self.add(start, |t| &mut t.engine);
+            self.add(start, "wait for the engine", slot, |t| &mut t.engine);
         }
         let start = self.now();
         if let Some(slot) = flying {
@@ -244,7 +254,11 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
         if flush {
             self.stream.writer.flush()?;
         }
-        self.add(start, |t| &mut t.write);
+        if let Some(slot) = flying {
+            self.add(start, "write", slot, |t| &mut t.write);
+        } else if flush {
+            self.add(start, "flush", SLOTS, |t| &mut t.write);
+        }
         if let (Some(slot), Some(times)) = (flying, &mut self.stream.times) {
             times.answered(self.slots[slot].places.len(), self.slots[slot].started);
         }
@@ -275,7 +289,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
         if let Some(reader) = &mut self.feed.reader {
             reader.wait()?;
         }
-        self.add(start, |t| &mut t.wait);
+        self.add(start, "wait for input", SLOTS, |t| &mut t.wait);
         Ok(())
     }
 
@@ -303,10 +317,21 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
         self.stream.times.is_some().then(Instant::now)
     }
 
-    /// Adds the time since `start` to a sum.
-    fn add(&mut self, start: Option<Instant>, sum: impl FnOnce(&mut StreamTimes) -> &mut Duration) {
+    /// Adds the time since `start` to a sum, spent on the records of `slot`, or of none.
+    fn add(
+        &mut self,
+        start: Option<Instant>,
+        name: &'static str,
+        slot: usize,
+        sum: impl FnOnce(&mut StreamTimes) -> &mut Duration,
+    ) {
         if let (Some(times), Some(start)) = (&mut self.stream.times, start) {
-            *sum(times) += start.elapsed();
+            let took = start.elapsed();
+            *sum(times) += took;
+            if let Some(track) = &times.track {
+                let records = self.slots.get(slot).map_or(0, |slot| slot.places.len());
+                track.span(Name::Text(name), slot, records, start, took);
+            }
         }
     }
 }

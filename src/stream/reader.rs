@@ -9,6 +9,7 @@ use crate::engine::simd::decode::Decoder;
 use crate::error::Error;
 use crate::spec::network::{Network, Transform};
 use crate::spec::npy::{self, Dtype};
+use crate::trace::{Name, Track};
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
@@ -157,6 +158,7 @@ pub(super) struct Window<S> {
     ended: bool,
     timed: bool,
     time: Duration,
+    track: Option<Track>,
 }
 
 /// What [`Window::more`] did.
@@ -209,7 +211,11 @@ impl<S: Source> Window<S> {
         }
         let start = self.timed.then(Instant::now);
         self.fill()?;
-        self.time += start.map_or(Duration::ZERO, |s| s.elapsed());
+        if let Some(start) = start {
+            let took = start.elapsed();
+            self.time += took;
+            self.track.iter().for_each(|track| track.span(Name::Text("read"), 0, 0, start, took));
+        }
         Ok(More::Read)
     }
 
@@ -290,6 +296,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
             ended: false,
             timed: false,
             time: Duration::ZERO,
+            track: None,
         };
         let context = Context { place, shape };
         let coding = coding(shape, &State::Start);
@@ -306,9 +313,10 @@ impl<'a, S: Source> RecordReader<'a, S> {
         self.state = State::Start;
     }
 
-    /// Takes the time of reads from now on, or not.
-    pub fn set_timed(&mut self, timed: bool) {
+    /// Takes the time of reads from now on, or not, and keeps each on `track`.
+    pub fn set_timed(&mut self, timed: bool, track: Option<Track>) {
         self.window.timed = timed;
+        self.window.track = track;
     }
 
     /// Time spent in reads that did not have to wait, since the last call.

@@ -1,5 +1,6 @@
 //! Where the time of a run goes.
 
+use crate::trace::Track;
 use std::time::{Duration, Instant};
 
 /// Times of a run, summed up. Measured only where somebody asks for them; no allocation while a run goes on.
@@ -23,6 +24,8 @@ pub struct StreamTimes {
     pub latencies: Latencies,
     /// The same for the first batch: drivers put work off until a kernel runs.
     pub first: Option<Duration>,
+    /// Where each of them is kept by itself, if somebody wants to know.
+    pub track: Option<Track>,
 }
 
 impl StreamTimes {

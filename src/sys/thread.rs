@@ -1,7 +1,21 @@
 //! Threads that cost nothing but the system call.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// The number of the calling thread: 1 for the first thread that asks.
+pub fn number() -> u32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    thread_local!(static NUMBER: Cell<u32> = const { Cell::new(0) });
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(LAST.fetch_add(1, Relaxed) + 1);
+        }
+        number.get()
+    })
+}
 
 /// What a thread runs.
 pub trait Serve: Send + Sync + 'static {

@@ -11,7 +11,7 @@ fn csv() -> String {
 }
 
 /// Two devices of equal name, behind the shim.
-fn two(folder: &Folder, settings: &[(&str, &str)], args: &[&str]) -> Command {
+pub fn two(folder: &Folder, settings: &[(&str, &str)], args: &[&str]) -> Command {
     let library = folder.path("libshim.so");
     if !library.exists() {
         shim(folder, &[]);

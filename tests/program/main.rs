@@ -13,4 +13,5 @@ mod limits;
 mod service;
 mod signals;
 mod support;
+mod trace;
 mod tuning;

@@ -253,7 +253,12 @@ fn a_fifo_without_a_writer_can_be_left_and_waited_for() {
 
 #[test]
 fn a_question_is_answered_and_the_stream_goes_on() {
-    for (pocl, profile) in [(false, None), (false, Some("--profile")), (true, Some("--profile=json"))] {
+    for (pocl, profile) in [
+        (false, None),
+        (false, Some("--profile")),
+        (false, Some("--profile=trace")),
+        (true, Some("--profile=json")),
+    ] {
         let mut child = started(program(pocl).args(profile), TERM);
         let mut stdin = child.stdin.take().unwrap();
         let (stdout, stderr) = (Lines::of(child.stdout.take()), Lines::of(child.stderr.take()));
@@ -278,6 +283,11 @@ fn a_question_is_answered_and_the_stream_goes_on() {
         }
         drop(stdin);
         assert!(end(&mut child).success());
+        if profile == Some("--profile=trace") {
+            // The table was for who asked, the trace comes at the end.
+            let trace: serde_json::Value = serde_json::from_str(&stderr.rest().join("\n")).unwrap();
+            assert!(trace["traceEvents"].as_array().unwrap().len() > 3 * 8, "{trace}");
+        }
     }
 }
 

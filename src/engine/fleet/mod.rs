@@ -38,6 +38,7 @@ use super::{Answer, Engine, NAN_CLASS, Record, RecordMut, SLOTS};
 use crate::error::{Error, say};
 use crate::profile::{MemberTimes, StepClock};
 use crate::sys::thread::{Serve, Thread};
+use crate::trace::{Name, Track};
 use pace::Pace;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -65,6 +66,8 @@ pub struct Facts {
     pub batch: usize,
     /// Part batches cost as much as the next multiple of this.
     pub granule: usize,
+    /// Where what it does is kept, if somebody wants to know; its engine has the same.
+    pub track: Option<Track>,
 }
 
 /// What builds an engine, on the thread that will use it.
@@ -95,7 +98,7 @@ impl Member {
         let thread = Thread::start(Arc::clone(&seat))
             .map_err(|e| Error::Device(format!("cannot start a thread: {e}")))?;
         let built = seat.next(|stage| matches!(stage, Stage::Built(_)));
-        let facts = Facts { name: String::new(), batch: 0, granule: 0 };
+        let facts = Facts { name: String::new(), batch: 0, granule: 0, track: None };
         let mut member = Member { seat, thread: Some(thread), facts };
         if let Stage::Built(facts) = built {
             member.facts = facts?;
@@ -208,6 +211,8 @@ struct Shared {
     answers: [Mutex<Answers>; SLOTS],
     sizes: Sizes,
     timed: bool,
+    /// The stream's: it knows the batch in each slot.
+    track: Option<Track>,
 }
 
 /// A member, for its thread.
@@ -215,6 +220,7 @@ struct Crew {
     name: String,
     granule: usize,
     batch: usize,
+    track: Option<Track>,
     desk: Mutex<Desk>,
     /// There may be work for it.
     bell: Condvar,
@@ -467,10 +473,15 @@ impl Worker {
             match self.shared.take(self.who, place, idle) {
                 Some((chunk, input)) => {
                     let records = chunk.records.len();
+                    if let (Some(stream), Some(own)) = (self.shared.track, self.track()) {
+                        own.begin(place, stream.batch(chunk.slot));
+                    }
                     self.prepare(&chunk, place, &input)?;
                     // Before the slot can be answered: the stream wants its input back.
                     drop(input);
+                    let start = self.now();
                     self.at_desk(|engine, _| engine.submit(place, records))?;
+                    self.keep("submit", place, records, start);
                     chunks[place] = Some(chunk);
                     if !at_once {
                         place = other;
@@ -486,11 +497,28 @@ impl Worker {
         }
     }
 
+    fn track(&self) -> Option<Track> {
+        self.shared.crew[self.who].track
+    }
+
+    /// The time, if there is a trace.
+    fn now(&self) -> Option<Instant> {
+        self.track().map(|_| Instant::now())
+    }
+
+    /// Keeps what was done since `start`.
+    fn keep(&self, name: &'static str, place: usize, records: usize, start: Option<Instant>) {
+        if let (Some(track), Some(start)) = (self.track(), start) {
+            track.span(Name::Text(name), place, records, start, start.elapsed());
+        }
+    }
+
     /// The member's speed, by runs on records of zeros, and whether it computes while it is submitted to; `None` if the
     /// stream has ended meanwhile.
     fn measure(&self) -> Result<Option<(Pace, bool)>, Error> {
         let crew = &self.shared.crew[self.who];
         let few = crew.batch.div_ceil(4);
+        let begun = self.now();
         let (mut times, mut submitting) = ([0.0; 3], 0.0);
         // The first run counts for nothing: drivers compile, or page memory in. It is a full batch, and one member's at a
         // time: PoCL 3.1 keeps what it has compiled with the largest grid it has seen, a larger one makes a second entry,
@@ -513,6 +541,7 @@ impl Worker {
             })?;
             drop(alone.take());
         }
+        self.keep("measure", 0, 0, begun);
         let pace = Pace::new(crew.batch, times[1], few, times[2]);
         Ok(Some((pace, submitting > times[2] / 2.0)))
     }
@@ -541,6 +570,7 @@ impl Worker {
         if let Some(start) = start {
             let elapsed = start.elapsed();
             self.shared.state().members[self.who].times.decode += elapsed;
+            self.keep("decode", place, chunk.records.len(), Some(start));
         }
         Ok(())
     }
@@ -554,8 +584,11 @@ impl Worker {
     ) -> Result<(), Error> {
         let Some(chunk) = chunks[place].take() else { return Ok(()) };
         let Sizes { scores, classes, .. } = self.shared.sizes;
+        let (records, start) = (chunk.records.len(), self.now());
         self.at_desk(|engine, _| {
             engine.collect(place)?;
+            self.keep("wait for the engine", place, records, start);
+            let start = self.now();
             let mut answers = self.shared.answers[chunk.slot].lock().unwrap_or_else(|e| e.into_inner());
             for (i, n) in chunk.records.clone().enumerate() {
                 let answer = engine.answer(place, i);
@@ -565,6 +598,7 @@ impl Worker {
                     answers.classes[n] = answer.class.unwrap_or(NAN_CLASS);
                 }
             }
+            self.keep("answers", place, records, start);
             Ok(())
         })?;
         let now = Instant::now();
@@ -577,8 +611,8 @@ impl Worker {
 
 impl Fleet {
     /// Puts the `members`, all of which run the same network, to work. `timed`: keep the time that they decode. `sizes`:
-    /// those of a record.
-    pub fn new(members: Vec<Member>, sizes: Sizes, timed: bool) -> Fleet {
+    /// those of a record. `track` is the stream's.
+    pub fn new(members: Vec<Member>, sizes: Sizes, timed: bool, track: Option<Track>) -> Fleet {
         let all: usize = members.iter().map(|m| m.facts.batch).sum();
         let most = SLOT_BYTES / (4 * sizes.width).max(1);
         let batch = (BATCHES * all).min(most.max(all));
@@ -612,6 +646,7 @@ impl Fleet {
             name: m.facts.name.clone(),
             granule: m.facts.granule,
             batch: m.facts.batch,
+            track: m.facts.track,
             desk: Mutex::new(Desk { engine: None, record: vec![0.0; sizes.width] }),
             bell: Condvar::new(),
         };
@@ -623,6 +658,7 @@ impl Fleet {
             answers: [(); SLOTS].map(|()| Mutex::new(answers())),
             sizes,
             timed,
+            track,
         });
         for (who, member) in members.iter().enumerate() {
             member.seat.enter(Stage::Taken(Arc::clone(&shared), who));

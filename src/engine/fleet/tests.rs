@@ -101,11 +101,11 @@ fn fleet(members: &[(usize, u64, u64)]) -> (Fleet, Vec<Arc<Dials>>) {
             scores: [(); SLOTS].map(|()| vec![0.0; batch * 2]),
             early: i % 2 == 1,
         };
-        let facts = Facts { name: format!("mock {i}"), batch, granule: 1 + i };
+        let facts = Facts { name: format!("mock {i}"), batch, granule: 1 + i, track: None };
         Member::start(Box::new(move || Ok((Box::new(mock) as _, facts)))).unwrap()
     };
     let members = members.iter().zip(&dials).enumerate().map(|(i, (m, d))| member(i, m.0, d)).collect();
-    (Fleet::new(members, Sizes { width: WIDTH, scores: 2, classes: true }, true), dials)
+    (Fleet::new(members, Sizes { width: WIDTH, scores: 2, classes: true }, true, None), dials)
 }
 
 /// Until all members have measured their speed.

@@ -13,6 +13,7 @@ use crate::model::Values;
 use crate::profile::StepClock;
 use crate::spec::network::Activation;
 use crate::sys::thread::{Serve, Thread};
+use crate::trace::{Name, Track};
 use mortonnet_micro::{Affine, Half, Kernels, Part};
 use std::alloc::{alloc_zeroed, dealloc};
 use std::borrow::Cow;
@@ -22,8 +23,8 @@ use std::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// Layers with more bytes of weights are split by rows: what a core's second-level cache holds.
 const LARGE: usize = 1 << 20;
@@ -286,7 +287,13 @@ struct Shared {
     /// Threads, the caller's included.
     threads: usize,
     /// Measured times, if anybody wants to know.
-    clock: Option<Mutex<StepClock>>,
+    clock: Option<Mutex<Clock>>,
+}
+
+struct Clock {
+    sums: StepClock,
+    /// Where each time is kept by itself, if anybody wants to know.
+    track: Option<Track>,
 }
 
 /// The threads, seen from the one that submits batches.
@@ -339,7 +346,7 @@ impl Team {
             schedule: Schedule::new(),
             desks: Desks::new(if alone { threads } else { 0 }, rows.0, kernels.tile.0)?,
             phases,
-            clock: timed.then(|| Mutex::new(StepClock::new(steps.len()))),
+            clock: timed.then(|| Mutex::new(Clock { sums: StepClock::new(steps.len()), track: None })),
             kernels,
             inputs: buffers(rows.0)?,
             deferred: [(); SLOTS].map(|()| Bytes(UnsafeCell::new(Deferred::new(batch, width)))),
@@ -458,12 +465,17 @@ impl Team {
 
     /// Forgets the times of the steps so far.
     pub fn forget_times(&self) {
-        self.shared.clock.iter().for_each(|c| c.lock().unwrap_or_else(|e| e.into_inner()).clear());
+        self.shared.clock().into_iter().for_each(|mut clock| clock.sums.clear());
+    }
+
+    /// From now on what is timed is kept on `track` too.
+    pub fn trace(&self, track: Track) {
+        self.shared.clock().into_iter().for_each(|mut clock| clock.track = Some(track));
     }
 
     /// The measured times of the steps.
     pub fn times(&self) -> Option<StepClock> {
-        self.shared.clock.as_ref().map(|c| c.lock().unwrap_or_else(|e| e.into_inner()).clone())
+        self.shared.clock().map(|clock| clock.sums.clone())
     }
 }
 
@@ -507,10 +519,7 @@ impl Work for Shared {
             let start = self.clock.is_some().then(Instant::now);
             // SAFETY: the caller's promise is passed on.
             unsafe { self.step(i, tile.slot, records.clone(), rows.clone(), desk) };
-            if let (Some(clock), Some(start)) = (&self.clock, start) {
-                let elapsed = start.elapsed();
-                clock.lock().unwrap_or_else(|e| e.into_inner()).record(i, elapsed);
-            }
+            self.timed(start, (tile.slot, records.len(), Name::Step(i)), |clock, took| clock.record(i, took));
         }
         desk.inspect(|&d| self.desks.give_back(d));
     }
@@ -546,10 +555,31 @@ impl Shared {
             // SAFETY: a record of the input has `width` values at least; nobody else touches it.
             deferred.decode(n, unsafe { std::slice::from_raw_parts_mut(to, self.width) });
         }
-        if let (Some(clock), Some(start)) = (&self.clock, start) {
-            clock.lock().unwrap_or_else(|e| e.into_inner()).decode += start.elapsed();
-        }
+        let what = (slot, records.len(), Name::Text("decode"));
+        self.timed(start, what, |clock, took| clock.decode += took);
         desk
+    }
+
+    #[inline(never)]
+    fn clock(&self) -> Option<MutexGuard<'_, Clock>> {
+        self.clock.as_ref().map(|clock| clock.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    /// Where times are taken: adds the one since `start`, of some records of a slot.
+    #[inline(always)]
+    fn timed(
+        &self,
+        start: Option<Instant>,
+        (slot, records, name): (usize, usize, Name),
+        add: impl FnOnce(&mut StepClock, Duration),
+    ) {
+        let Some(start) = start else { return };
+        let took = start.elapsed();
+        let Some(mut clock) = self.clock() else { return };
+        add(&mut clock.sums, took);
+        let track = clock.track;
+        drop(clock);
+        track.into_iter().for_each(|track| track.span(name, slot, records, start, took));
     }
 
     /// Where record `n` of a tile that starts with record `first` stands, if its input is on `desk`.
