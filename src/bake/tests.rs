@@ -175,6 +175,13 @@ fn weights_become_halves() {
         let factor = if a.tensor.role == TensorRole::Weights { 2 } else { 1 };
         assert_eq!((a.bytes(), a.layout.clone()), (factor * b.bytes(), b.layout.clone()));
     }
+    for plan in ["mali-midgard", "mali-bifrost", "adreno", "desktop"] {
+        let (whole, halves) = (f.bake_plan(plan).unwrap(), f.bake_halves(plan).unwrap());
+        for (a, b) in whole.plan.constants.iter().zip(halves.plan.constants.iter()) {
+            let factor = if a.tensor.role == TensorRole::Weights { 2 } else { 1 };
+            assert_eq!((a.bytes(), a.tensor), (factor * b.bytes(), b.tensor), "{plan}");
+        }
+    }
     let at = |b: &Baked, i: usize| b.blob[b.constant_offsets[i]..][..b.plan.constants[i].bytes()].to_vec();
     let floats: Vec<u8> = at(&halves, 0)
         .chunks(2)
