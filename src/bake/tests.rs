@@ -175,7 +175,7 @@ fn weights_become_halves() {
         let factor = if a.tensor.role == TensorRole::Weights { 2 } else { 1 };
         assert_eq!((a.bytes(), a.layout.clone()), (factor * b.bytes(), b.layout.clone()));
     }
-    for plan in ["mali-midgard", "mali-bifrost", "adreno", "desktop"] {
+    for plan in ["mali-midgard", "mali-bifrost", "adreno", "desktop", "cpu-simd"] {
         let (whole, halves) = (f.bake_plan(plan).unwrap(), f.bake_halves(plan).unwrap());
         for (a, b) in whole.plan.constants.iter().zip(halves.plan.constants.iter()) {
             let factor = if a.tensor.role == TensorRole::Weights { 2 } else { 1 };
