@@ -90,7 +90,7 @@ fn a_network_of_halves_is_right_everywhere() {
     let program = bake_with(&root().join("model/digits"), &[("MORTONNET_WEIGHTS", "f16")], &folder).unwrap();
     let size = |p: &Path| fs::metadata(p).unwrap().len();
     assert!(size(&program) < size(Path::new(DIGITS)), "the constants are smaller");
-    for plan in ["host", "mali-midgard", "mali-valhall", "adreno", "cpu-simd", "thesis-baseline"] {
+    for plan in ["host", "mali-midgard", "mali-valhall", "adreno", "cpu-simd", "nvidia", "thesis-baseline"] {
         let device = if plan == "host" { "host" } else { "0" };
         let args = [
             "-d",
