@@ -6,6 +6,7 @@
 // Layouts: a an RGBA float image whose pixel (x, k) is rows 4x to 4x + 3 of column k (C);
 // b C, r C; bias is plain. l and h are multiples of 4, records of 8.
 // ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// HALF_WEIGHTS: a is an image of halves; read_imagef gives floats of both.
 //
 //   8 records of b:       | a0 |
 //   |k 0 1 2 3|           | a1 |    pixels (x, k) to (x, k + 3): four rows each

@@ -4,11 +4,36 @@
 // Source: own.
 // Layouts: a C, b R, r R; bias is plain.
 // ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// HALF_WEIGHTS: a holds halves; the sums are of floats.
 #ifndef ACTIVATION
 #define ACTIVATION 0
 #endif
 #ifndef GROUP_0
 #define GROUP_0 256
+#endif
+// UNIT: four weights, WIDE: their values.
+#ifdef HALF_WEIGHTS
+// NVIDIA's vload_half4 may be four loads: it knows of no alignment. One, and what converts there.
+#ifdef __NV_CL_C_VERSION
+#define UNIT ulong
+float4 wide(ulong from)
+{
+    float x, y, z, w;
+    __asm("{.reg .b16 a, b, c, d; mov.b64 {a, b, c, d}, %4; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; "
+          "cvt.f32.f16 %2, c; cvt.f32.f16 %3, d;}" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "l"(from));
+    return (float4)(x, y, z, w);
+}
+#else
+#define UNIT ushort4
+float4 wide(ushort4 from)
+{
+    return vload_half4(0, (const half *)&from);
+}
+#endif
+#define WIDE(x) wide(x)
+#else
+#define UNIT float4
+#define WIDE(x) (x)
 #endif
 // Weights under way at a time, of each work-item.
 #define AHEAD 12
@@ -27,7 +52,7 @@
 
 __attribute__((reqd_work_group_size(GROUP_0, 1, 1)))
 kernel void affine_narrow(uint l, uint w, uint h,
-                          global const float4 *restrict a,
+                          global const UNIT *restrict a,
                           global const float4 *restrict b,
                           global const float *restrict bias,
                           global float *restrict r)
@@ -40,7 +65,7 @@ kernel void affine_narrow(uint l, uint w, uint h,
 #pragma unroll
         for (uint i = 0; i < AHEAD; ++i) {
             const uint k = min(from + i * GROUP_0, l - 1);
-            const float4 x = a[k * (h / 4) + row];
+            const float4 x = WIDE(a[k * (h / 4) + row]);
             const float4 y = from + i * GROUP_0 < l ? b[k * (w / 4) + col] : (float4)(0.0f);
             s0 = fma((float4)(x.x), y, s0);
             s1 = fma((float4)(x.y), y, s1);

@@ -12,6 +12,7 @@
 // of the columns goes tile by tile, with as many panels.
 // BLOCK: terms of the sum in a block, a multiple of 16.
 // ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// HALF_WEIGHTS: a holds halves; the sums are of floats.
 #ifndef ACTIVATION
 #define ACTIVATION 0
 #endif
@@ -29,13 +30,31 @@
 #define GROUP_1 1
 #endif
 
+// LOAD: a vector of a as floats. Where an instruction does that, Clang's own conversion of whole
+// vectors is it; PoCL's vload_half16 costs a tenth more time. LINE: vectors of a cache line.
+#ifdef HALF_WEIGHTS
+#define LINE 2
+#if defined(__clang__) && (defined(__F16C__) || defined(__aarch64__))
+typedef __fp16 weight16 __attribute__((ext_vector_type(16)));
+#define WEIGHT weight16
+#define LOAD(p, i) __builtin_convertvector((p)[i], float16)
+#else
+#define WEIGHT ushort16
+#define LOAD(p, i) vload_half16((i), (global const half *)(p))
+#endif
+#else
+#define LINE 1
+#define WEIGHT float16
+#define LOAD(p, i) (p)[i]
+#endif
+
 // Asks for AHEAD vectors behind p, the share of 16 columns of a panel, into the second-level
 // cache; behind the last panel that is harmless. PoCL's prefetch() is empty; drivers whose
 // target is no CPU may not have the compiler's own.
 #define AHEAD ((32 + SHARE - 1) / SHARE)
 #if defined(__x86_64__) || defined(__aarch64__)
 #define PREFETCH(p)                                                                    \
-    _Pragma("unroll") for (uint q = 0; q < AHEAD; ++q) __builtin_prefetch((p) + q, 0, 2)
+    _Pragma("unroll") for (uint q = 0; q < AHEAD; q += LINE) __builtin_prefetch((p) + q, 0, 2)
 #else
 #define PREFETCH(p)
 #endif
@@ -54,7 +73,7 @@
 
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
 kernel void affine_panel(uint l, uint h,
-                         global const float16 *restrict a,
+                         global const WEIGHT *restrict a,
                          global const float *restrict b,
                          global const float16 *restrict bias,
                          global float16 *restrict r)
@@ -73,7 +92,7 @@ kernel void affine_panel(uint l, uint h,
             const uint tile = whole ? (j - own * shares) * SHARE + s : j;
             if (32 * panel >= h)
                 break;
-            global const float16 *pa = a + 2 * ((size_t)panel * l + start);
+            global const WEIGHT *pa = a + 2 * ((size_t)panel * l + start);
             global const float *pb = b + (size_t)RECORDS * ((size_t)tile * l + start);
             global float16 *const to = r + (size_t)RECORDS * (tile * (h / 16) + 2 * panel);
             float16 low[RECORDS], high[RECORDS];
@@ -83,14 +102,14 @@ kernel void affine_panel(uint l, uint h,
                 high[n] = start ? to[n + RECORDS] : bias[2 * panel + 1];
             }
             // The next block, or the next panel: each micro-tile asks for its share.
-            global const float16 *next = pa + 2 * length + s * (2 * length / SHARE);
+            global const WEIGHT *next = pa + 2 * length + s * (2 * length / SHARE);
             for (uint chunk = 0; chunk < length; chunk += 16) {
                 PREFETCH(next);
                 next += AHEAD;
                 // All of them: with less, or without the number, LLVM orders them worse.
 #pragma unroll 16
                 for (uint k = 0; k < 16; ++k) {
-                    const float16 x0 = pa[2 * k], x1 = pa[2 * k + 1];
+                    const float16 x0 = LOAD(pa, 2 * k), x1 = LOAD(pa, 2 * k + 1);
 #pragma unroll
                     for (uint n = 0; n < RECORDS; ++n) {
                         // A function of whole vectors: for a sum of products alone LLVM

@@ -8,6 +8,8 @@
 // Layouts: a R_BM_1_C; b R, or with RECORDS C (a record's values contiguous);
 // r R, one after the other for each part. Records of a last part tile are left out.
 // ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// HALF_WEIGHTS: a holds halves. They become floats on their way into local memory: there each is
+// read by COLS work-items, which would all convert it.
 // SLICES and ASYNC as in matmul/tiled.
 //
 //   a slice of a work-group: ROWS x COLS work-items; BM = TM * ROWS, BN = TN * COLS
@@ -36,6 +38,33 @@
 #define ACTIVATE(x) tanh(x)
 #else
 #error "affine_tiled: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
+#endif
+
+// UNIT: four weights, WIDE: their values.
+#ifdef HALF_WEIGHTS
+#define HALVES 1
+// NVIDIA's vload_half4 may be four loads: it knows of no alignment. One, and what converts there.
+#ifdef __NV_CL_C_VERSION
+#define UNIT ulong
+float4 wide(ulong from)
+{
+    float x, y, z, w;
+    __asm("{.reg .b16 a, b, c, d; mov.b64 {a, b, c, d}, %4; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; "
+          "cvt.f32.f16 %2, c; cvt.f32.f16 %3, d;}" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "l"(from));
+    return (float4)(x, y, z, w);
+}
+#else
+#define UNIT ushort4
+float4 wide(ushort4 from)
+{
+    return vload_half4(0, (const half *)&from);
+}
+#endif
+#define WIDE(x) wide(x)
+#else
+#define UNIT float4
+#define HALVES 0
+#define WIDE(x) (x)
 #endif
 
 // x % n: a pair of / and % is compiled to what oclgrind's check of values does not know.
@@ -72,7 +101,7 @@
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void affine_tiled(uint l, uint w, uint h,
-                         global const float4 *restrict a,
+                         global const UNIT *restrict a,
                          global const float4 *restrict b,
                          global const float *restrict bias,
                          global float *restrict r)
@@ -87,7 +116,7 @@ kernel void affine_tiled(uint l, uint w, uint h,
     const uint begin = min(part * depth, l), end = min(begin + depth, l);
     const uint first = get_group_id(1) * BN;
 
-    global const float4 *pa = a + panel * (BM / 4) * l + id;
+    global const UNIT *pa = a + panel * (BM / 4) * l + id;
 #if RECORDS
     // Single values: a warp moves eight of each of four records, from whole sectors of memory to as many banks.
 #define VALUE float
@@ -120,6 +149,22 @@ kernel void affine_tiled(uint l, uint w, uint h,
         for (uint j = 0; j < TN / 4; ++j)
             sum[i][j] = (float4)(0.0f);
 
+#if HALVES || !PIPED
+    // Weights pass registers.
+    UNIT next_a[NA];
+#define LOAD_A(k) \
+    do { \
+        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
+            if (HAS_A(i)) \
+                next_a[i] = (k) + K_OF_A(i) < end ? pa[(k) * (BM / 4) + i * GROUP] : (UNIT)(0); \
+    } while (0)
+#define STORE_A(s) \
+    do { \
+        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
+            if (HAS_A(i)) \
+                stage_a[(s) * (STAGE / 4) + i * GROUP] = WIDE(next_a[i]); \
+    } while (0)
+#endif
 #if PIPED
 #define COPY(how, bytes, to, from, valid) \
     __asm volatile("cp.async." how ".shared.global [%0], [%1], %2, %3;" \
@@ -132,7 +177,7 @@ kernel void affine_tiled(uint l, uint w, uint h,
 #define FETCH(s, k) \
     do { \
         _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-            if (HAS_A(i)) \
+            if (!HALVES && HAS_A(i)) \
                 COPY("cg", 16, stage_a + (s) * (STAGE / 4) + i * GROUP, pa + (k) * (BM / 4) + i * GROUP, (k) + K_OF_A(i) < end); \
         _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
             if (HAS_B(i)) \
@@ -142,24 +187,23 @@ kernel void affine_tiled(uint l, uint w, uint h,
         if (begin + s * BK < end)
             FETCH(s, begin + s * BK);
         __asm volatile("cp.async.commit_group;" ::: "memory");
+#if HALVES
+        LOAD_A(begin + s * BK);
+        STORE_A(s);
+#endif
     }
 #else
-    float4 next_a[NA];
     VALUE next_b[NB];
 #define LOAD(k) \
     do { \
-        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-            if (HAS_A(i)) \
-                next_a[i] = (k) + K_OF_A(i) < end ? pa[(k) * (BM / 4) + i * GROUP] : (float4)(0.0f); \
+        LOAD_A(k); \
         _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
             if (HAS_B(i)) \
                 next_b[i] = (k) + K_OF_B(i) < end ? pb[i][STEP_B(k)] : (VALUE)(0.0f); \
     } while (0)
 #define STORE(s) \
     do { \
-        _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-            if (HAS_A(i)) \
-                stage_a[(s) * (STAGE / 4) + i * GROUP] = next_a[i]; \
+        STORE_A(s); \
         _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
             if (HAS_B(i)) \
                 *PLACE_B(s, i) = next_b[i]; \
@@ -177,6 +221,10 @@ kernel void affine_tiled(uint l, uint w, uint h,
         if (k + (DEPTH - 1) * BK < end)
             FETCH((stage + DEPTH - 1) % DEPTH, k + (DEPTH - 1) * BK);
         __asm volatile("cp.async.commit_group;" ::: "memory");
+#if HALVES
+        // Under way during the sums; behind the end they are zeros that nobody reads.
+        LOAD_A(k + (DEPTH - 1) * BK);
+#endif
 #else
         const bool more = k + BK < end;
         if (more)
@@ -204,6 +252,10 @@ kernel void affine_tiled(uint l, uint w, uint h,
             }
         }
 #if PIPED
+#if HALVES
+        // The stage that the step before has read: the barrier is between.
+        STORE_A((stage + DEPTH - 1) % DEPTH);
+#endif
         stage = (stage + 1) % DEPTH;
 #else
         stage ^= 1;

@@ -3,6 +3,7 @@
 // Source: own.
 // Layouts: a C (m x l), a2 R (h x m), b C (a record's values contiguous), r R; biases are plain.
 // ACTIVATION, of the values between: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// HALF_WEIGHTS: a and a2 hold halves; the sums are of floats.
 //
 //   first layer:   a work-item has four rows and every n-th column, n = GROUP_0 / (m / 4)
 //   second layer:  32 work-items to a row
@@ -20,6 +21,35 @@
 #define MIDDLE 1024
 #endif
 
+// UNIT: four weights, WIDE: their values; LOAD: the value of one of a2.
+#ifdef HALF_WEIGHTS
+// NVIDIA's vload_half4 may be four loads: it knows of no alignment. One, and what converts there.
+#ifdef __NV_CL_C_VERSION
+#define UNIT ulong
+float4 wide(ulong from)
+{
+    float x, y, z, w;
+    __asm("{.reg .b16 a, b, c, d; mov.b64 {a, b, c, d}, %4; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; "
+          "cvt.f32.f16 %2, c; cvt.f32.f16 %3, d;}" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "l"(from));
+    return (float4)(x, y, z, w);
+}
+#else
+#define UNIT ushort4
+float4 wide(ushort4 from)
+{
+    return vload_half4(0, (const half *)&from);
+}
+#endif
+#define WIDE(x) wide(x)
+#define WEIGHT half
+#define LOAD(p, i) vload_half((i), (p))
+#else
+#define UNIT float4
+#define WIDE(x) (x)
+#define WEIGHT float
+#define LOAD(p, i) (p)[i]
+#endif
+
 #if ACTIVATION == 0
 #define ACTIVATE(x) (x)
 #elif ACTIVATION == 1
@@ -34,9 +64,9 @@
 
 __attribute__((reqd_work_group_size(GROUP_0, 1, 1)))
 kernel void pair_records(uint l, uint m, uint w, uint h,
-                         global const float4 *restrict a,
+                         global const UNIT *restrict a,
                          global const float *restrict bias,
-                         global const float *restrict a2,
+                         global const WEIGHT *restrict a2,
                          global const float *restrict bias2,
                          global const float *restrict b,
                          global float *restrict r)
@@ -55,12 +85,12 @@ kernel void pair_records(uint l, uint m, uint w, uint h,
     const uint share = id / quads, quad = id - mul24(share, quads);
     float4 sum = (float4)(0.0f);
     if (share < shares) {
-        global const float4 *pa = a + quad;
+        global const UNIT *pa = a + quad;
         for (uint k = share; k < l; k += AHEAD * shares) {
 #pragma unroll
             for (uint i = 0; i < AHEAD; ++i) {
                 const uint at = k + i * shares;
-                sum = fma(pa[min(at, l - 1) * quads], (float4)(record[at]), sum);
+                sum = fma(WIDE(pa[min(at, l - 1) * quads]), (float4)(record[at]), sum);
             }
         }
     }
@@ -81,7 +111,7 @@ kernel void pair_records(uint l, uint m, uint w, uint h,
         float s = 0.0f;
         if (row < h)
             for (uint k = id % 32; k < m; k += 32)
-                s = fma(a2[row * m + k], middle[k], s);
+                s = fma(LOAD(a2, row * m + k), middle[k], s);
         parts[id] = s;
         barrier(CLK_LOCAL_MEM_FENCE);
         if (id % 32 == 0 && row < h) {

@@ -175,6 +175,13 @@ fn weights_become_halves() {
         let factor = if a.tensor.role == TensorRole::Weights { 2 } else { 1 };
         assert_eq!((a.bytes(), a.layout.clone()), (factor * b.bytes(), b.layout.clone()));
     }
+    for plan in ["mali-midgard", "mali-bifrost", "adreno", "desktop", "cpu-simd", "nvidia"] {
+        let (whole, halves) = (f.bake_plan(plan).unwrap(), f.bake_halves(plan).unwrap());
+        for (a, b) in whole.plan.constants.iter().zip(halves.plan.constants.iter()) {
+            let factor = if a.tensor.role == TensorRole::Weights { 2 } else { 1 };
+            assert_eq!((a.bytes(), a.tensor), (factor * b.bytes(), b.tensor), "{plan}");
+        }
+    }
     let at = |b: &Baked, i: usize| b.blob[b.constant_offsets[i]..][..b.plan.constants[i].bytes()].to_vec();
     let floats: Vec<u8> = at(&halves, 0)
         .chunks(2)
@@ -190,7 +197,9 @@ fn weights_become_halves() {
     assert_ne!(baked.network.hash, f.bake_plan("mali-midgard").unwrap().network.hash);
 
     let mistakes = f.bake_halves("thesis-baseline").err().unwrap().join("\n");
-    assert!(mistakes.contains("reads f32 only; host, mali-midgard"), "{mistakes}");
+    let plans = "host, mali-midgard, mali-bifrost, mali-valhall, nvidia, adreno, generic, desktop, cpu-simd";
+    let expected = format!("plan thesis-baseline reads f32 only; {plans} read f16");
+    assert!(mistakes.contains(&expected), "{mistakes}");
     f.matrix("1_w", 4, 3, |_, _| 65520.0);
     let mistakes = f.bake_halves("host").err().unwrap().join("\n");
     assert!(mistakes.contains("layers[0]: weights: a half holds up to 65504, found 65520"), "{mistakes}");

@@ -1,4 +1,4 @@
-//! Two-dimensional images of four floats per pixel.
+//! Two-dimensional images of four floats, or four halves, per pixel.
 
 use std::fmt;
 use std::ptr;
@@ -7,18 +7,38 @@ use std::sync::Arc;
 use opencl_sys::*;
 
 use super::error::{ClError, check};
-use super::memory::{ALIGN, Access, MapMode, Memory, unmap};
+use super::memory::{ALIGN, Access, Element, MapMode, Memory, unmap};
 use super::queue::Queue;
 
-/// Floats in a pixel.
+/// Values in a pixel.
 const CHANNELS: usize = 4;
 
-/// A 2D image, CL_RGBA of CL_FLOAT. Clones are the same image.
+/// What an image stores each of a pixel's four values as. Kernels read floats of both; every device with images has
+/// both (OpenCL 1.1, table of formats that must be supported, of both profiles).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// CL_FLOAT.
+    Float,
+    /// CL_HALF_FLOAT; for the host its bits.
+    Half,
+}
+
+impl Channel {
+    fn bytes(self) -> usize {
+        match self {
+            Channel::Float => 4,
+            Channel::Half => 2,
+        }
+    }
+}
+
+/// A 2D image, CL_RGBA of CL_FLOAT or CL_HALF_FLOAT. Clones are the same image.
 #[derive(Clone)]
 pub struct Image2d {
     memory: Arc<Memory>,
     width: usize,
     height: usize,
+    channel: Channel,
 }
 
 impl Image2d {
@@ -29,6 +49,7 @@ impl Image2d {
         name: &str,
         width: usize,
         height: usize,
+        channel: Channel,
         access: Access,
     ) -> Result<Image2d, ClError> {
         const CALL: &str = "clCreateImage";
@@ -40,7 +61,11 @@ impl Image2d {
             return Err(ClError::new(CALL, CL_INVALID_IMAGE_SIZE, name)
                 .detail(format!("{width} x {height} pixels; the device allows {most_wide} x {most_high}")));
         }
-        let format = cl_image_format { image_channel_order: CL_RGBA, image_channel_data_type: CL_FLOAT };
+        let (data_type, values) = match channel {
+            Channel::Float => (CL_FLOAT, "floats"),
+            Channel::Half => (CL_HALF_FLOAT, "halves"),
+        };
+        let format = cl_image_format { image_channel_order: CL_RGBA, image_channel_data_type: data_type };
         let flags = access.flags() | CL_MEM_ALLOC_HOST_PTR;
         let context = queue.context().raw();
         let mut code = CL_SUCCESS;
@@ -67,8 +92,9 @@ impl Image2d {
                 create(context, flags, &format, width, height, 0, ptr::null_mut(), &mut code)
             },
         };
-        check(code, CALL, name).map_err(|e| e.detail(format!("{width} x {height} pixels")))?;
-        Ok(Image2d { memory: Memory::new(queue, raw, name, None), width, height })
+        check(code, CALL, name)
+            .map_err(|e| e.detail(format!("{width} x {height} pixels of four {values}")))?;
+        Ok(Image2d { memory: Memory::new(queue, raw, name, None), width, height, channel })
     }
 
     /// Width in pixels.
@@ -83,6 +109,33 @@ impl Image2d {
 
     pub(super) fn memory(&self) -> &Arc<Memory> {
         &self.memory
+    }
+
+    /// Fills the image from the host, row by row through a map.
+    ///
+    /// # Panics
+    /// If the image holds another number of values, or values of another size.
+    pub fn upload<T: Element>(&self, values: &[T]) -> Result<(), ClError> {
+        assert!(size_of::<T>() == self.channel.bytes());
+        // SAFETY: elements are numbers without padding, whose bytes may be read.
+        let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) };
+        self.upload_bytes(bytes)
+    }
+
+    fn upload_bytes(&self, bytes: &[u8]) -> Result<(), ClError> {
+        let line = self.line_bytes();
+        assert!(bytes.len() == line * self.height);
+        let mapped = self.map(MapMode::Overwrite)?;
+        for (y, row) in bytes.chunks_exact(line).enumerate() {
+            // SAFETY: row y lies within the mapped region, which is mapped to be written and seen by nobody else.
+            unsafe { ptr::copy_nonoverlapping(row.as_ptr(), mapped.pointer.add(y * mapped.row_pitch), line) };
+        }
+        mapped.unmap()
+    }
+
+    /// Bytes of a row's pixels.
+    fn line_bytes(&self) -> usize {
+        self.width * CHANNELS * self.channel.bytes()
     }
 
     /// Maps the image for the host, waiting for the commands before it.
@@ -115,7 +168,7 @@ impl Image2d {
         let sound = !pointer.is_null()
             && pointer.addr() % ALIGN == 0
             && row_pitch % ALIGN == 0
-            && row_pitch >= self.width * CHANNELS * size_of::<f32>();
+            && row_pitch >= self.line_bytes();
         if !sound {
             return Err(ClError::new(CALL, CL_MAP_FAILURE, name)
                 .detail(format!("the driver gave the address {pointer:?} and {row_pitch} bytes per row")));
@@ -141,35 +194,36 @@ pub struct MappedImage {
 }
 
 impl MappedImage {
-    /// Bytes from one row to the next; at least 16 · width.
+    /// Bytes from one row to the next; at least 16 · width, or 8 · width of halves.
     pub fn row_pitch(&self) -> usize {
         self.row_pitch
     }
 
-    /// The 4 · width floats of row `y`.
+    /// The 4 · width values of row `y`: `f32`, or `u16` for halves.
     ///
     /// # Panics
-    /// If there is no such row.
-    pub fn row(&self, y: usize) -> &[f32] {
+    /// If there is no such row, or values have another size.
+    pub fn row<T: Element>(&self, y: usize) -> &[T] {
         let first = self.first(y);
-        // SAFETY: the row lies in the mapped region and is aligned (checked when mapped); the map lasts as long as
-        // `self`, is the only one, and kernels are refused meanwhile.
+        // SAFETY: the row lies in the mapped region, its values have the size of `T` and are aligned (checked when
+        // mapped); the map lasts as long as `self`, is the only one, and kernels are refused meanwhile.
         unsafe { std::slice::from_raw_parts(first, self.image.width * CHANNELS) }
     }
 
     /// The same, to be written.
     ///
     /// # Panics
-    /// If there is no such row, or the image is mapped to be read.
-    pub fn row_mut(&mut self, y: usize) -> &mut [f32] {
+    /// If there is no such row, values have another size, or the image is mapped to be read.
+    pub fn row_mut<T: Element>(&mut self, y: usize) -> &mut [T] {
         assert!(self.mode != MapMode::Read, "{} is mapped to be read only", self.image.memory.name());
         let first = self.first(y);
         // SAFETY: as above; `&mut self` makes it the only view, and the mode allows writing.
         unsafe { std::slice::from_raw_parts_mut(first, self.image.width * CHANNELS) }
     }
 
-    fn first(&self, y: usize) -> *mut f32 {
+    fn first<T: Element>(&self, y: usize) -> *mut T {
         assert!(y < self.image.height, "row {y} of {}", self.image.height);
+        assert!(size_of::<T>() == self.image.channel.bytes());
         // SAFETY: rows 0 to height - 1 lie within the mapped region.
         unsafe { self.pointer.add(y * self.row_pitch).cast() }
     }

@@ -58,7 +58,7 @@ mod tests;
 
 pub use device::{Device, DeviceKind, Devices, LocalMemory, devices};
 pub use error::{ClError, code_name};
-pub use image::{Image2d, MappedImage};
+pub use image::{Channel, Image2d, MappedImage};
 pub use loader::{Library, LoadError, VARIABLE};
 pub use memory::{Access, Buffer, Element, Home, MapMode, MappedBuffer};
 pub use nodes::nodes;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::loader::open_from;
 use super::*;
+use crate::spec::half;
 
 const SOURCE: &str = "\
 __kernel void add(__global const float *a, __global const float *b, __global float *sum, uint n, float plus)
@@ -216,7 +217,8 @@ fn a_library_of_1_1_is_enough() {
     assert!(!queue.device().has_1_2());
     assert!(queue.device().sub_device(1).is_err());
     zeros(&queue);
-    image_roundtrip(&queue);
+    image_roundtrip(&queue, Channel::Float, |v| v);
+    image_roundtrip(&queue, Channel::Half, half::from_f32);
     Slots::new(queue).run(4).unwrap();
     assert!(folder.calls().iter().all(|c| !["clCreateImage", "clEnqueueFillBuffer"].contains(&&**c)));
 }
@@ -595,18 +597,24 @@ fn binaries_come_back() {
     assert!(Program::from_binary(queue.context(), "bad", b"", "").is_err());
 }
 
-fn image_roundtrip(queue: &Queue) {
+/// Kernels read what the host wrote, as `stored` makes it of the value of a place.
+fn image_roundtrip<T: Element + PartialEq + std::fmt::Debug>(
+    queue: &Queue,
+    channel: Channel,
+    stored: impl Fn(f32) -> T,
+) {
     let (width, height) = (5, 3);
-    let image = Image2d::new(queue, "image", width, height, Access::ReadOnly).unwrap();
+    let image = Image2d::new(queue, "image", width, height, channel, Access::ReadOnly).unwrap();
     let out = host_buffer(queue, "pixels", width * height * 16);
     let mut kernel = program(queue).kernel("pick").unwrap();
     kernel.set_arg_image(0, &image).unwrap();
     kernel.set_arg_buffer(1, &out).unwrap();
-    let value = |y: usize, x: usize| (100 * y + x) as f32;
+    // Of halves the second row is of the smallest ones, without all digits.
+    let value = |y: usize, x: usize| (100 * y + x) as f32 * if y == 1 { 2f32.powi(-24) } else { -1.0 };
     let mut mapped = image.map(MapMode::Overwrite).unwrap();
-    assert!(mapped.row_pitch() >= 16 * width);
+    assert!(mapped.row_pitch() >= 4 * size_of::<T>() * width);
     for y in 0..height {
-        mapped.row_mut(y).iter_mut().enumerate().for_each(|(x, v)| *v = value(y, x));
+        mapped.row_mut(y).iter_mut().enumerate().for_each(|(x, v)| *v = stored(value(y, x)));
     }
     assert!(image.map(MapMode::Read).is_err());
     assert!(queue.launch(&kernel, &[width, height], None, None).is_err());
@@ -618,14 +626,21 @@ fn image_roundtrip(queue: &Queue) {
         assert_eq!(p, value(i / (4 * width), i % (4 * width)));
     }
     let mapped = image.map(MapMode::Read).unwrap();
-    assert_eq!(mapped.row(2)[3], 203.0);
+    assert_eq!(mapped.row::<T>(2)[3], stored(-203.0));
+    mapped.unmap().unwrap();
+    let all: Vec<T> = (0..4 * width * height).map(|i| stored(i as f32)).collect();
+    image.upload(&all).unwrap();
+    queue.launch(&kernel, &[width, height], None, None).unwrap();
+    out.read(0, &mut pixels).unwrap();
+    assert!(pixels.iter().enumerate().all(|(i, &p)| p == i as f32), "{pixels:?}");
 }
 
 #[test]
 fn images() {
     let queue = queue(false);
-    image_roundtrip(&queue);
-    let error = Image2d::new(&queue, "flat", 0, 1, Access::ReadOnly).unwrap_err();
+    image_roundtrip(&queue, Channel::Float, |v| v);
+    image_roundtrip(&queue, Channel::Half, half::from_f32);
+    let error = Image2d::new(&queue, "flat", 0, 1, Channel::Half, Access::ReadOnly).unwrap_err();
     assert_eq!(error.code, -40);
 }
 

@@ -19,8 +19,8 @@ use super::programs::{self, Programs};
 use super::{Answer, Engine, Record, RecordMut, SLOTS};
 use crate::baked::library;
 use crate::cl::{
-    Access, Buffer, Context, Device, DeviceKind, Event, Home, Image2d, Kernel, MapMode, MappedBuffer, Queue,
-    Times,
+    Access, Buffer, Channel, Context, Device, DeviceKind, Event, Home, Image2d, Kernel, MapMode,
+    MappedBuffer, Queue, Times,
 };
 use crate::error::Error;
 use crate::model::{Model, Values};
@@ -357,14 +357,17 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
         .enumerate()
         .map(|(i, (c, values))| {
             let name = format!("layers[{}] {:?}", c.tensor.layer, c.tensor.role).to_ascii_lowercase();
-            if let (true, Values::F32(values)) = (is_image(&model.plan, i), values) {
+            if is_image(&model.plan, i) {
                 let (width, height) = pixels(c.padded);
-                let image = Image2d::new(queue, &name, width, height, Access::ReadOnly)?;
-                let mut mapped = image.map(MapMode::Overwrite)?;
-                values.chunks_exact(4 * width).enumerate().for_each(|(y, line)| {
-                    mapped.row_mut(y).copy_from_slice(line);
-                });
-                mapped.unmap()?;
+                let channel = match values {
+                    Values::F32(_) => Channel::Float,
+                    Values::F16(_) => Channel::Half,
+                };
+                let image = Image2d::new(queue, &name, width, height, channel, Access::ReadOnly)?;
+                match values {
+                    Values::F32(values) => image.upload(&values[..])?,
+                    Values::F16(halves) => image.upload(&halves[..])?,
+                }
                 return Ok(Resident::Image(image));
             }
             let buffer = Buffer::new(queue, &name, c.bytes(), Access::ReadOnly, home)?;

@@ -83,14 +83,14 @@ fn records_of_others_and_damaged_ones_are_ignored() {
     assert_eq!(r.code, Some(2));
 }
 
-/// Halves on the host, on a device that reads them, and on one whose plan does not.
+/// Halves on the host, under plans that read them on a device, and under one that does not.
 #[test]
 fn a_network_of_halves_is_right_everywhere() {
     let folder = Folder::new();
     let program = bake_with(&root().join("model/digits"), &[("MORTONNET_WEIGHTS", "f16")], &folder).unwrap();
     let size = |p: &Path| fs::metadata(p).unwrap().len();
     assert!(size(&program) < size(Path::new(DIGITS)), "the constants are smaller");
-    for plan in ["host", "mali-midgard", "mali-valhall", "thesis-baseline"] {
+    for plan in ["host", "mali-midgard", "mali-valhall", "adreno", "cpu-simd", "nvidia", "thesis-baseline"] {
         let device = if plan == "host" { "host" } else { "0" };
         let args = [
             "-d",
