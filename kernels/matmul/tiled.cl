@@ -105,10 +105,8 @@ kernel void matmul_tiled(uint l, uint w,
     } while (0)
     // The stage after the last one that was used is there, for all.
 #define ARRIVED() \
-    do { \
-        __asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 2) : "memory"); \
-        barrier(CLK_LOCAL_MEM_FENCE); \
-    } while (0)
+    __asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 2) : "memory"); \
+    barrier(CLK_LOCAL_MEM_FENCE)
     for (uint s = 0; s < DEPTH - 1; ++s) {
         if (s * BK < l)
             FETCH(s, s * BK);
@@ -140,43 +138,48 @@ kernel void matmul_tiled(uint l, uint w,
 #endif
 
     uint stage = 0;
-    float x[1 + AHEAD][TM], y[1 + AHEAD][TN];
-    // The q-th values of the slice of the present stage, and their products.
-#define FRAGMENTS(to, q) \
+    // Operands of one k for a work-item, and their products.
+#define OPERANDS(xs, ys) \
+    _Pragma("unroll") for (uint i = 0; i < TM; i += 4) { \
+        const float4 v = *(local const float4 *)(ta + at * BM + i * LM); \
+        xs[i] = v.x; xs[i + 1] = v.y; xs[i + 2] = v.z; xs[i + 3] = v.w; \
+    } \
+    _Pragma("unroll") for (uint j = 0; j < TN; j += 4) { \
+        const float4 v = *(local const float4 *)(tb + at * BN + j * LN); \
+        ys[j] = v.x; ys[j + 1] = v.y; ys[j + 2] = v.z; ys[j + 3] = v.w; \
+    }
+#if SNAKE
+#define PRODUCTS(xs, ys) \
+    _Pragma("unroll") for (uint j = 0; j < TN; ++j) \
+        _Pragma("unroll") for (uint n = 0; n < TM; ++n) { \
+            const uint i = j % 2 ? TM - 1 - n : n; \
+            sum[i][j] = fma(xs[i], ys[j], sum[i][j]); \
+        }
+#else
+#define PRODUCTS(xs, ys) \
+    _Pragma("unroll") for (uint i = 0; i < TM; ++i) \
+        _Pragma("unroll") for (uint j = 0; j < TN; ++j) \
+            sum[i][j] = fma(xs[i], ys[j], sum[i][j]);
+#endif
+#if AHEAD
+    float x[2][TM], y[2][TN];
+    // The q-th operands of the slice of the present stage.
+#define AHEAD_OPERANDS(to, q) \
     do { \
         const uint at = slice * (BK / SLICES) + (q); \
         local const float *ta = tiles + stage * STAGE + row; \
         local const float *tb = tiles + stage * STAGE + BK * BM + col; \
-        _Pragma("unroll") for (uint i = 0; i < TM; i += 4) { \
-            const float4 v = *(local const float4 *)(ta + at * BM + i * LM); \
-            x[to][i] = v.x; x[to][i + 1] = v.y; x[to][i + 2] = v.z; x[to][i + 3] = v.w; \
-        } \
-        _Pragma("unroll") for (uint j = 0; j < TN; j += 4) { \
-            const float4 v = *(local const float4 *)(tb + at * BN + j * LN); \
-            y[to][j] = v.x; y[to][j + 1] = v.y; y[to][j + 2] = v.z; y[to][j + 3] = v.w; \
-        } \
+        OPERANDS(x[to], y[to]) \
     } while (0)
-#if SNAKE
-#define PRODUCTS(of) \
-    _Pragma("unroll") for (uint j = 0; j < TN; ++j) \
-        _Pragma("unroll") for (uint n = 0; n < TM; ++n) { \
-            const uint i = j % 2 ? TM - 1 - n : n; \
-            sum[i][j] = fma(x[of][i], y[of][j], sum[i][j]); \
-        }
-#else
-#define PRODUCTS(of) \
-    _Pragma("unroll") for (uint i = 0; i < TM; ++i) \
-        _Pragma("unroll") for (uint j = 0; j < TN; ++j) \
-            sum[i][j] = fma(x[of][i], y[of][j], sum[i][j]);
-#endif
-#if AHEAD
 #if PIPED
     ARRIVED();
 #endif
-    FRAGMENTS(0, 0);
+    AHEAD_OPERANDS(0, 0);
 #endif
     for (uint k = 0; k < l; k += BK) {
+#if AHEAD || !PIPED
         const bool more = k + BK < l;
+#endif
 #if PIPED
 #if !AHEAD
         ARRIVED();
@@ -188,11 +191,23 @@ kernel void matmul_tiled(uint l, uint w,
         if (more)
             LOAD(k + BK);
 #endif
+#if AHEAD
 #pragma unroll
-        for (uint q = 0; q < BK / SLICES - AHEAD; ++q) {
-            FRAGMENTS((q + AHEAD) % (1 + AHEAD), q + AHEAD);
-            PRODUCTS(q % (1 + AHEAD))
+        for (uint q = 0; q < BK / SLICES - 1; ++q) {
+            AHEAD_OPERANDS((q + 1) % 2, q + 1);
+            PRODUCTS(x[q % 2], y[q % 2])
         }
+#else
+        local const float *ta = tiles + stage * STAGE + row;
+        local const float *tb = tiles + stage * STAGE + BK * BM + col;
+#pragma unroll
+        for (uint q = 0; q < BK / SLICES; ++q) {
+            const uint at = slice * (BK / SLICES) + q;
+            float x[TM], y[TN];
+            OPERANDS(x, y)
+            PRODUCTS(x, y)
+        }
+#endif
         stage = (stage + 1) % DEPTH;
 #if !PIPED
         if (more)
@@ -203,8 +218,8 @@ kernel void matmul_tiled(uint l, uint w,
 #endif
 #if AHEAD
         if (more)
-            FRAGMENTS(0, 0);
-        PRODUCTS(1)
+            AHEAD_OPERANDS(0, 0);
+        PRODUCTS(x[1], y[1])
 #endif
     }
 
