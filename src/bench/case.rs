@@ -165,12 +165,14 @@ struct Data {
 
 impl Data {
     /// The weights as halves hold them; those of every third row are so small that halves hold them without all their
-    /// digits, which a conversion by hand or a device may lose.
+    /// digits, which a conversion by hand or a device may lose. Their biases are as small: beside larger ones their
+    /// sums would be rounded more coarsely than the bound allows.
     fn become_halves(&mut self) {
         self.weights = Precision::F16;
         let rounded = |v: &mut f32| *v = half::to_f32(half::from_f32(*v));
-        for row in self.a.chunks_exact_mut(self.real.l.max(1)).skip(1).step_by(3) {
-            row.iter_mut().for_each(|v| *v *= 2f32.powi(-15));
+        let rows = self.a.chunks_exact_mut(self.real.l.max(1)).zip(&mut self.bias);
+        for (row, bias) in rows.skip(1).step_by(3) {
+            row.iter_mut().chain([bias]).for_each(|v| *v *= 2f32.powi(-15));
         }
         self.a.iter_mut().chain(&mut self.second.0).for_each(rounded);
     }
