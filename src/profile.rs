@@ -145,10 +145,16 @@ impl Histogram {
     }
 }
 
-/// What start-up took, phase by phase (a phase that happens several times is one sum), where an OpenCL engine's
-/// programs came from, and where each phase is kept by itself, if somebody wants to know.
+/// What start-up took, phase by phase.
 #[derive(Clone, Debug, Default)]
-pub struct Phases(pub Vec<(&'static str, Duration)>, pub Option<Origins>, pub Option<Track>);
+pub struct Phases {
+    /// Name and time of each phase; one that happens several times is one sum.
+    pub times: Vec<(&'static str, Duration)>,
+    /// Where the programs of an OpenCL engine came from.
+    pub origins: Option<Origins>,
+    /// Where each time is kept by itself, if somebody wants to know.
+    pub track: Option<Track>,
+}
 
 /// Where the programs of an OpenCL engine came from.
 #[derive(Clone, Debug, Default)]
@@ -189,14 +195,14 @@ impl Phases {
     fn done(&mut self, name: &'static str, start: Instant) {
         let took = start.elapsed();
         self.add(name, took);
-        self.2.iter().for_each(|track| track.span(Name::Text(name), 0, 0, start, took));
+        self.track.iter().for_each(|track| track.span(Name::Text(name), 0, 0, start, took));
     }
 
     /// Adds what another engine's start took, and where its programs came from.
     pub fn join(&mut self, other: Phases) {
-        other.0.into_iter().for_each(|(name, time)| self.add(name, time));
-        if let Some(origins) = other.1 {
-            let all = self.1.get_or_insert_default();
+        other.times.into_iter().for_each(|(name, time)| self.add(name, time));
+        if let Some(origins) = other.origins {
+            let all = self.origins.get_or_insert_default();
             (all.hits, all.misses) = (all.hits + origins.hits, all.misses + origins.misses);
             origins.notes.into_iter().for_each(|note| all.note(note));
         }
@@ -204,9 +210,9 @@ impl Phases {
 
     /// Adds a time to phase `name`.
     pub fn add(&mut self, name: &'static str, time: Duration) {
-        match self.0.iter_mut().find(|p| p.0 == name) {
+        match self.times.iter_mut().find(|p| p.0 == name) {
             Some(phase) => phase.1 += time,
-            None => self.0.push((name, time)),
+            None => self.times.push((name, time)),
         }
     }
 }

@@ -142,7 +142,8 @@ fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, to
     let mut s = String::new();
     let summary = totals.summary;
     let _ = writeln!(s, "profile of {} on {}, plan {}", NETWORK.name, running.device, plans(parts));
-    let phases: Vec<String> = running.phases.0.iter().map(|(n, d)| format!("{n} {:.3}", ms(*d))).collect();
+    let phases: Vec<String> =
+        running.phases.times.iter().map(|(n, d)| format!("{n} {:.3}", ms(*d))).collect();
     let _ = writeln!(s, "start-up   {:.3} ms: {}", ms(totals.startup), phases.join(", "));
     if let Some(first) = times.and_then(|t| t.first) {
         let _ = writeln!(
@@ -151,7 +152,7 @@ fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, to
             ms(first)
         );
     }
-    if let Some(o) = &running.phases.1 {
+    if let Some(o) = &running.phases.origins {
         let all = o.hits + o.misses;
         let _ =
             writeln!(s, "kernels    {}: {} of {all} programs came compiled from the cache", o.word(), o.hits);
@@ -287,7 +288,7 @@ fn json(running: Facts<'_>, parts: &[Part<'_>], times: &StreamTimes, totals: Tot
         summary.batches
     );
     let phases: Vec<String> =
-        running.phases.0.iter().map(|(n, d)| format!("{}:{:.3}", quoted(n), ms(*d) * 1e3)).collect();
+        running.phases.times.iter().map(|(n, d)| format!("{}:{:.3}", quoted(n), ms(*d) * 1e3)).collect();
     let _ = write!(
         s,
         ",\"startup_us\":{:.3},\"startup_phases_us\":{{{}}},\"first_batch_us\":{}",
@@ -295,7 +296,7 @@ fn json(running: Facts<'_>, parts: &[Part<'_>], times: &StreamTimes, totals: Tot
         phases.join(","),
         number(times.first.map(|d| ms(d) * 1e3))
     );
-    if let Some(o) = &running.phases.1 {
+    if let Some(o) = &running.phases.origins {
         let notes: Vec<String> = o.notes.iter().map(|n| quoted(n)).collect();
         let _ = write!(
             s,

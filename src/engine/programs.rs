@@ -38,7 +38,7 @@ impl Programs {
         phases: &mut Phases,
     ) -> Result<Programs, Error> {
         let blobs = if sources.uncached { Err("off: not for measurements".into()) } else { Blobs::open() };
-        phases.1 = Some(Origins::default());
+        phases.origins = Some(Origins::default());
         let mut programs = Programs { built: Vec::new(), blobs };
         let limits = limits(context.device());
         let mut most = limits.work_group;
@@ -57,7 +57,7 @@ impl Programs {
                 let text = format!(
                     "{name}: work-groups of {found}, not {wanted}: the device allows {most} work-items"
                 );
-                phases.1.get_or_insert_default().note(text);
+                phases.origins.get_or_insert_default().note(text);
                 plan.steps.to_mut()[i].local = local;
             }
             let step = &plan.steps[i];
@@ -112,7 +112,7 @@ impl Programs {
             let made = program.and_then(|program| Ok((program.kernel(function)?, program)));
             made.map_err(|e| format!("the driver refused {name} as a binary: {e}"))
         });
-        let origins = phases.1.get_or_insert_default();
+        let origins = phases.origins.get_or_insert_default();
         let (spare, program, new) = match cached {
             Ok((kernel, program)) => {
                 origins.hits += 1;
@@ -172,7 +172,7 @@ impl Programs {
                     .map(|e| format!("kernels/{name} was not stored in {}: {e}", blobs.folder().display())),
                 Err(e) => Some(format!("the driver gives no binary: {e}")),
             });
-            trouble.into_iter().for_each(|text| phases.1.get_or_insert_default().note(text));
+            trouble.into_iter().for_each(|text| phases.origins.get_or_insert_default().note(text));
         }
     }
 }

@@ -135,7 +135,7 @@ pub struct Decision {
 
 /// Decides and starts.
 pub fn start(request: &Request) -> Result<Running, Error> {
-    let mut phases = Phases(Vec::new(), None, request.track);
+    let mut phases = Phases { track: request.track, ..Phases::default() };
     let mut decisions = decide(request, &mut phases)?;
     match decisions.pop() {
         Some(decision) if decisions.is_empty() => alone(request, decision, phases),
@@ -208,7 +208,7 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
         let (tell, request_there) = (Arc::clone(&told), request.clone());
         let track = request.track.map(|track| track.member(group));
         let build: Build = Box::new(move || {
-            let mut phases = Phases(Vec::new(), None, track);
+            let mut phases = Phases { track, ..Phases::default() };
             let started = run(&request_there, &decision, threads, &mut phases)?;
             let Started { engine, device, plan, laid_out_again, instead } = started;
             let facts = Facts { name: device.clone(), batch: plan.batch, granule: plan.granule, track };
@@ -272,7 +272,7 @@ fn run(
         Some(device) => {
             let mut engine =
                 OpenClEngine::new(device, &model, request.wanted, request.timed, &request.sources, phases)?;
-            if let Some(track) = phases.2 {
+            if let Some(track) = phases.track {
                 phases.time("clock", || engine.trace(track))?;
             }
             let (plan, instead) = (engine.plan().clone(), engine.instead().map(str::to_string));
@@ -281,7 +281,7 @@ fn run(
         }
         None => {
             let mut engine = phases.time("threads", || HostEngine::new(model, threads, request.timed))?;
-            phases.2.map_or(Ok(()), |track| engine.trace(track))?;
+            phases.track.map_or(Ok(()), |track| engine.trace(track))?;
             let device = format!("host, {} threads, {}", engine.threads(), engine.instruction_set());
             Ok(Started { engine: Box::new(engine), device, plan, laid_out_again, instead: None })
         }
