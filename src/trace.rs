@@ -310,9 +310,9 @@ impl Clocks {
         }
     }
 
-    /// The largest error that is left.
-    pub fn error(&self) -> u64 {
-        self.bounds.0.abs_diff(self.bounds.1) / 2
+    /// The largest error that is left; `None` if the driver has taken no times.
+    pub fn error(&self) -> Option<u64> {
+        (self.bounds != Clocks::default().bounds).then(|| self.bounds.0.abs_diff(self.bounds.1) / 2)
     }
 
     /// The same of a later command: its start and end by the host's clock, if the driver has taken its times. Corrects
@@ -427,12 +427,15 @@ mod tests {
             end: device(end),
         };
         let mut clocks = Clocks::default();
+        clocks.compare([5, 9, 12], Times::default());
+        assert_eq!(clocks.error(), None);
         for i in 0..8 {
             // Enqueueing takes 5 µs and more, QUEUED is stamped somewhere in it.
             let (at, took) = (100_000 * i, 5000 + 700 * (i % 3));
             clocks.compare([at, at + took, at + took + 9000], times(at + 1000 + 100 * i, at + took + 8000));
         }
-        assert!(clocks.error() < 2500, "{}", clocks.error());
+        let error = clocks.error().unwrap();
+        assert!(error < 2500, "{error}");
         for i in 1..10_000 {
             let at = 1_000_000 + 3_000_000 * i;
             let (start, end) =

@@ -116,26 +116,11 @@ impl Image2d {
     /// # Panics
     /// If the image holds another number of values, or values of another size.
     pub fn upload<T: Element>(&self, values: &[T]) -> Result<(), ClError> {
-        assert!(size_of::<T>() == self.channel.bytes());
-        // SAFETY: elements are numbers without padding, whose bytes may be read.
-        let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) };
-        self.upload_bytes(bytes)
-    }
-
-    fn upload_bytes(&self, bytes: &[u8]) -> Result<(), ClError> {
-        let line = self.line_bytes();
-        assert!(bytes.len() == line * self.height);
-        let mapped = self.map(MapMode::Overwrite)?;
-        for (y, row) in bytes.chunks_exact(line).enumerate() {
-            // SAFETY: row y lies within the mapped region, which is mapped to be written and seen by nobody else.
-            unsafe { ptr::copy_nonoverlapping(row.as_ptr(), mapped.pointer.add(y * mapped.row_pitch), line) };
-        }
+        let line = self.width * CHANNELS;
+        assert!(values.len() == line * self.height);
+        let mut mapped = self.map(MapMode::Overwrite)?;
+        values.chunks_exact(line).enumerate().for_each(|(y, row)| mapped.row_mut(y).copy_from_slice(row));
         mapped.unmap()
-    }
-
-    /// Bytes of a row's pixels.
-    fn line_bytes(&self) -> usize {
-        self.width * CHANNELS * self.channel.bytes()
     }
 
     /// Maps the image for the host, waiting for the commands before it.
@@ -168,7 +153,7 @@ impl Image2d {
         let sound = !pointer.is_null()
             && pointer.addr() % ALIGN == 0
             && row_pitch % ALIGN == 0
-            && row_pitch >= self.line_bytes();
+            && row_pitch >= self.width * CHANNELS * self.channel.bytes();
         if !sound {
             return Err(ClError::new(CALL, CL_MAP_FAILURE, name)
                 .detail(format!("the driver gave the address {pointer:?} and {row_pitch} bytes per row")));

@@ -560,7 +560,9 @@ impl Engine for OpenClEngine {
             let times = input.wait_timed()?;
             clocks.compare([before, after, track.now()], times);
         }
-        track.command(CLOCK, 0, 0, (begun, track.now()), clocks.error());
+        if let Some(error) = clocks.error() {
+            track.command(CLOCK, 0, 0, (begun, track.now()), error);
+        }
         self.timeline = Some(Timeline { track, clocks, flying: Default::default() });
         Ok(())
     }

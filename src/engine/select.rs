@@ -211,7 +211,9 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
             let mut phases = Phases { track, ..Phases::default() };
             let started = run(&request_there, &decision, threads, &mut phases)?;
             let Started { engine, device, plan, laid_out_again, instead } = started;
-            let facts = Facts { name: device.clone(), batch: plan.batch, granule: plan.granule, track };
+            let in_process = decision.device.as_ref().is_some_and(|d| d.kind == DeviceKind::Cpu);
+            let facts =
+                Facts { name: device.clone(), batch: plan.batch, granule: plan.granule, in_process, track };
             *tell.lock().unwrap_or_else(|e| e.into_inner()) =
                 Some((Part { device, plan, group }, laid_out_again, instead, phases));
             Ok((engine, facts))

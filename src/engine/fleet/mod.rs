@@ -25,7 +25,7 @@
 //! An engine is built, used and dropped by one thread, its member's: drivers and simulators keep things of their own for
 //! each thread. Engines are built one after the other, because drivers lock their compilers, and the second of two equal
 //! devices finds what the first one has compiled. Speeds are measured with two small batches on each member's own thread
-//! while the stream starts, after a full one, because the first launches of a driver say nothing; then with every chunk.
+//! while the stream starts, after a first one, because the first launches of a driver say nothing; then with every chunk.
 //!
 //! Nothing is allocated after start-up, and threads without work sleep.
 
@@ -66,6 +66,8 @@ pub struct Facts {
     pub batch: usize,
     /// Part batches cost as much as the next multiple of this.
     pub granule: usize,
+    /// It is a CPU device, whose driver compiles into this process and shares what it has compiled among devices.
+    pub in_process: bool,
     /// Where what it does is kept, if somebody wants to know; its engine has the same.
     pub track: Option<Track>,
 }
@@ -98,7 +100,7 @@ impl Member {
         let thread = Thread::start(Arc::clone(&seat))
             .map_err(|e| Error::Device(format!("cannot start a thread: {e}")))?;
         let built = seat.next(|stage| matches!(stage, Stage::Built(_)));
-        let facts = Facts { name: String::new(), batch: 0, granule: 0, track: None };
+        let facts = Facts { name: String::new(), batch: 0, granule: 0, in_process: false, track: None };
         let mut member = Member { seat, thread: Some(thread), facts };
         if let Stage::Built(facts) = built {
             member.facts = facts?;
@@ -205,7 +207,7 @@ struct Shared {
     state: Mutex<State>,
     /// A slot is done, or the last member has failed.
     done: Condvar,
-    /// Whoever runs for the first time.
+    /// Whoever in this process runs for the first time.
     first: Mutex<()>,
     /// The answers of submitted slots.
     answers: [Mutex<Answers>; SLOTS],
@@ -220,6 +222,7 @@ struct Crew {
     name: String,
     granule: usize,
     batch: usize,
+    in_process: bool,
     track: Option<Track>,
     desk: Mutex<Desk>,
     /// There may be work for it.
@@ -520,11 +523,13 @@ impl Worker {
         let few = crew.batch.div_ceil(4);
         let begun = self.now();
         let (mut times, mut submitting) = ([0.0; 3], 0.0);
-        // The first run counts for nothing: drivers compile, or page memory in. It is a full batch, and one member's at a
-        // time: PoCL 3.1 keeps what it has compiled with the largest grid it has seen, a larger one makes a second entry,
-        // and where both fit, runs on several devices give back each other's and end the program (an assertion).
-        let mut alone = Some(self.shared.first.lock().unwrap_or_else(|e| e.into_inner()));
-        for (time, records) in times.iter_mut().zip([crew.batch, 1, few]) {
+        // The first run counts for nothing: drivers compile, or page memory in. In this process it is a full batch, and
+        // one member's at a time: PoCL 3.1 keeps what it has compiled with the largest grid it has seen, a larger one
+        // makes a second entry, and where both fit, runs on several devices give back each other's and end the program
+        // (an assertion).
+        let mut alone = crew.in_process.then(|| self.shared.first.lock().unwrap_or_else(|e| e.into_inner()));
+        let first = if crew.in_process { crew.batch } else { 1 };
+        for (time, records) in times.iter_mut().zip([first, 1, few]) {
             if self.shared.state().quit {
                 return Ok(None);
             }
@@ -646,6 +651,7 @@ impl Fleet {
             name: m.facts.name.clone(),
             granule: m.facts.granule,
             batch: m.facts.batch,
+            in_process: m.facts.in_process,
             track: m.facts.track,
             desk: Mutex::new(Desk { engine: None, record: vec![0.0; sizes.width] }),
             bell: Condvar::new(),
