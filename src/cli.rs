@@ -7,7 +7,7 @@ use crate::engine::select::DeviceWish;
 use crate::error::Error;
 use crate::sources::Sources;
 use crate::spec::network::Precision;
-use crate::stream::{Format, Output};
+use crate::stream::{ExpectedScores, Format, Output};
 use crate::tune::TuneOptions;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -29,6 +29,9 @@ mortonnet tune                      find the fastest plan for this device, remem
       --kernels DIR       kernel sources from a folder instead of the baked ones
       --expect FILE       compare with the classes in FILE, print \"586 of 597\" to stderr
       --min-accuracy A    with --expect: exit 1 below A (0.97 or 97%)
+      --expect-scores F   compare with the scores in F (csv, npy, idx), exit 1 if one is further off
+      --tolerance T       than T times the larger of 1 and the expected score     [0.0001]
+      --on-error WHAT     stop | mark: answer bad records with \"error\", exit 1 at the end   [stop]
       --profile[=FMT]     table | json | trace, optionally :FILE: timing, to stderr or FILE;
                           trace: the first 65536 spans, for ui.perfetto.dev
       --selftest          run the baked golden vectors on the device, exit 1 if one is wrong
@@ -159,6 +162,12 @@ pub struct Options {
     pub expect: Option<PathBuf>,
     /// Share of right classes below which the exit code is 1.
     pub min_accuracy: Option<f64>,
+    /// Scores to compare with.
+    pub expect_scores: Option<PathBuf>,
+    /// How far they may be off.
+    pub tolerance: Option<f64>,
+    /// Mark bad records and go on.
+    pub mark: bool,
     /// Timing: format, and file unless stderr.
     pub profile: Option<(ProfileFormat, Option<PathBuf>)>,
     /// Where kernel sources come from.
@@ -188,6 +197,9 @@ impl Options {
             compute_units: None,
             plan: None,
             expect: None,
+            expect_scores: None,
+            tolerance: None,
+            mark: false,
             min_accuracy: None,
             profile: None,
             sources: Sources::default(),
@@ -215,6 +227,18 @@ impl Options {
                 Long("plan") => o.plan = Some(text(&mut parser)?),
                 Long("kernels") => o.sources.folder = Some(parser.value().map_err(usage)?.into()),
                 Long("expect") => o.expect = Some(parser.value().map_err(usage)?.into()),
+                Long("expect-scores") => o.expect_scores = Some(parser.value().map_err(usage)?.into()),
+                Long("tolerance") => o.tolerance = Some(tolerance(&text(&mut parser)?)?),
+                Long("on-error") => {
+                    o.mark = match &*text(&mut parser)? {
+                        "stop" => false,
+                        "mark" => true,
+                        other => {
+                            let e = format!("expected stop or mark, found \"{other}\"");
+                            return Err(named("--on-error", &e));
+                        }
+                    };
+                }
                 Long("min-accuracy") => o.min_accuracy = Some(share(&text(&mut parser)?)?),
                 Long("profile") => {
                     let value = parser.optional_value().map(|v| v.string()).transpose().map_err(usage)?;
@@ -248,7 +272,15 @@ impl Options {
         if o.min_accuracy.is_some() && o.expect.is_none() {
             return Err(Error::Usage("--min-accuracy needs --expect FILE".into()));
         }
+        if o.tolerance.is_some() && o.expect_scores.is_none() {
+            return Err(Error::Usage("--tolerance needs --expect-scores FILE".into()));
+        }
         Ok(o)
+    }
+
+    /// How far scores may be from expected ones, in units of the larger of 1 and the expected score.
+    pub fn tolerance(&self) -> f64 {
+        self.tolerance.unwrap_or(ExpectedScores::TOLERANCE)
     }
 }
 
@@ -419,6 +451,11 @@ fn share(text: &str) -> Result<f64, Error> {
     })
 }
 
+fn tolerance(text: &str) -> Result<f64, Error> {
+    let tolerance = text.parse().ok().filter(|t: &f64| t.is_finite() && *t >= 0.0);
+    tolerance.ok_or_else(|| named("--tolerance", &format!("expected a number from 0 on, found \"{text}\"")))
+}
+
 /// `table`, `json` or `trace`, each with `:FILE` or without.
 fn profile(text: &str) -> Result<(ProfileFormat, Option<PathBuf>), Error> {
     let (format, file) = text.split_once(':').map_or((text, None), |(format, file)| (format, Some(file)));
@@ -465,6 +502,10 @@ mod tests {
             Some((ProfileFormat::Trace, Some("x".into())))
         );
         assert_eq!(parse("--expect e --min-accuracy 97%").unwrap().min_accuracy, Some(0.97));
+        let o = parse("--expect-scores s --on-error mark").unwrap();
+        assert_eq!((o.tolerance(), o.mark), (1e-4, true));
+        assert_eq!(parse("--expect-scores s --tolerance 1e-3").unwrap().tolerance(), 1e-3);
+        assert!(!parse("").unwrap().mark && !parse("--on-error mark --on-error stop").unwrap().mark);
         assert_eq!(parse("--help --nonsense").unwrap().action, Action::Help);
     }
 
@@ -481,6 +522,10 @@ mod tests {
             ("--profile=json:", "a file name is missing"),
             ("--min-accuracy 0.5", "needs --expect"),
             ("--expect e --min-accuracy 2", "expected 0 to 1"),
+            ("--tolerance 0.1", "--tolerance needs --expect-scores FILE"),
+            ("--expect-scores e --tolerance -1", "--tolerance: expected a number from 0 on, found \"-1\""),
+            ("--expect-scores e --tolerance nan", "--tolerance: expected a number from 0 on"),
+            ("--on-error skip", "--on-error: expected stop or mark, found \"skip\""),
             ("--selftest=1", "--selftest"),
             ("--selftest file", "takes no FILE"),
             ("-d=", "--device: expected auto"),

@@ -27,8 +27,10 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// A check that was asked for did not hold (`--selftest`, `--expect`).
+    /// A check that was asked for did not hold (`--selftest`, `--expect`), or records have no answer.
     Check(String),
+    /// Something went wrong, and then something else: both are said, the exit code is the first one's.
+    Both(Box<[Error; 2]>),
     /// stdout was closed by its reader: the program ends silently with exit code 0.
     ClosedOutput,
     /// SIGINT or SIGTERM, after everything read was answered: the program ends silently by that signal.
@@ -46,11 +48,21 @@ impl Error {
         Error::Io { place: place.into(), source }
     }
 
+    /// What ended one thing and then another: the first error counts, a silent end only where there is no other.
+    pub fn first(first: Result<(), Error>, then: Result<(), Error>) -> Result<(), Error> {
+        match (first, then) {
+            (Ok(()) | Err(Error::ClosedOutput | Error::Stopped), Err(then)) => Err(then),
+            (Err(first), Err(then)) => Err(Error::Both(Box::new([first, then]))),
+            (first, Ok(())) => first,
+        }
+    }
+
     /// The exit code of the contract: 0 silent end, 1 input, device or I/O, 2 usage.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::ClosedOutput => 0,
             Error::Usage(_) => 2,
+            Error::Both(both) => both[0].exit_code(),
             _ => 1,
         }
     }
@@ -62,6 +74,8 @@ impl fmt::Display for Error {
             Error::Usage(m) | Error::Device(m) | Error::Check(m) => f.write_str(m),
             Error::Input { place, message } => write!(f, "{place}: {message}"),
             Error::Io { place, source } => write!(f, "{place}: {source}"),
+            // The second one on a line of its own that begins as the first.
+            Error::Both(both) => write!(f, "{}\nmortonnet: {}", both[0], both[1]),
             Error::ClosedOutput => f.write_str("stdout was closed"),
             Error::Stopped => f.write_str("stopped by a signal"),
         }
@@ -79,5 +93,27 @@ impl std::error::Error for Error {
             Error::Io { source, .. } => Some(source),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_counts_and_the_second_is_said() {
+        let usage = || Err(Error::Usage("a".into()));
+        let check = || Err(Error::Check("b".into()));
+        let both = Error::first(usage(), check()).unwrap_err();
+        assert_eq!((both.exit_code(), both.to_string()), (2, "a\nmortonnet: b".into()));
+        assert_eq!(Error::first(check(), usage()).unwrap_err().exit_code(), 1);
+        for (first, then) in [(check(), Ok(())), (Ok(()), check())] {
+            assert_eq!(Error::first(first, then).unwrap_err().to_string(), "b");
+        }
+        for silent in [Error::ClosedOutput, Error::Stopped] {
+            assert_eq!(Error::first(Err(silent), check()).unwrap_err().to_string(), "b");
+        }
+        assert!(matches!(Error::first(Err(Error::Stopped), Ok(())), Err(Error::Stopped)));
+        assert!(Error::first(Ok(()), Ok(())).is_ok());
     }
 }

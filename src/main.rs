@@ -10,8 +10,8 @@ use mortonnet::engine::select::{self, Request, Running};
 use mortonnet::error::{Error, say};
 use mortonnet::report::{self, Facts, Totals};
 use mortonnet::stream::{
-    self, Expected, FileSource, InputShape, Output, OutputSpec, ResultWriter, Stdout, Stream, StreamTimes,
-    Summary,
+    self, ERROR, Expected, ExpectedScores, FileSource, InputShape, Output, OutputSpec, ResultWriter, Stdout,
+    Stream, StreamTimes, Summary,
 };
 use mortonnet::sys::signal;
 use mortonnet::trace::{Name, Track};
@@ -54,9 +54,14 @@ fn classify(options: &Options, start: Instant) -> Result<(), Error> {
     let spec = OutputSpec::of(&NETWORK);
     let output = options.output.unwrap_or(Output::default_for(spec.kind));
     stream::check(output, &spec).map_err(Error::Usage)?;
+    if options.mark {
+        stream::check_mark(output, &spec).map_err(Error::Usage)?;
+    }
     let mut expected = options.expect.as_deref().map(|file| Expected::read(file, &spec)).transpose()?;
+    let read_scores = |file: &Path| ExpectedScores::read(file, options.tolerance(), &spec);
+    let mut expected_scores = options.expect_scores.as_deref().map(read_scores).transpose()?;
     let wanted = Wanted {
-        scores: stream::needs_scores(output, &spec),
+        scores: stream::needs_scores(output, &spec) || expected_scores.is_some(),
         classes: stream::needs_argmax(output, &spec, expected.is_some()),
     };
     let format = options.profile.as_ref().map(|p| p.0);
@@ -83,37 +88,72 @@ fn classify(options: &Options, start: Instant) -> Result<(), Error> {
         let text = report::text(format, facts, engine, times, totals(summary));
         let _ = std::io::stderr().write_all(text.as_bytes());
     };
+    let mut bad = |why: &Error| say(&why.to_string());
     let stdin = [PathBuf::from("-")];
     let files = if options.files.is_empty() { &stdin[..] } else { &options.files };
-    let result = Stream {
+    let mut result = Stream {
         engine: engine.as_mut(),
         format: options.format,
         shape: InputShape::of(&NETWORK),
         writer: &mut writer,
+        bad: if options.mark { Some(&mut bad) } else { None },
         expected: expected.as_mut(),
+        expected_scores: expected_scores.as_mut(),
         times: times.as_mut(),
         asked: Some(&mut tell),
     }
-    .run(files.iter().map(|file| open(file)));
+    .run(files.iter().map(|file| open(file)))
+    .map(drop);
     if let (Some((format, file)), Some(times)) = (&options.profile, &times) {
-        let summary = Summary { records: times.records, batches: times.batches };
+        let marked = writer.marked();
+        let summary = Summary { records: times.records, batches: times.batches, marked };
         let text = report::text(*format, facts, engine.as_mut(), Some(times), totals(summary));
-        write_profile(file.as_deref(), &text)?;
+        result = Error::first(result, write_profile(file.as_deref(), &text));
         // On stderr the trace itself says so: who keeps that as a file wants nothing behind it.
         let dropped = track.filter(|_| file.is_some()).map_or(0, Track::dropped);
         if dropped > 0 {
             say(&format!("the trace is full: its first {} spans were kept, {dropped} dropped", trace::MOST));
         }
     }
-    result?;
-    if let Some(expected) = &expected {
-        let accuracy = expected.finish()?;
-        say(&accuracy.to_string());
-        if options.min_accuracy.is_some_and(|least| accuracy.fraction() < least) {
-            let least = options.min_accuracy.unwrap_or_default();
-            return Err(Error::Check(format!("accuracy {:.4} is below {least}", accuracy.fraction())));
+    let complete = result.is_ok();
+    let (marked, records) = (writer.marked(), writer.records());
+    if marked > 0 && !matches!(result, Err(Error::ClosedOutput)) {
+        let count = format!("bad records: {marked} of {records}, answered with \"{ERROR}\"");
+        if matches!(result, Err(Error::Stopped)) {
+            // Every record has its line: the end is a signal's.
+            say(&count);
+        } else {
+            result = Error::first(result, Err(Error::Check(count)));
         }
     }
+    if complete {
+        if let Some(expected) = &expected {
+            result = Error::first(result, compare(expected, options.min_accuracy));
+        }
+        if let Some(scores) = &expected_scores {
+            result = Error::first(result, compare_scores(scores));
+        }
+    }
+    result
+}
+
+/// `--expect` at the end of the run.
+fn compare(expected: &Expected, least: Option<f64>) -> Result<(), Error> {
+    let accuracy = expected.finish()?;
+    say(&accuracy.to_string());
+    match least.filter(|&least| accuracy.fraction() < least) {
+        Some(least) => Err(Error::Check(format!("accuracy {:.4} is below {least}", accuracy.fraction()))),
+        None => Ok(()),
+    }
+}
+
+/// `--expect-scores` at the end of the run.
+fn compare_scores(expected: &ExpectedScores) -> Result<(), Error> {
+    let agreement = expected.finish()?;
+    if !agreement.complete() {
+        return Err(Error::Check(agreement.to_string()));
+    }
+    say(&agreement.to_string());
     Ok(())
 }
 

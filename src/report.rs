@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::engine::select::Part as Member;
 use crate::profile::{Histogram, MemberTimes, Phases, StepClock};
 use crate::spec::plan::Plan;
-use crate::stream::{StreamTimes, Summary};
+use crate::stream::{ERROR, StreamTimes, Summary};
 use crate::trace;
 use std::fmt::Write;
 use std::time::Duration;
@@ -243,6 +243,10 @@ fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, to
             summary.records, summary.batches
         );
     }
+    if summary.marked > 0 {
+        let _ =
+            writeln!(s, "           {} of the records are bad: answered with \"{ERROR}\"", summary.marked);
+    }
     let running_time = totals.elapsed.saturating_sub(totals.startup);
     let _ = writeln!(
         s,
@@ -277,7 +281,7 @@ pub(crate) fn quoted(text: &str) -> String {
 fn json(running: Facts<'_>, parts: &[Part<'_>], times: &StreamTimes, totals: Totals) -> String {
     let summary = totals.summary;
     let mut s = format!(
-        "{{\"program\":{},\"model\":{},\"hash\":{},\"device\":{},\"plan\":{},\"laid_out_again\":{},\"records\":{},\"batches\":{}",
+        "{{\"program\":{},\"model\":{},\"hash\":{},\"device\":{},\"plan\":{},\"laid_out_again\":{},\"records\":{},\"batches\":{},\"marked\":{}",
         quoted(env!("CARGO_PKG_VERSION")),
         quoted(&NETWORK.name),
         quoted(&NETWORK.hash),
@@ -285,7 +289,8 @@ fn json(running: Facts<'_>, parts: &[Part<'_>], times: &StreamTimes, totals: Tot
         quoted(&plans(parts)),
         running.laid_out_again,
         summary.records,
-        summary.batches
+        summary.batches,
+        summary.marked
     );
     let phases: Vec<String> =
         running.phases.times.iter().map(|(n, d)| format!("{}:{:.3}", quoted(n), ms(*d) * 1e3)).collect();

@@ -11,6 +11,7 @@ use mortonnet::engine::Engine;
 use mortonnet::engine::host::HostEngine;
 use mortonnet::engine::opencl::Wanted;
 use mortonnet::engine::select::{DeviceWish, Request, start};
+use mortonnet::error::Error;
 use mortonnet::model::{Model, recipe};
 use mortonnet::spec::library::EngineKind;
 use mortonnet::spec::network::Kind;
@@ -141,12 +142,15 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
             let source = Watched { bytes, at: 0, batch, span: Rc::clone(&span) };
             let mut times = StreamTimes { track, ..StreamTimes::default() };
             let mut writer = ResultWriter::new(Sink(0), output, OutputSpec::of(&NETWORK));
+            let mut bad = |why: &Error| panic!("{why}");
             let stream = Stream {
                 engine: running.engine.as_mut(),
                 format: Some(format),
                 shape: InputShape::of(&NETWORK),
                 writer: &mut writer,
+                bad: Some(&mut bad),
                 expected: None,
+                expected_scores: None,
                 times: traced.then_some(&mut times),
                 asked: None,
             };

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// How the bytes of a record become its numbers, on any thread.
 pub trait Decode: Send + Sync {
@@ -31,8 +31,10 @@ pub struct Deferred {
     records: Vec<Option<(usize, usize)>>,
     /// Whether `records` are those of a batch that was submitted: the next one begins anew.
     submitted: bool,
-    /// The first record that was refused, or `usize::MAX`.
-    refused: AtomicUsize,
+    /// Which of them were refused.
+    refused: Box<[AtomicBool]>,
+    /// Whether one was.
+    any: AtomicBool,
 }
 
 /// Bytes a number that are kept room for: more than whole numbers need, and as much as six digits and a point. What
@@ -49,7 +51,8 @@ impl Deferred {
             bytes,
             records: Vec::with_capacity(records),
             submitted: false,
-            refused: AtomicUsize::new(usize::MAX),
+            refused: (0..records).map(|_| AtomicBool::new(false)).collect(),
+            any: AtomicBool::new(false),
         }
     }
 
@@ -62,7 +65,7 @@ impl Deferred {
         if self.records.is_empty() {
             self.decode = Some(Arc::clone(decode));
         }
-        let room = index < self.records.capacity()
+        let room = index < self.refused.len()
             && bytes.len() <= self.bytes.capacity() - self.bytes.len()
             && self.decode.as_ref().is_some_and(|d| Arc::ptr_eq(d, decode));
         if room {
@@ -78,7 +81,9 @@ impl Deferred {
         self.submitted = false;
         self.records.clear();
         self.bytes.clear();
-        *self.refused.get_mut() = usize::MAX;
+        if std::mem::take(self.any.get_mut()) {
+            self.refused.iter_mut().for_each(|refused| *refused.get_mut() = false);
+        }
     }
 
     /// The batch is complete; nothing of it is bytes if nothing was pushed since the last one.
@@ -99,18 +104,23 @@ impl Deferred {
         self.records.get(records).is_some_and(|r| r.iter().all(Option::is_some))
     }
 
-    /// Writes the numbers of record `index`, if it is bytes.
+    /// Writes the numbers of record `index`, if it is bytes; zeros where they are none.
     pub fn decode(&self, index: usize, values: &mut [f32]) {
         if let (Some(&Some((start, end))), Some(decode)) = (self.records.get(index), &self.decode) {
             if !decode.decode(&self.bytes[start..end], values) {
-                self.refused.fetch_min(index, Relaxed);
+                values.fill(0.0);
+                self.refused[index].store(true, Relaxed);
+                self.any.store(true, Relaxed);
             }
         }
     }
 
-    /// The first record of the batch that `decode` refused, and why.
-    pub fn refused(&self, width: usize) -> Option<(usize, Refusal)> {
-        let index = self.refused.load(Relaxed);
+    /// The first record of the batch, from record `from` on, that `decode` refused, and why.
+    pub fn refused(&self, width: usize, from: usize) -> Option<(usize, Refusal)> {
+        if !self.any.load(Relaxed) {
+            return None;
+        }
+        let index = from + self.refused.get(from..)?.iter().position(|refused| refused.load(Relaxed))?;
         let (start, end) = (*self.records.get(index)?)?;
         Some((index, self.decode.as_ref()?.explain(&self.bytes[start..end], width)))
     }
@@ -151,7 +161,7 @@ mod tests {
             assert!(batch.push(0, &decode, &[1, 2]) && batch.push(2, &decode, &[3, 4]));
             batch.submit();
             assert_eq!(decoded(&batch, 4), [[1.0, 2.0], [-1.0; 2], [3.0, 4.0], [-1.0; 2]]);
-            assert!(!batch.is_empty() && batch.refused(2).is_none());
+            assert!(!batch.is_empty() && batch.refused(2, 0).is_none());
         }
         // A batch whose records came as numbers.
         batch.submit();
@@ -172,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_refused_record_is_named_until_the_next_batch() {
+    fn refused_records_are_named_until_the_next_batch() {
         let decode: Arc<dyn Decode> = Arc::new(Small);
         let mut batch = Deferred::new(4, 2);
         for (place, bytes) in [(0, [1, 2]), (1, [3, 200]), (3, [4, 250])] {
@@ -180,10 +190,16 @@ mod tests {
         }
         batch.submit();
         // In any order.
-        [3, 1, 0].iter().for_each(|&i| batch.decode(i, &mut [0.0; 2]));
-        let expected = Refusal { number: 2, message: "[3, 200]".into() };
-        assert_eq!(batch.refused(2), Some((1, expected)));
+        for (i, expected) in [(3, [0.0; 2]), (1, [0.0; 2]), (0, [1.0, 2.0])] {
+            let mut values = [-1.0; 2];
+            batch.decode(i, &mut values);
+            assert_eq!(values, expected, "no numbers of another record are left");
+        }
+        let refused = |message: &str| Refusal { number: 2, message: message.into() };
+        assert_eq!(batch.refused(2, 0), Some((1, refused("[3, 200]"))));
+        assert_eq!(batch.refused(2, 2), Some((3, refused("[4, 250]"))));
+        assert_eq!((batch.refused(2, 4), batch.refused(2, 9)), (None, None));
         batch.submit();
-        assert_eq!(batch.refused(2), None);
+        assert_eq!(batch.refused(2, 0), None);
     }
 }

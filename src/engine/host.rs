@@ -71,8 +71,8 @@ impl Engine for HostEngine {
         self.team.deferred(slot).push(index, decode, bytes)
     }
 
-    fn refused(&self, slot: usize) -> Option<(usize, Refusal)> {
-        self.team.refused(slot)
+    fn refused(&self, slot: usize, from: usize) -> Option<(usize, Refusal)> {
+        self.team.refused(slot, from)
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {

@@ -68,6 +68,11 @@ impl<'a> RecordMut<'a> {
         values.iter().enumerate().for_each(|(i, &v)| self.set(i, v));
     }
 
+    /// Sets all features to zero.
+    pub fn clear(&mut self) {
+        (0..self.len()).for_each(|i| self.set(i, 0.0));
+    }
+
     /// Sets feature `i`, `i < len()`.
     #[inline(always)]
     pub fn set(&mut self, i: usize, value: f32) {
@@ -146,8 +151,9 @@ pub trait Engine {
         false
     }
 
-    /// The first record of a collected slot whose bytes were refused, and why. It and those behind it have no answer.
-    fn refused(&self, _slot: usize) -> Option<(usize, Refusal)> {
+    /// The first record of a collected slot, from record `from` on, whose bytes were refused, and why. Its answer means
+    /// nothing; those behind it have theirs.
+    fn refused(&self, _slot: usize, _from: usize) -> Option<(usize, Refusal)> {
         None
     }
 

@@ -21,11 +21,13 @@ pub(super) struct Csv {
     begun: bool,
     /// Bytes of the unfinished line that are known to hold no line end.
     searched: usize,
+    /// Whether that line was too long, and what is left of it is skipped.
+    skipping: bool,
 }
 
 impl Csv {
     pub(super) fn new(mark: usize) -> Self {
-        Csv { mark, line: 0, begun: false, searched: 0 }
+        Csv { mark, line: 0, begun: false, searched: 0, skipping: false }
     }
 
     /// The number of the last line, from 1.
@@ -47,32 +49,53 @@ impl Csv {
                 self.searched = 0;
                 self.line += 1;
                 let text = line(&bytes[..taken]);
-                if trim(text).is_empty() || self.header(text, context)? {
-                    window.consume(taken);
-                    continue;
+                let found = match std::mem::take(&mut self.skipping) || trim(text).is_empty() {
+                    true => None,
+                    false => self.header(text, context)?,
+                };
+                let length = text.len();
+                window.found(length, taken);
+                match found {
+                    Some(next) => return Ok(next),
+                    None => continue,
                 }
-                window.found(text.len(), taken);
-                return Ok(Next::Record);
             }
             self.searched = taken;
             match window.more().map_err(|e| context.io(e))? {
                 More::Read => {}
                 More::NotReady => return Ok(Next::Idle),
                 More::Ended => return Ok(Next::End),
-                More::Full => return Err(self.too_long(window, context)),
+                More::Full if self.skipping => {
+                    window.consume(taken);
+                    self.searched = 0;
+                }
+                More::Full => {
+                    let why = self.too_long(window, context);
+                    if !context.mark {
+                        return Err(why);
+                    }
+                    window.consume(taken);
+                    (self.searched, self.begun, self.skipping) = (0, true, true);
+                    return Ok(Next::Bad(why));
+                }
             }
         }
     }
 
-    /// Whether `line` is the header.
-    fn header(&mut self, line: &[u8], context: &Context<'_>) -> Result<bool, Error> {
+    /// What `line` is, unless it is the header. Where bad records are marked, a first line of words that are more or less
+    /// than the inputs may be anything: the records behind it are judged by themselves. As many words that are not the
+    /// names of the inputs say that the columns of all records are others.
+    fn header(&mut self, line: &[u8], context: &Context<'_>) -> Result<Option<Next>, Error> {
         if std::mem::replace(&mut self.begun, true) || !is_header(line) {
-            return Ok(false);
+            return Ok(Some(Next::Record));
         }
-        check_header(line, &context.shape).map(|()| true).map_err(|mistake| {
-            let message = mistake.message(line, context.shape.width, context.shape.features, true);
-            Error::input(format!("{}:{}:{}", context.place, self.line, mistake.field), message)
-        })
+        let Err(mistake) = check_header(line, &context.shape) else { return Ok(None) };
+        let message = mistake.message(line, context.shape.width, context.shape.features, true);
+        let why = Error::input(format!("{}:{}:{}", context.place, self.line, mistake.field), message);
+        if context.mark && Field::all(line).count() != context.shape.width {
+            return Ok(Some(Next::Bad(why)));
+        }
+        Err(why)
     }
 
     #[cold]
@@ -179,7 +202,7 @@ fn finite(i: usize, x: f32) -> Result<f32, Mistake> {
 }
 
 /// The piece of a line between two commas.
-struct Field<'a> {
+pub(super) struct Field<'a> {
     /// Without the blanks around, and without the quotes.
     content: &'a [u8],
     /// Position of the comma, or the end of the line.
@@ -211,7 +234,7 @@ impl<'a> Field<'a> {
     }
 
     /// All fields of a line: at least one.
-    fn all(line: &'a [u8]) -> impl Iterator<Item = Field<'a>> {
+    pub(super) fn all(line: &'a [u8]) -> impl Iterator<Item = Field<'a>> {
         let mut at = 0;
         std::iter::from_fn(move || {
             let field = (at <= line.len()).then(|| Field::at(line, at))?;
@@ -220,7 +243,7 @@ impl<'a> Field<'a> {
         })
     }
 
-    fn text(&self) -> Cow<'a, str> {
+    pub(super) fn text(&self) -> Cow<'a, str> {
         let text = String::from_utf8_lossy(self.content);
         if text.contains("\"\"") { text.replace("\"\"", "\"").into() } else { text }
     }

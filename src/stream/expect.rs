@@ -1,9 +1,13 @@
-//! `--expect`: the classes that should come out.
+//! `--expect` and `--expect-scores`: the classes and the scores that should come out.
 
-use super::csv::{plural, shown};
+use super::csv::{Field, plural, shown};
+use super::reader::{InputShape, Next, RecordReader};
+use super::source::{FileSource, Source};
 use super::writer::{OutputSpec, Verdict};
+use crate::engine::RecordMut;
 use crate::error::Error;
-use crate::spec::network::Kind;
+use crate::spec::network::{Kind, Transform};
+use std::borrow::Cow;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -23,8 +27,8 @@ pub struct Expected {
 #[derive(Debug)]
 enum Classes {
     One(Vec<u32>),
-    /// For `Multilabel`: the text of each line.
-    Sets(Vec<Box<str>>),
+    /// For `Multilabel`: those of each record in rising order.
+    Sets(Vec<Box<[u32]>>),
 }
 
 /// How many records of a run have the expected class.
@@ -50,9 +54,10 @@ impl fmt::Display for Accuracy {
 }
 
 impl Expected {
-    /// Reads a file with a class (index or label) a line, or an idx file of labels.
+    /// Reads a file with a class (index or label) a line, for `Multilabel` any number of them with commas between them, or
+    /// an idx file of labels.
     ///
-    /// Where every line is a label, the lines are labels, even if they look like indices.
+    /// Where all are labels they are taken as such, even if they look like indices.
     pub fn read(path: &Path, spec: &OutputSpec<'_>) -> Result<Self, Error> {
         let place = path.display().to_string();
         let bytes = fs::read(path).map_err(|e| Error::io(&place, e))?;
@@ -61,7 +66,8 @@ impl Expected {
 
     fn parse(bytes: &[u8], place: String, spec: &OutputSpec<'_>) -> Result<Self, Error> {
         if spec.kind == Kind::Values {
-            return Err(Error::Usage("--expect: this network computes values, no classes".into()));
+            let message = "--expect: this network computes values, no classes; use --expect-scores";
+            return Err(Error::Usage(message.into()));
         }
         if bytes.starts_with(b"\x1f\x8b") {
             return Err(Error::input(&place, format!("this looks like gzip: gunzip {place}")));
@@ -74,7 +80,7 @@ impl Expected {
             })?;
             let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines();
             match spec.kind {
-                Kind::Multilabel => Classes::Sets(lines.map(Box::from).collect()),
+                Kind::Multilabel => Classes::Sets(sets(lines, &place, spec)?),
                 _ => Classes::One(one_a_line(lines.collect(), &place, spec)?),
             }
         };
@@ -86,7 +92,7 @@ impl Expected {
         let i = self.seen as usize;
         let right = match (&self.classes, verdict) {
             (Classes::One(classes), Verdict::Class(c)) => classes.get(i) == Some(&c),
-            (Classes::Sets(sets), Verdict::Set(text)) => sets.get(i).is_some_and(|s| &**s == text),
+            (Classes::Sets(sets), Verdict::Set(set)) => sets.get(i).is_some_and(|s| **s == *set),
             _ => false,
         };
         self.right += u64::from(right);
@@ -99,15 +105,7 @@ impl Expected {
             Classes::One(classes) => classes.len(),
             Classes::Sets(sets) => sets.len(),
         };
-        if expected as u64 != self.seen {
-            let message = format!(
-                "{}: expected {}, the input has {}",
-                self.place,
-                plural(expected as u64, "record"),
-                self.seen
-            );
-            return Err(Error::Check(message));
-        }
+        same_length(&self.place, expected, self.seen)?;
         Ok(Accuracy { right: self.right, total: self.seen })
     }
 }
@@ -129,27 +127,199 @@ fn idx_labels(bytes: &[u8], place: &str, spec: &OutputSpec<'_>) -> Result<Vec<u3
     Ok(labels.iter().map(|&c| c.into()).collect())
 }
 
+fn same_length(place: &str, expected: usize, found: u64) -> Result<(), Error> {
+    if expected as u64 == found {
+        return Ok(());
+    }
+    let expected = plural(expected as u64, "record");
+    Err(Error::Check(format!("{place}: expected {expected}, the input has {found}")))
+}
+
 fn one_a_line(mut lines: Vec<&str>, place: &str, spec: &OutputSpec<'_>) -> Result<Vec<u32>, Error> {
     while lines.last().is_some_and(|l| l.trim().is_empty()) {
         lines.pop();
     }
-    let label =
-        |l: &&str| spec.labels.iter().position(|label| label == l || label == l.trim()).map(|i| i as u32);
-    if let Some(classes) = lines.iter().map(label).collect() {
+    let items: Vec<Item<'_>> = (1..).zip(lines).map(|(line, text)| (line, text.into())).collect();
+    meanings(&items, place, spec)
+}
+
+/// The classes of each line, which may be empty.
+fn sets<'t>(
+    lines: impl Iterator<Item = &'t str>,
+    place: &str,
+    spec: &OutputSpec<'_>,
+) -> Result<Vec<Box<[u32]>>, Error> {
+    let (mut items, mut ends): (Vec<Item<'t>>, Vec<usize>) = (Vec::new(), Vec::new());
+    for (line, text) in (1..).zip(lines) {
+        if !text.trim().is_empty() {
+            items.extend(Field::all(text.as_bytes()).map(|field| (line, field.text())));
+        }
+        ends.push(items.len());
+    }
+    let classes = meanings(&items, place, spec)?;
+    let mut start = 0;
+    let set = |(line, end): (usize, usize)| {
+        let mut set = classes[start..end].to_vec();
+        start = end;
+        set.sort_unstable();
+        if let Some(twice) = set.windows(2).find(|pair| pair[0] == pair[1]) {
+            let message = format!("expected the classes that apply, each once, found {} twice", twice[0]);
+            return Err(Error::input(format!("{place}:{line}"), message));
+        }
+        Ok(set.into())
+    };
+    (1..).zip(ends).map(set).collect()
+}
+
+/// A line and the text of a class in it.
+type Item<'a> = (usize, Cow<'a, str>);
+
+/// The classes that texts name: all of them by labels or all by indices.
+fn meanings(items: &[Item<'_>], place: &str, spec: &OutputSpec<'_>) -> Result<Vec<u32>, Error> {
+    let highest = spec.classes() - 1;
+    let label = |text: &str| {
+        let found = spec.labels.iter().position(|label| label == text || label == text.trim());
+        found.map(|i| i as u32)
+    };
+    let index = |text: &str| text.trim().parse::<u32>().ok().filter(|&c| c as usize <= highest);
+    let labels: Option<_> = items.iter().map(|(_, text)| label(text)).collect();
+    if let Some(classes) = labels.or_else(|| items.iter().map(|(_, text)| index(text)).collect()) {
         return Ok(classes);
     }
-    let highest = spec.classes() - 1;
-    let index = |l: &str| l.trim().parse::<u32>().ok().filter(|&c| c as usize <= highest);
-    // Without one common meaning for all lines the first line without any is the mistake.
-    let class = |(i, l): (usize, &&str)| {
-        index(l).ok_or_else(|| {
-            let or_label = if spec.labels.is_empty() { "" } else { " or a label" };
-            let message = format!("expected a class from 0 to {highest}{or_label}, found {}", shown(l));
-            let other = label(l).map_or("", |_| " (a label, but other lines are none)");
-            Error::input(format!("{place}:{}", i + 1), message + other)
-        })
+    // The mistake is the first text that means nothing; else the first that differs in kind from those before it.
+    let kinds = |text: &str| (label(text).is_some(), index(text).is_some());
+    let (mut labels, mut indices) = (true, true);
+    let mut differs = |item: &&Item<'_>| {
+        let (is_label, is_index) = kinds(&item.1);
+        (labels, indices) = (labels && is_label, indices && is_index);
+        !labels && !indices
     };
-    lines.iter().enumerate().map(class).collect()
+    let nothing = items.iter().find(|(_, text)| kinds(text) == (false, false));
+    let mistake = nothing.or_else(|| items.iter().find(&mut differs));
+    let (line, text) = mistake.expect("not all are labels, and not all are indices");
+    let or_label = if spec.labels.is_empty() { "" } else { " or a label" };
+    let why = match kinds(text) {
+        (false, false) => "",
+        (true, _) => " (a label, but other lines are none)",
+        (false, true) => " (an index, but the lines before it are labels)",
+    };
+    let message = format!("expected a class from 0 to {highest}{or_label}, found {}{why}", shown(text));
+    Err(Error::input(format!("{place}:{line}"), message))
+}
+
+/// The expected scores of a run, and how many records have them so far.
+#[derive(Debug)]
+pub struct ExpectedScores {
+    place: String,
+    /// Record after record, as `-o scores` writes them.
+    scores: Vec<f32>,
+    width: usize,
+    tolerance: f64,
+    seen: usize,
+    right: u64,
+    worst: Option<Difference>,
+}
+
+/// A score that is not as expected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Difference {
+    /// |found − expected| / max(1, |expected|).
+    error: f64,
+    record: usize,
+    output: usize,
+    expected: f32,
+    found: f32,
+}
+
+/// How many records of a run have the expected scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Agreement {
+    right: u64,
+    total: u64,
+    tolerance: f64,
+    worst: Option<Difference>,
+}
+
+impl Agreement {
+    /// Whether all have.
+    pub fn complete(&self) -> bool {
+        self.right == self.total
+    }
+}
+
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "scores: {} of {} within {}", self.right, self.total, self.tolerance)?;
+        if let Some(Difference { error, record, output, expected, found }) = self.worst {
+            let (record, output) = (record + 1, output + 1);
+            write!(
+                f,
+                "; largest error {error:.2e}, record {record}, output {output}: expected {expected}, found {found}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl ExpectedScores {
+    /// Largest error without a wish: the bound that all kernels keep.
+    pub const TOLERANCE: f64 = 1e-4;
+
+    /// Reads a file with the scores of a record a line, or an npy or idx file of them.
+    pub fn read(path: &Path, tolerance: f64, spec: &OutputSpec<'_>) -> Result<Self, Error> {
+        let place = path.display().to_string();
+        let source = FileSource::open(path).map_err(|e| Error::io(&place, e))?;
+        Self::from(source, place, tolerance, spec.outputs)
+    }
+
+    fn from<S: Source>(source: S, place: String, tolerance: f64, width: usize) -> Result<Self, Error> {
+        let rows: Vec<u32> = (0..width as u32).collect();
+        let shape = InputShape { width, features: &[], transform: &Transform::Identity };
+        let mut reader = RecordReader::new(source, place.clone(), None, shape);
+        let mut scores = Vec::new();
+        loop {
+            match reader.advance()? {
+                Next::Record => {
+                    let start = scores.len();
+                    scores.resize(start + width, 0.0);
+                    reader.decode(&mut RecordMut::new(&mut scores, &rows, start))?;
+                }
+                Next::Bad(why) => return Err(why),
+                Next::Idle => reader.wait()?,
+                Next::End => break,
+            }
+        }
+        Ok(ExpectedScores { place, scores, width, tolerance, seen: 0, right: 0, worst: None })
+    }
+
+    /// Compares the scores of the next record.
+    pub fn check(&mut self, scores: impl Iterator<Item = f32>) {
+        let record = self.seen;
+        self.seen += 1;
+        let Some(expected) = self.scores.get(record * self.width..(record + 1) * self.width) else { return };
+        let mut right = true;
+        for (output, (&expected, found)) in expected.iter().zip(scores).enumerate() {
+            let (e, f) = (f64::from(expected), f64::from(found));
+            let error = (f - e).abs() / e.abs().max(1.0);
+            right &= error <= self.tolerance;
+            if self.worst.is_none_or(|w| error > w.error) {
+                self.worst = Some(Difference { error, record, output, expected, found });
+            }
+        }
+        self.right += u64::from(right);
+    }
+
+    /// Counts a record without scores.
+    pub fn miss(&mut self) {
+        self.seen += 1;
+    }
+
+    /// The result; an error where the run had more or fewer records than the file.
+    pub fn finish(&self) -> Result<Agreement, Error> {
+        same_length(&self.place, self.scores.len() / self.width, self.seen as u64)?;
+        let ExpectedScores { right, tolerance, worst, .. } = *self;
+        Ok(Agreement { right, total: self.seen as u64, tolerance, worst })
+    }
 }
 
 #[cfg(test)]
@@ -222,14 +392,100 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_compared_as_text() {
-        let mut expected = parse(b"0,2\n\n1\n", &spec(Kind::Multilabel, &[])).unwrap();
-        for set in ["0,2", "", "2"] {
-            expected.check(Verdict::Set(set));
+    fn the_line_that_is_wrong_is_named() {
+        let labels = ["cat", "dog", "2"].map(Cow::from);
+        let named = spec(Kind::Classes, &labels);
+        let error = |text: &str| run(text.as_bytes(), &named, &[]).unwrap_err();
+        let expected = "expected a class from 0 to 2 or a label, found";
+        assert_eq!(error("cat\ndog\nbird\n"), format!("y.txt:3: {expected} \"bird\""));
+        assert_eq!(error("0\n1\nbird\n"), format!("y.txt:3: {expected} \"bird\""));
+        assert_eq!(error("0\ncat\nbird\n"), format!("y.txt:3: {expected} \"bird\""));
+        let other = "(an index, but the lines before it are labels)";
+        assert_eq!(error("2\ncat\n1\n"), format!("y.txt:3: {expected} \"1\" {other}"));
+    }
+
+    /// How many of `found` are the sets in `text`.
+    fn run_sets(text: &str, labels: &[Cow<'static, str>], found: &[&[u32]]) -> Result<String, String> {
+        let mut expected = parse(text.as_bytes(), &spec(Kind::Multilabel, labels))?;
+        found.iter().for_each(|set| expected.check(Verdict::Set(set)));
+        expected.finish().map(|a| a.to_string()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn sets_are_compared_in_any_order() {
+        let found: &[&[u32]] = &[&[0, 2], &[], &[2]];
+        for text in ["0,2\n\n1\n", " 2 , 0\r\n \r\n1", "\u{feff}\"2\",0\n\n0,1,2\n"] {
+            assert_eq!(run_sets(text, &[], found).unwrap(), "2 of 3", "{text:?}");
         }
-        assert_eq!(expected.finish().unwrap(), Accuracy { right: 2, total: 3 });
+        let labels = ["a", "b, c", "1"].map(Cow::from);
+        assert_eq!(run_sets("1,a\n\n\"b, c\"\n", &labels, found).unwrap(), "2 of 3");
+        assert_eq!(run_sets("2,0\n\n2\n", &labels, found).unwrap(), "3 of 3");
+        // Where all are labels they are, even if they look like indices.
+        assert_eq!(run_sets("1\n\n1\n", &labels, found).unwrap(), "2 of 3");
+        assert_eq!(run_sets("0\n", &[], found).unwrap_err(), "y.txt: expected 1 record, the input has 3");
+        let error = |text: &str, labels: &[_]| run_sets(text, labels, &[]).unwrap_err();
+        let class = "expected a class from 0 to 2";
+        assert_eq!(error("0\nhello\n", &[]), format!("y.txt:2: {class}, found \"hello\""));
+        assert_eq!(error("0\n\n1,3\n", &[]), format!("y.txt:3: {class}, found \"3\""));
+        assert_eq!(error("0,\n", &[]), format!("y.txt:1: {class}, found \"\""));
+        assert_eq!(error("a\na,d\n", &labels), format!("y.txt:2: {class} or a label, found \"d\""));
+        let zeros_and_ones = "y.txt:2: expected the classes that apply, each once, found 1 twice";
+        assert_eq!(error("0,2\n1,0,1\n", &[]), zeros_and_ones);
         let error = Expected::parse(b"1\n", "y.txt".into(), &spec(Kind::Values, &[])).unwrap_err();
         assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("--expect-scores"), "{error}");
+    }
+
+    fn scores(tolerance: f64, bytes: &[u8]) -> Result<ExpectedScores, String> {
+        let source = crate::stream::MemorySource::new([bytes.to_vec()]);
+        ExpectedScores::from(source, "s.csv".into(), tolerance, 2).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn scores_are_compared() {
+        let text = b"1,2\n-1000,0.5\n";
+        for (tolerance, found, line) in [
+            (
+                1e-4,
+                [[1.0, 2.0], [-1000.0, 0.5]],
+                "2 of 2 within 0.0001; largest error 0.00e0, record 1, output 1",
+            ),
+            // Relative above 1, absolute below.
+            (
+                1e-3,
+                [[1.0, 2.0], [-1000.5, 0.5]],
+                "2 of 2 within 0.001; largest error 5.00e-4, record 2, output 1",
+            ),
+            (
+                1e-3,
+                [[1.0, 2.0], [-1000.5, 0.625]],
+                "1 of 2 within 0.001; largest error 1.25e-1, record 2, output 2",
+            ),
+            (0.0, [[1.0, 2.0], [-1000.0, 0.5]], "2 of 2 within 0; largest error 0.00e0, record 1, output 1"),
+        ] {
+            let mut expected = scores(tolerance, text).unwrap();
+            found.iter().for_each(|record| expected.check(record.iter().copied()));
+            let agreement = expected.finish().unwrap();
+            assert!(agreement.to_string().starts_with(&format!("scores: {line}: expected")), "{agreement}");
+            assert_eq!(agreement.complete(), line.starts_with("2 of 2"));
+        }
+        let mut expected = scores(1.0, text).unwrap();
+        expected.check([1.0, 2.0].into_iter());
+        assert_eq!(expected.finish().unwrap_err().to_string(), "s.csv: expected 2 records, the input has 1");
+        expected.miss();
+        assert!(!expected.finish().unwrap().complete());
+        expected.check([1.0, 2.0].into_iter());
+        assert_eq!(expected.finish().unwrap_err().to_string(), "s.csv: expected 2 records, the input has 3");
+        assert_eq!(scores(0.0, b"1,2\n3\n").unwrap_err(), "s.csv:2:2: expected 2 numbers, the line has 1");
+        assert_eq!(
+            scores(0.0, b"1,nan\n").unwrap_err(),
+            "s.csv:1:2: expected a finite number, found \"nan\""
+        );
+        let array =
+            super::super::tests::npy("<f8", "(1, 2)", &[0.5f64, -0.25].map(f64::to_le_bytes).concat());
+        let mut expected = scores(0.0, &array).unwrap();
+        expected.check([0.5, -0.25].into_iter());
+        assert!(expected.finish().unwrap().complete());
     }
 
     #[test]

@@ -15,11 +15,13 @@ mod tests;
 mod times;
 mod writer;
 
-pub use expect::{Accuracy, Expected};
+pub use expect::{Accuracy, Agreement, Expected, ExpectedScores};
 pub use reader::{Format, InputShape, Next, Position, RecordReader};
 pub use source::{FileSource, MemorySource, Source};
 pub use times::{Latencies, StreamTimes};
-pub use writer::{Output, OutputSpec, ResultWriter, Stdout, Verdict, check, needs_argmax, needs_scores};
+pub use writer::{
+    ERROR, Output, OutputSpec, ResultWriter, Stdout, Verdict, check, check_mark, needs_argmax, needs_scores,
+};
 
 use crate::engine::{Engine, SLOTS};
 use crate::error::Error;
@@ -31,10 +33,12 @@ use std::time::{Duration, Instant};
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Records answered.
+    /// Records answered, bad ones among them.
     pub records: u64,
     /// Batches they came in.
     pub batches: u64,
+    /// Bad records, answered with [`ERROR`].
+    pub marked: u64,
 }
 
 /// Everything that a run needs besides its input.
@@ -47,13 +51,22 @@ pub struct Stream<'a, 'w, W> {
     pub shape: InputShape<'a>,
     /// Where the answers go.
     pub writer: &'a mut ResultWriter<'w, W>,
+    /// Told why a record is bad: one that cannot be read or whose scores are none. It is answered with [`ERROR`], and the run
+    /// goes on. What leaves the records behind it in doubt ends the run all the same: a wrong header, the end in the middle
+    /// of a binary record. `None`: the first bad record ends the run.
+    pub bad: Option<&'a mut Bad<'a>>,
     /// Classes to compare with.
     pub expected: Option<&'a mut Expected>,
+    /// Scores to compare with; the engine must hand them out.
+    pub expected_scores: Option<&'a mut ExpectedScores>,
     /// Where the time goes, if somebody wants to know.
     pub times: Option<&'a mut StreamTimes>,
     /// Told how far the run is whenever SIGUSR1 asks; no batch is on its way then.
     pub asked: Option<&'a mut Asked<'a>>,
 }
+
+/// What is told why a record is bad.
+pub type Bad<'a> = dyn FnMut(&Error) + 'a;
 
 /// What is told how far a run is: the engine, times if they are taken, and what was done.
 pub type Asked<'a> = dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + 'a;
@@ -74,10 +87,12 @@ impl<W: Write> Stream<'_, '_, W> {
             names: Vec::new(),
             format: self.format,
             shape: self.shape,
+            mark: self.bad.is_some(),
             timed: self.times.is_some(),
             track: self.times.as_ref().and_then(|times| times.track),
         };
-        let slots = [(); SLOTS].map(|()| Slot { places: Vec::with_capacity(batch), started: None });
+        let slots =
+            [(); SLOTS].map(|()| Slot { places: Vec::with_capacity(batch), bad: Vec::new(), started: None });
         let summary = Summary::default();
         let mut pipeline = Pipeline { stream: self, feed, slots, flying: None, submitted: 0, summary };
         let result = pipeline.run();
@@ -101,6 +116,7 @@ struct Feed<'a, S, I> {
     names: Vec<String>,
     format: Option<Format>,
     shape: InputShape<'a>,
+    mark: bool,
     timed: bool,
     track: Option<Track>,
 }
@@ -118,6 +134,7 @@ impl<'a, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Feed<'a, S, 
                 None => {
                     let mut reader = RecordReader::new(source, place, self.format, self.shape);
                     reader.set_timed(self.timed, self.track);
+                    reader.set_mark(self.mark);
                     self.reader = Some(reader);
                 }
             }
@@ -137,6 +154,8 @@ struct Place {
 struct Slot {
     /// The places of its records.
     places: Vec<Place>,
+    /// Those that are already known to be bad, and why. The engine has zeros for them.
+    bad: Vec<(usize, Error)>,
     /// When the filling began, if times are taken.
     started: Option<Instant>,
 }
@@ -220,21 +239,35 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
 
     fn records(&mut self, slot: usize) -> Result<Stop, Error> {
         let engine = &mut self.stream.engine;
-        let places = &mut self.slots[slot].places;
+        let Slot { places, bad, .. } = &mut self.slots[slot];
+        bad.clear();
         while places.len() < engine.batch() {
             let Some(reader) = self.feed.reader()? else { return Ok(Stop::End) };
-            match reader.advance()? {
+            let index = places.len();
+            let why = match reader.advance()? {
                 Next::Record => {
                     let (coding, bytes) = reader.record();
-                    if !engine.defer(slot, places.len(), coding, bytes) {
-                        reader.decode(&mut engine.record(slot, places.len())?)?;
+                    match engine.defer(slot, index, coding, bytes) {
+                        true => None,
+                        false => reader.decode(&mut engine.record(slot, index)?).err(),
                     }
-                    let position = reader.position();
-                    places.push(Place { input: self.feed.names.len() - 1, position });
                 }
+                Next::Bad(why) => Some(why),
                 Next::Idle => return Ok(Stop::Idle),
-                Next::End => self.feed.open = false,
+                Next::End => {
+                    self.feed.open = false;
+                    continue;
+                }
+            };
+            if let Some(why) = why {
+                if self.stream.bad.is_none() {
+                    return Err(why);
+                }
+                engine.record(slot, index)?.clear();
+                bad.push((index, why));
             }
+            let position = reader.position();
+            places.push(Place { input: self.feed.names.len() - 1, position });
         }
         Ok(Stop::Full)
     }
@@ -266,16 +299,37 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
     }
 
     fn write(&mut self, slot: usize) -> Result<(), Error> {
-        let Stream { engine, writer, expected, .. } = &mut self.stream;
-        let mut refused = engine.refused(slot);
-        for (i, place) in self.slots[slot].places.iter().enumerate() {
-            if let Some((_, refusal)) = refused.take_if(|r| r.0 == i) {
-                return Err(place.position.refused(&self.feed.names[place.input], refusal));
-            }
-            let name = || place.position.within(&self.feed.names[place.input]);
-            let verdict = writer.write(engine.answer(slot, i), name)?;
-            if let Some(expected) = expected {
-                expected.check(verdict);
+        let Stream { engine, writer, bad, expected, expected_scores, .. } = &mut self.stream;
+        let Slot { places, bad: known, .. } = &mut self.slots[slot];
+        let mut known = known.drain(..).peekable();
+        let mut refused = engine.refused(slot, 0);
+        for (i, place) in places.iter().enumerate() {
+            let input = &self.feed.names[place.input];
+            let refusal = refused.take_if(|r| r.0 == i);
+            let verdict = if let Some((_, why)) = known.next_if(|b| b.0 == i) {
+                Err(why)
+            } else if let Some((_, refusal)) = refusal {
+                refused = engine.refused(slot, i + 1);
+                Err(place.position.refused(input, refusal))
+            } else {
+                writer.write(engine.answer(slot, i), || place.position.within(input))
+            };
+            match (verdict, &mut *bad) {
+                (Ok(verdict), _) => {
+                    expected.iter_mut().for_each(|e| e.check(verdict));
+                    if let Some(scores) = expected_scores {
+                        scores.check(writer.last_scores(&engine.answer(slot, i)));
+                    }
+                }
+                // What is wrong with the record, not with the run.
+                (Err(why @ Error::Input { .. }), Some(bad)) => {
+                    bad(&why);
+                    writer.mark(&why)?;
+                    expected.iter_mut().for_each(|e| e.check(Verdict::None));
+                    expected_scores.iter_mut().for_each(|e| e.miss());
+                    self.summary.marked += 1;
+                }
+                (Err(e), _) => return Err(e),
             }
             self.summary.records += 1;
         }

@@ -109,10 +109,12 @@ impl Decode for Coding {
 }
 
 /// What [`RecordReader::advance`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Next {
     /// A whole record.
     Record,
+    /// Something in place of a record that the reader can skip, and why it is none. Only where bad records are marked.
+    Bad(Error),
     /// No whole record is there and the source is not ready: answer what there is, then [`RecordReader::wait`].
     Idle,
     /// The input has ended after a whole record.
@@ -243,6 +245,8 @@ impl<S: Source> Window<S> {
 pub(super) struct Context<'a> {
     pub(super) place: String,
     pub(super) shape: InputShape<'a>,
+    /// Whether bad records are marked and skipped.
+    pub(super) mark: bool,
 }
 
 impl Context<'_> {
@@ -298,7 +302,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
             time: Duration::ZERO,
             track: None,
         };
-        let context = Context { place, shape };
+        let context = Context { place, shape, mark: false };
         let coding = coding(shape, &State::Start);
         let values = vec![0.0; shape.width].into_boxed_slice();
         RecordReader { window, context, format, state: State::Start, coding, values }
@@ -311,6 +315,11 @@ impl<'a, S: Source> RecordReader<'a, S> {
         (w.start, w.end, w.ended) = (0, 0, false);
         self.context.place = place;
         self.state = State::Start;
+    }
+
+    /// Says from now on what is none where a record should be, and goes on behind it, or not.
+    pub fn set_mark(&mut self, mark: bool) {
+        self.context.mark = mark;
     }
 
     /// Takes the time of reads from now on, or not, and keeps each on `track`.

@@ -49,6 +49,7 @@ fn read_pieces(format: Option<Format>, input: &Input, pieces: Vec<Vec<u8>>) -> R
                 reader.decode(&mut RecordMut::new(&mut data, &rows, 0)).map_err(|e| e.to_string())?;
                 records.push(data);
             }
+            Next::Bad(why) => panic!("{why}"),
             Next::Idle => reader.wait().map_err(|e| e.to_string())?,
             Next::End => return Ok(records),
         }
@@ -150,8 +151,8 @@ impl Engine for Mock {
         taken
     }
 
-    fn refused(&self, slot: usize) -> Option<(usize, Refusal)> {
-        self.deferred.as_ref()?[slot].refused(self.width)
+    fn refused(&self, slot: usize, from: usize) -> Option<(usize, Refusal)> {
+        self.deferred.as_ref()?[slot].refused(self.width, from)
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
@@ -200,6 +201,8 @@ struct Ran {
     text: String,
     result: Result<Summary, String>,
     batches: Vec<usize>,
+    /// Why records are bad, where they are marked.
+    reasons: Vec<String>,
 }
 
 /// The same on an engine that takes records as numbers, and one that takes them as bytes.
@@ -209,9 +212,22 @@ fn run<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     format: Option<Format>,
     sources: impl Fn() -> I,
 ) -> Ran {
-    let ran = run_on(Mock::new(batch, input.width), input, format, sources());
-    let deferred = run_on(Mock::deferring(batch, input.width), input, format, sources());
+    run_with(false, Output::Scores, batch, input, format, sources)
+}
+
+/// The same where bad records are marked, or not, and with another output.
+fn run_with<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
+    mark: bool,
+    output: Output,
+    batch: usize,
+    input: &Input,
+    format: Option<Format>,
+    sources: impl Fn() -> I,
+) -> Ran {
+    let [ran, deferred] = [Mock::new, Mock::deferring]
+        .map(|mock| run_on(mock(batch, input.width), mark, output, input, format, sources()));
     assert_eq!((&deferred.text, &deferred.result), (&ran.text, &ran.result));
+    assert_eq!(deferred.reasons, ran.reasons);
     if ran.result.is_ok() {
         // Behind a mistake more may have been submitted.
         assert_eq!(deferred.batches, ran.batches);
@@ -220,24 +236,29 @@ fn run<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
 }
 
 fn run_on<S: Source>(
-    mut engine: Mock,
+    mut engine: impl Engine + Batches,
+    mark: bool,
+    output: Output,
     input: &Input,
     format: Option<Format>,
     sources: impl IntoIterator<Item = Result<(String, S), Error>>,
 ) -> Ran {
-    let mut out = Vec::new();
-    let mut writer = ResultWriter::new(&mut out, Output::Scores, VALUES);
+    let (mut out, mut reasons) = (Vec::new(), Vec::new());
+    let mut bad = |why: &Error| reasons.push(why.to_string());
+    let mut writer = ResultWriter::new(&mut out, output, VALUES);
     let stream = Stream {
         engine: &mut engine,
         format,
         shape: input.shape(),
         writer: &mut writer,
+        bad: if mark { Some(&mut bad) } else { None },
         expected: None,
+        expected_scores: None,
         times: None,
         asked: None,
     };
     let result = stream.run(sources.into_iter()).map_err(|e| e.to_string());
-    Ran { text: String::from_utf8(out).unwrap(), result, batches: engine.submitted }
+    Ran { text: String::from_utf8(out).unwrap(), result, batches: engine.batches(), reasons }
 }
 
 fn memory(place: &str, pieces: impl IntoIterator<Item = Vec<u8>>) -> Result<(String, MemorySource), Error> {
@@ -308,7 +329,7 @@ proptest! {
         let ran = run(batch, &Input::new(width), Some(format), files);
         prop_assert_eq!(&ran.text, &expected);
         let batches = ran.batches.len() as u64;
-        prop_assert_eq!(ran.result, Ok(Summary { records: total as u64, batches }));
+        prop_assert_eq!(ran.result, Ok(Summary { records: total as u64, batches, marked: 0 }));
         if cuts.iter().all(|c| !c.1) {
             // Without a pause only the last batch may be a part of one, over all files; an empty last piece is a
             // pause.
@@ -376,6 +397,23 @@ fn files_of_different_formats_share_batches() {
     }
 }
 
+/// Knows the records of each batch that was submitted to it.
+trait Batches {
+    fn batches(&self) -> Vec<usize>;
+}
+
+impl Batches for Mock {
+    fn batches(&self) -> Vec<usize> {
+        self.submitted.clone()
+    }
+}
+
+impl Batches for Damaged {
+    fn batches(&self) -> Vec<usize> {
+        self.mock.batches()
+    }
+}
+
 /// A mock whose third record has a NaN score.
 struct Damaged {
     mock: Mock,
@@ -422,7 +460,9 @@ fn a_nan_score_names_the_record_in_the_input() {
             format,
             shape,
             writer: &mut writer,
+            bad: None,
             expected: None,
+            expected_scores: None,
             times: None,
             asked: None,
         };
@@ -433,6 +473,148 @@ fn a_nan_score_names_the_record_in_the_input() {
         let error = stream.run(files.into_iter()).unwrap_err().to_string();
         assert!(error.starts_with(&format!("{place}: record 3 of the run: a score is NaN")), "{error}");
         assert_eq!(out, b"1,1\n2,2\n");
+    }
+}
+
+fn marked(batch: usize, width: usize, format: Option<Format>, files: &[(&str, &[u8])]) -> Ran {
+    let sources = || files.iter().map(|(place, bytes)| memory(place, [bytes.to_vec()]));
+    run_with(true, Output::Scores, batch, &Input::new(width), format, sources)
+}
+
+fn summary(records: u64, marked: u64, ran: &Ran) -> Result<Summary, String> {
+    Ok(Summary { records, batches: ran.batches.len() as u64, marked })
+}
+
+#[test]
+fn marked_records_are_skipped_wherever_they_stand() {
+    for batch in [1, 2, 3, 4, 7, 100] {
+        // All that a line can have wrong; the blank one is no record.
+        let text = b"1,2\nx,1\n3\n3,4,5\n\n3,4\nnan,1\n1,1e39\n1;2\n5,6\n\0\xff,1\n7,8\n9";
+        let ran = marked(batch, 2, None, &[("a", text), ("b", b"1,1\n,\n2,2\n")]);
+        let e = "error\n";
+        assert_eq!(ran.text, format!("3,1\n{e}{e}{e}7,3\n{e}{e}{e}11,5\n{e}15,7\n{e}2,1\n{e}4,2\n"));
+        assert_eq!(ran.result, summary(15, 9, &ran));
+        assert_eq!(ran.reasons.len(), 9);
+        assert_eq!(ran.reasons[1], "a:3:2: expected 2 numbers, the line has 1");
+        assert_eq!(
+            ran.reasons[7..],
+            ["a:13:2: expected 2 numbers, the line has 1", "b:2:1: expected a number, found \"\""]
+        );
+        // Batches go on: each is full but the last.
+        assert_eq!(ran.batches.len(), 15usize.div_ceil(batch));
+        // Nothing but bad records.
+        let ran = marked(batch, 1, None, &[("a", b"1x\n".repeat(20).as_slice())]);
+        assert_eq!((ran.text, ran.result.unwrap().marked), (e.repeat(20), 20));
+        let nan = [1.0, f32::NAN, 2.0, f32::INFINITY, f32::NEG_INFINITY, 3.0].map(f32::to_le_bytes).concat();
+        for (format, file) in [(Some(Format::F32), nan.clone()), (None, npy("<f4", "(6, 1)", &nan))] {
+            let ran = marked(batch, 1, format, &[("a", &file), ("b", &file)]);
+            assert_eq!(ran.text, format!("1,1\n{e}2,2\n{e}{e}3,3\n").repeat(2));
+            assert_eq!(ran.result, summary(12, 6, &ran));
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_skipped_ends_the_run_behind_the_marked_records() {
+    for batch in [1, 2, 3, 100] {
+        let floats = |v: &[f32]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+        let half = [floats(&[1.0, f32::NAN, 2.0]), vec![0, 0]].concat();
+        let ran = marked(batch, 1, Some(Format::F32), &[("a", &half)]);
+        assert_eq!(ran.text, "1,1\nerror\n2,2\n");
+        assert_eq!(ran.result, Err("a: record 4: expected 4 bytes, the input ends after 2".into()));
+        let more = npy("<f4", "(1, 1)", &floats(&[f32::NAN, 2.0]));
+        let ran = marked(batch, 1, None, &[("a", &more)]);
+        assert_eq!(ran.text, "error\n");
+        assert_eq!(ran.result, Err("a: expected the end after 1 record, found more bytes".into()));
+        let ran = marked(batch, 1, None, &[("a", b"1\nx\n"), ("b", b"\x1f\x8b\x08")]);
+        assert_eq!(ran.text, "1,1\nerror\n");
+        assert!(ran.result.unwrap_err().starts_with("b: this looks like gzip"));
+    }
+}
+
+/// A first line of words in the wrong number is a bad record; in the right number it says what the columns are.
+#[test]
+fn a_header_that_does_not_fit() {
+    let named = || Input { features: ["a", "b"].map(Cow::from).to_vec(), ..Input::new(2) };
+    let run = |input: &Input, text: &'static [u8]| {
+        run_with(true, Output::Scores, 3, input, None, || [memory("in", [text.to_vec()])])
+    };
+    for input in [Input::new(2), named()] {
+        for text in [b"sensor restarted\n1,2\n".as_slice(), b"a,b,c\n1,2\n"] {
+            let ran = run(&input, text);
+            assert_eq!((&*ran.text, &ran.result), ("error\n3,1\n", &summary(2, 1, &ran)));
+        }
+        assert_eq!(run(&input, b"a,b\n1,2\n").text, "3,1\n");
+    }
+    let ran = run(&named(), b"b,a\n1,2\n");
+    assert_eq!(ran.text, "");
+    assert_eq!(ran.result, Err("in:1:1: expected the feature \"a\", found \"b\"".into()));
+}
+
+/// A line that fills the buffer is marked once, however long it is, and the line behind it is a record.
+#[test]
+fn a_line_that_is_too_long_is_skipped() {
+    let capacity = 1 << 20;
+    for length in [capacity, 3 * capacity + 17] {
+        let long = vec![b'7'; length];
+        for (text, expected) in [
+            ([b"1\n", &*long, b"\n3\nx\n"].concat(), "1,1\nerror\n3,3\nerror\n"),
+            ([b"1\n", &*long].concat(), "1,1\nerror\n"),
+            ([&*long, b"\nword\n2\n"].concat(), "error\nerror\n2,2\n"),
+        ] {
+            let ran = marked(2, 1, None, &[("a", &text)]);
+            assert_eq!(ran.text, expected);
+            let too_long = |r: &&String| r.contains("expected a line of at most 1048575 bytes");
+            assert_eq!(ran.reasons.iter().filter(too_long).count(), 1);
+            let lines = expected.lines().count() as u64;
+            assert_eq!(ran.result, summary(lines, expected.matches("error").count() as u64, &ran));
+        }
+    }
+}
+
+#[test]
+fn json_has_the_reason() {
+    let text = b"1\n\"a\\\n3\n";
+    let ran = run_with(true, Output::Json, 2, &Input::new(1), None, || [memory("in\"", [text.to_vec()])]);
+    let lines: Vec<serde_json::Value> =
+        ran.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let why = "in\":2:1: expected a number, found \"\\\"a\\\\\"";
+    assert_eq!(lines[1], serde_json::json!({"record": 1, "error": why}));
+    assert_eq!((&lines[0]["record"], &lines[2]["record"]), (&0.into(), &2.into()));
+    assert!(lines[2].get("error").is_none() && lines[2]["scores"][0] == 3);
+}
+
+#[test]
+fn a_nan_score_is_marked_and_the_records_behind_it_are_answered() {
+    for batch in [1, 2, 3, 9] {
+        let engine = Damaged { mock: Mock::new(batch, 1), answered: Default::default() };
+        let files = [memory("a", [b"1\n2\n".to_vec()]), memory("b", [b"\n3\nx\n5\n".to_vec()])];
+        let ran = run_on(engine, true, Output::Scores, &Input::new(1), None, files);
+        assert_eq!(ran.text, "1,1\n2,2\nerror\nerror\n5,5\n");
+        assert_eq!(ran.result, summary(5, 2, &ran));
+        assert!(ran.reasons[0].starts_with("b:2: record 3 of the run: a score is NaN"), "{:?}", ran.reasons);
+        assert_eq!(ran.reasons[1], "b:3:1: expected a number, found \"x\"");
+    }
+}
+
+proptest! {
+    #[test]
+    fn marked_records_keep_their_places(
+        records in proptest::collection::vec((any::<u8>(), 0u8..8), 0..60),
+        batch in 1usize..8,
+        cuts in proptest::collection::vec((1u8..30, any::<bool>()), 1..8),
+    ) {
+        let (mut text, mut expected) = (String::new(), String::new());
+        for (value, kind) in &records {
+            let bad = ["", "1", "x,1", "1,2,3", "1,inf"].get(usize::from(*kind)).filter(|b| !b.is_empty());
+            text += &bad.map_or(format!("{value},1\n"), |b| format!("{b}\n"));
+            expected += &bad.map_or(format!("{},{value}\n", u32::from(*value) + 1), |_| "error\n".into());
+        }
+        let source = || [memory("in", cut(text.as_bytes(), &cuts))];
+        let ran = run_with(true, Output::Scores, batch, &Input::new(2), None, source);
+        prop_assert_eq!(&ran.text, &expected);
+        let bad = expected.matches("error").count() as u64;
+        prop_assert_eq!(ran.result.clone(), summary(records.len() as u64, bad, &ran));
     }
 }
 
@@ -490,7 +672,9 @@ fn a_record_is_answered_before_more_input_is_awaited() {
             format: None,
             shape: input.shape(),
             writer: &mut writer,
+            bad: None,
             expected: None,
+            expected_scores: None,
             times: Some(&mut times),
             asked: None,
         };
@@ -503,25 +687,37 @@ fn a_record_is_answered_before_more_input_is_awaited() {
 }
 
 #[test]
-fn classes_are_compared_on_the_way() {
+fn classes_and_scores_are_compared_on_the_way() {
     let path = std::env::temp_dir().join(format!("mortonnet-stream-{}", std::process::id()));
-    std::fs::write(&path, "0\n0\n1\n").unwrap();
+    std::fs::write(&path, "0\n0\n1\n1\n").unwrap();
     let spec = OutputSpec { kind: Kind::Classes, ..VALUES };
     let mut expected = Expected::read(&path, &spec).unwrap();
+    std::fs::write(&path, "2,1\n0,1.5\n9,9\n0,1\n").unwrap();
+    let mut scores = ExpectedScores::read(&path, 0.1, &spec).unwrap();
     std::fs::remove_file(&path).unwrap();
     let (mut engine, mut out, input) = (Mock::new(2, 2), Vec::new(), Input::new(2));
+    let mut ignore = |_: &Error| ();
     let mut writer = ResultWriter::new(&mut out, Output::Class, spec);
     let stream = Stream {
         engine: &mut engine,
         format: None,
         shape: input.shape(),
         writer: &mut writer,
+        bad: Some(&mut ignore),
         expected: Some(&mut expected),
+        expected_scores: Some(&mut scores),
         times: None,
         asked: None,
     };
     // Scores are the sum and the first: class 1 where the second is negative.
-    stream.run([memory("stdin", [b"1,1\n1,-1\n1,-1\n".to_vec()])].into_iter()).unwrap();
-    assert_eq!(out, b"0\n1\n1\n");
-    assert_eq!(expected.finish().unwrap().to_string(), "2 of 3");
+    stream.run([memory("stdin", [b"1,1\n1,-1\n1\n1,-1\n".to_vec()])].into_iter()).unwrap();
+    assert_eq!(String::from_utf8(out).unwrap(), "0\n1\nerror\n1\n");
+    // A marked record is wrong.
+    assert_eq!(expected.finish().unwrap().to_string(), "2 of 4");
+    let scores = scores.finish().unwrap();
+    assert!(!scores.complete());
+    assert_eq!(
+        scores.to_string(),
+        "scores: 2 of 4 within 0.1; largest error 3.33e-1, record 2, output 2: expected 1.5, found 1"
+    );
 }

@@ -6,7 +6,6 @@ use crate::spec::network::{FinalActivation, Kind, Network};
 use crate::sys::io::wait_writable;
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -91,6 +90,16 @@ impl<'a> OutputSpec<'a> {
     }
 }
 
+/// Whether the lines of bad records can be told from those of others; the message is a usage error.
+pub fn check_mark(output: Output, spec: &OutputSpec<'_>) -> Result<(), String> {
+    match output == Output::Label && spec.labels.iter().any(|label| label == ERROR) {
+        true => Err(format!(
+            "--on-error mark: this network has a class called {ERROR:?}; use -o class or -o json"
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Whether `output` makes sense for this network; the message is a usage error.
 pub fn check(output: Output, spec: &OutputSpec<'_>) -> Result<(), String> {
     if spec.kind != Kind::Values {
@@ -121,11 +130,14 @@ pub fn needs_argmax(output: Output, spec: &OutputSpec<'_>, expect: bool) -> bool
 pub enum Verdict<'a> {
     /// One class.
     Class(u32),
-    /// The classes of a `Multilabel` network, as `-o class` writes them.
-    Set(&'a str),
-    /// Values have no class.
+    /// The classes of a `Multilabel` network, in rising order.
+    Set(&'a [u32]),
+    /// Values have no class, bad records neither.
     None,
 }
+
+/// The line of a bad record; in JSON the key of the reason.
+pub const ERROR: &str = "error";
 
 /// Writes a line a record. Does not allocate after construction.
 pub struct ResultWriter<'a, W> {
@@ -137,11 +149,10 @@ pub struct ResultWriter<'a, W> {
     values: Vec<f64>,
     /// Of the record at hand: its classes, for `Multilabel`.
     set: Vec<u32>,
-    /// `set` as text.
-    set_text: String,
     /// Classes by probability, for `top`.
     order: Vec<u32>,
     record: u64,
+    marked: u64,
 }
 
 impl<'a, W: io::Write> ResultWriter<'a, W> {
@@ -158,15 +169,20 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             buffer: Vec::with_capacity(BUFFER + line),
             values: Vec::with_capacity(classes),
             set: Vec::with_capacity(classes),
-            set_text: String::with_capacity(16 * classes),
             order: Vec::with_capacity(classes),
             record: 0,
+            marked: 0,
         }
     }
 
     /// Records written.
     pub fn records(&self) -> u64 {
         self.record
+    }
+
+    /// Bad records among them.
+    pub fn marked(&self) -> u64 {
+        self.marked
     }
 
     /// Writes the line of one record and says what was decided. `place` names the input record in an error.
@@ -190,16 +206,42 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             Output::Top(k) => self.top(k, &answer),
             Output::Json => self.json(one, &answer),
         }
-        self.buffer.push(b'\n');
-        self.record += 1;
-        if self.buffer.len() >= BUFFER {
-            self.drain()?;
-        }
+        self.end_line()?;
         Ok(match (one, self.spec.kind) {
             (Some(c), _) => Verdict::Class(c),
-            (None, Kind::Multilabel) => Verdict::Set(&self.set_text),
+            (None, Kind::Multilabel) => Verdict::Set(&self.set),
             (None, _) => Verdict::None,
         })
+    }
+
+    /// Writes the line of a record that has no answer because of `why`.
+    pub fn mark(&mut self, why: &Error) -> Result<(), Error> {
+        let b = &mut self.buffer;
+        if self.output == Output::Json {
+            b.extend_from_slice(b"{\"record\":");
+            integer(b, self.record);
+            b.extend_from_slice(b",\"");
+            b.extend_from_slice(ERROR.as_bytes());
+            b.extend_from_slice(b"\":\"");
+            why.to_string().bytes().for_each(|byte| escaped(b, byte));
+            b.extend_from_slice(b"\"}");
+        } else {
+            b.extend_from_slice(ERROR.as_bytes());
+        }
+        self.end_line()?;
+        self.marked += 1;
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> Result<(), Error> {
+        self.buffer.push(b'\n');
+        self.record += 1;
+        if self.buffer.len() >= BUFFER { self.drain() } else { Ok(()) }
+    }
+
+    /// The scores of the record that was written last, whose `answer` this was, as `scores` writes them.
+    pub fn last_scores<'b>(&'b self, answer: &Answer<'b>) -> impl Iterator<Item = f32> + 'b {
+        outputs(&self.spec, &self.values, answer)
     }
 
     /// Hands everything to the system. Must be called at the end: dropping a writer writes nothing.
@@ -239,12 +281,6 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             Kind::Multilabel => {
                 self.set.clear();
                 self.set.extend((0u32..).zip(&self.values).filter(|(_, p)| **p > threshold).map(|(c, _)| c));
-                self.set_text.clear();
-                for (i, c) in self.set.iter().enumerate() {
-                    let comma = if i == 0 { "" } else { "," };
-                    // Writing to a String cannot fail.
-                    let _ = write!(self.set_text, "{comma}{c}");
-                }
                 None
             }
             Kind::Values => None,
@@ -254,7 +290,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     fn class(&mut self, one: Option<u32>) {
         match one {
             Some(c) => integer(&mut self.buffer, c.into()),
-            None => self.buffer.extend_from_slice(self.set_text.as_bytes()),
+            None => list(&mut self.buffer, &self.set, |b, &c| integer(b, c.into())),
         }
     }
 
@@ -266,13 +302,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         }
     }
 
-    /// The last values as they are; with the final activation where they are the network's outputs.
     fn scores(&mut self, answer: &Answer<'_>) {
-        if self.spec.kind == Kind::Values && self.spec.activation != FinalActivation::None {
-            list(&mut self.buffer, &self.values, |b, &v| number(b, v as f32));
-        } else {
-            list(&mut self.buffer, answer.scores.iter(), number);
-        }
+        list(&mut self.buffer, outputs(&self.spec, &self.values, answer), number);
     }
 
     fn top(&mut self, k: usize, answer: &Answer<'_>) {
@@ -314,7 +345,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             json_number(b, self.values[c as usize] as f32);
         } else if self.spec.kind == Kind::Multilabel {
             b.extend_from_slice(b",\"class\":[");
-            b.extend_from_slice(self.set_text.as_bytes());
+            list(b, &self.set, |b, &c| integer(b, c.into()));
             b.extend_from_slice(b"],\"label\":[");
             list(b, &self.set, |b, &c| json_label(b, labels, c));
             b.extend_from_slice(b"],\"probability\":[");
@@ -322,13 +353,21 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             b.push(b']');
         }
         b.extend_from_slice(b",\"scores\":[");
-        if self.spec.kind == Kind::Values && self.spec.activation != FinalActivation::None {
-            list(b, &self.values, |b, &v| json_number(b, v as f32));
-        } else {
-            list(b, answer.scores.iter(), json_number);
-        }
+        list(b, outputs(&self.spec, &self.values, answer), json_number);
         b.extend_from_slice(b"]}");
     }
+}
+
+/// The last values of a record as they are; those of a network that computes values, whose activated ones are `values`,
+/// with the final activation.
+fn outputs<'v>(
+    spec: &OutputSpec<'_>,
+    values: &'v [f64],
+    answer: &Answer<'v>,
+) -> impl Iterator<Item = f32> + use<'v> {
+    let activated = spec.kind == Kind::Values && spec.activation != FinalActivation::None;
+    let scores = answer.scores;
+    (0..scores.len()).map(move |i| if activated { values[i] as f32 } else { scores.get(i) })
 }
 
 /// A closed pipe is the silent end; all else is an error.
@@ -585,6 +624,32 @@ mod tests {
         assert_eq!(line(Output::Class, &CLASSES, &all), "0");
         let json: Value = serde_json::from_str(&line(Output::Json, &CLASSES, &inf)).unwrap();
         assert_eq!(json["scores"], serde_json::json!([null, 1, null]));
+    }
+
+    /// The scores that `--expect-scores` compares are those that `-o scores` writes.
+    #[test]
+    fn the_last_scores_are_those_that_are_written() {
+        let sigmoid = Case { activation: FinalActivation::Sigmoid, ..VALUES };
+        for (case, expected) in
+            [(CLASSES, [0.0, 1.5]), (MULTILABEL, [0.0, 1.5]), (sigmoid, [0.5, 0.817_574_5])]
+        {
+            let Case { kind, activation, labels } = case;
+            let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: 2, labels };
+            let mut writer = ResultWriter::new(Vec::new(), Output::Json, spec);
+            let answer = answer(None, &[0.0, 1.5], &[0, 1]);
+            writer.write(answer, String::new).unwrap();
+            assert_eq!(writer.last_scores(&answer).collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn a_class_called_error_cannot_be_told_from_a_bad_record() {
+        let labels = ["good", "error"].map(Cow::from);
+        let Case { kind, activation, .. } = CLASSES;
+        let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: 2, labels: &labels };
+        assert!(check_mark(Output::Label, &spec).unwrap_err().contains("use -o class or -o json"));
+        assert_eq!(check_mark(Output::Class, &spec), Ok(()));
+        assert_eq!(check_mark(Output::Label, &OutputSpec { labels: &labels[..1], ..spec }), Ok(()));
     }
 
     #[test]

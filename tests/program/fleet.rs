@@ -94,6 +94,16 @@ fn a_wrong_record_ends_the_stream_where_it_stands() {
     let r = feed(&mut two(&folder, &[], &["-d", "all", "-b", "16"]), records.join("\n"));
     assert_eq!((r.code, r.out.lines().count()), (Some(1), 500), "{}", r.err);
     assert!(r.err.contains("stdin:501:2: expected a number"), "{}", r.err);
+    // Marked, the records behind it keep their places; several in a batch, and a batch of nothing else.
+    let host = run(DIGITS, &["-d", "host"], csv());
+    let mut expected: Vec<&str> = host.lines();
+    for i in [0, 9, 10, 500].into_iter().chain(100..140) {
+        (records[i], expected[i]) = ("1,x".into(), "error");
+    }
+    let args = ["-d", "0,1,host", "-b", "16", "--on-error", "mark"];
+    let r = feed(&mut two(&folder, &[], &args), records.join("\n"));
+    assert_eq!(r.out.lines().collect::<Vec<_>>(), expected, "{}", r.err);
+    assert_eq!((r.code, r.err.matches("expected a number").count()), (Some(1), 44));
 }
 
 #[test]

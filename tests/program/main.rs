@@ -5,6 +5,7 @@ mod baking;
 mod benching;
 mod binary;
 mod cache;
+mod checks;
 mod devices;
 mod docs;
 mod filter;

@@ -702,8 +702,8 @@ impl Engine for Fleet {
         self.input(slot).is_ok_and(|input| input.deferred.push(index, decode, bytes))
     }
 
-    fn refused(&self, slot: usize) -> Option<(usize, Refusal)> {
-        self.inputs[slot].deferred.refused(self.shared.sizes.width)
+    fn refused(&self, slot: usize, from: usize) -> Option<(usize, Refusal)> {
+        self.inputs[slot].deferred.refused(self.shared.sizes.width, from)
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {

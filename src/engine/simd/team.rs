@@ -411,14 +411,14 @@ impl Team {
         unsafe { &mut *self.shared.deferred[slot].0.get() }
     }
 
-    /// The first record of a collected slot whose bytes were refused, and why.
+    /// The first record of a collected slot, from record `from` on, whose bytes were refused, and why.
     ///
     /// # Panics
     /// If the slot was submitted and not collected.
-    pub fn refused(&self, slot: usize) -> Option<(usize, Refusal)> {
+    pub fn refused(&self, slot: usize, from: usize) -> Option<(usize, Refusal)> {
         assert!(self.flying[slot].is_none(), "slot {slot} was not collected");
         // SAFETY: only `&mut self` writes to it.
-        unsafe { &*self.shared.deferred[slot].0.get() }.refused(self.shared.width)
+        unsafe { &*self.shared.deferred[slot].0.get() }.refused(self.shared.width, from)
     }
 
     /// Starts the first `records` records of a slot, 1 to the batch; does not wait for large ones.
