@@ -77,6 +77,17 @@ pub fn command(program: impl AsRef<Path>) -> Command {
     c
 }
 
+/// The OpenCL loader, for the shim: the dynamic loader knows where it is on this machine.
+pub const ICD_LOADER: &str = "libOpenCL.so.1";
+
+/// oclgrind as an OpenCL library, where its package or its installation puts it.
+fn oclgrind() -> PathBuf {
+    let folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"].map(PathBuf::from);
+    let multiarch = fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files = folders.into_iter().chain(multiarch).map(|f| f.join("oclgrind/liboclgrind-rt.so"));
+    files.find(|f| f.exists()).expect("oclgrind is missing: tests/run installs it")
+}
+
 /// Runs `program` with `args`, feeding `input`.
 pub fn run(program: impl AsRef<Path>, args: &[&str], input: impl Into<Vec<u8>>) -> Run {
     feed(command(program).args(args), input)
@@ -113,10 +124,8 @@ pub fn on(witness: Witness, command: &mut Command, log: &Path) {
             command.env_remove("MORTONNET_OPENCL").env("OCL_ICD_VENDORS", icd);
         }
         Witness::Oclgrind => {
-            let library = Path::new("/usr/lib/oclgrind/liboclgrind-rt.so");
-            assert!(library.exists(), "oclgrind is missing: tests/run installs it");
             command
-                .env("MORTONNET_OPENCL", library)
+                .env("MORTONNET_OPENCL", oclgrind())
                 .env("OCLGRIND_LOG", log)
                 .env("OCLGRIND_DATA_RACES", "1")
                 .env("OCLGRIND_UNINITIALIZED", "1")
