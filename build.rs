@@ -46,11 +46,16 @@ fn main() {
             let out = PathBuf::from(cargo("OUT_DIR"));
             write(&baked, &out);
             drop_unwind_tables(&out, cargo);
-            if model.is_some() {
-                let (n, plan) = (&baked.network, &baked.plan);
-                let (name, shape, bytes) = (one_line(&n.name), n.shape(), plan.constant_bytes());
-                println!("cargo::warning=baked {name}: {shape}, plan {}, {bytes} bytes", plan.name);
-            }
+            // Always, so that nobody ships the network of an earlier or a later build: all go into the same file. Cargo
+            // repeats it when there is nothing to build.
+            let (n, plan) = (&baked.network, &baked.plan);
+            let (name, shape, bytes) = (one_line(&n.name), n.shape(), plan.constant_bytes());
+            let why = match (&model, std::env::var_os("MORTONNET_MODEL")) {
+                (Some(_), _) => "",
+                (None, None) => " (the default: MORTONNET_MODEL is not set)",
+                (None, Some(_)) => " (the default: MORTONNET_MODEL is empty)",
+            };
+            println!("cargo::warning=baked {name}{why}: {shape}, plan {}, {bytes} bytes", plan.name);
             if let Some(r) = &baked.rounding {
                 println!(
                     "cargo::warning=weights as f16: rounded by at most {:.2e} of their value, those below 2^-14 by {:.2e}; \

@@ -81,7 +81,8 @@ def export(model, folder, *, inputs, name=None, labels=None, features=None, inpu
               evenly spread, become golden vectors. May be None if check is 0.
     name:     name of the network; the folder's own where None.
     labels:   a name per class (per output for multilabel and values). None: scikit-learn's `classes_`, or no names.
-    features: a name per value of a record. None: those that a scikit-learn model was fitted with, or no names.
+    features: a name per value of a record. None: those that a scikit-learn model was fitted with, or no names. Names
+              that are all numbers (pandas' default) are left out, with a warning: no header can be told by them.
     input:    what the *caller* did to raw records before the model saw them: {"scale": s, "offset": o} for x·s + o, or
               {"mean": m, "std": d} for (x − m) / d, each a number or one per feature. A pipeline's scaler needs nothing.
     output:   what the last values mean: "classes", "binary", "multilabel" or "values", or {"kind": …, "threshold": t}.
@@ -105,7 +106,7 @@ def export(model, folder, *, inputs, name=None, labels=None, features=None, inpu
             f"found {_type(model)}"
         )
     network.labels = _names("labels", labels if labels is not None else network.labels, _label_count(network))
-    network.features = _names("features", features if features is not None else network.features, network.width)
+    network.features = _features(features if features is not None else network.features, network.width)
     _check_weights(network)
     _check_scale(network)
 
@@ -221,7 +222,7 @@ TORCH_ACTIVATIONS = {"ReLU": "ReLULayer", "Sigmoid": "SigmoidLayer", "Tanh": "Ta
 TORCH_SKIPPED = ("Flatten", "Dropout", "Identity")
 TORCH_HINTS = {
     "LogSoftmax": "; leave it out: classes and probabilities follow from the Linear before it",
-    "BatchNorm1d": "; fold it into the Linear before it (torch.nn.utils.fusion.fuse_linear_bn_eval)",
+    "BatchNorm1d": "; a network with batch normalisation cannot be exported: train it without",
 }
 
 
@@ -251,14 +252,18 @@ def _from_torch(model, input, output):
 
     end = layers[-1] if isinstance(layers[-1], str) else None
     output = _torch_output(end, kept[-1], linear[-1][1].out_features, output)
-    run = [module for _, module in kept]
+    # The model as given, all of its modules: what is left out of the layers must not change the scores. In float64, for
+    # the same bytes on every processor; the scores are what its last activation sees, or what comes out.
+    run = copy.deepcopy(model).cpu().double().eval()
+    seen = []
     if end in FINAL and output["kind"] != "values":
-        run = run[:-1]
-    run = copy.deepcopy(torch.nn.Sequential(*run)).cpu().double()  # float64: the same bytes on every processor
+        last = [module for _, module in _flat(run, "") if _type(module) not in TORCH_SKIPPED][-1]
+        last.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
 
     def scores(records):
         with torch.no_grad():
-            return run(torch.from_numpy(_scaled(input, records))).numpy()
+            result = run(torch.from_numpy(_scaled(input, records)))
+        return (seen[-1] if seen else result).numpy()
 
     return Network(layers=layers, scale=input, output=output, labels=None, features=None, scores=scores)
 
@@ -342,6 +347,28 @@ def _names(what, names, count):
         if not n.strip() or len(n.splitlines()) != 1 or "\0" in n:
             raise ExportError(f"{what}[{i}]: expected a name on one line, found {n!r}")
     return names
+
+
+def _features(names, count):
+    """`names` as the `features` key. Numbers are a table's default, no names: a header of them would be a record."""
+    names = _names("features", names, count)
+    if names and all(_is_number(n) for n in names):
+        warnings.warn(
+            f"features: {names[0]!r} to {names[-1]!r} are all numbers: a CSV header of them cannot be told from a record. They "
+            "are left out; write the records without a header (pandas: header=False), or give names with features=[…]",
+            stacklevel=3,
+        )
+        return None
+    return names
+
+
+def _is_number(text):
+    """Whether a field of a CSV file with this text is a number (Python's own underscores are none)."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
 
 
 def _label_count(network):

@@ -169,6 +169,21 @@ class ScikitLearn(Case):
             warnings.simplefilter("error")
             self.assertEqual(self.export(model, x).json["features"], ["a", "b", "c", "d"])
 
+    def test_numbers_are_no_names(self):
+        """pandas' default columns, as numbers and as text; one name among them is enough for a header."""
+        x, y = load_iris(return_X_y=True)
+        model = make_pipeline(StandardScaler(), MLPClassifier((4,), max_iter=5)).fit(x, y)
+        for names in (range(4), ["0", "1", "2", "3"], np.arange(4), [" 1", "-2.5", "1e3", "nan"]):
+            with self.assertWarnsRegex(UserWarning, "features: .* are all numbers.*left out.*header=False"):
+                self.assertNotIn("features", self.export(model, x, features=names).json)
+        model[0].feature_names_in_ = np.array(["0", "1", "2", "3"], object)
+        with self.assertWarns(UserWarning):
+            self.assertNotIn("features", self.export(model, x).json)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for names in (["0", "1", "2", "width"], ["1_0", "1_1", "1_2", "1_3"]):
+                self.assertEqual(self.export(model, x, features=names).json["features"], names)
+
     def test_data_types_agree_and_bytes_repeat(self):
         x, y = load_iris(return_X_y=True)
         model = MLPClassifier((5,), max_iter=20, random_state=0).fit(x, y)
@@ -303,7 +318,6 @@ class PyTorch(Case):
         seq = nn.Sequential
         self.refused(["module 1", "found GELU"], seq(nn.Linear(2, 2), nn.GELU()))
         self.refused(["module 1.0", "found Conv2d"], seq(nn.Linear(2, 2), seq(nn.Conv2d(1, 1, 1))))
-        self.refused(["module 1", "BatchNorm1d", "fuse"], seq(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2)))
         self.refused(["module 1", "LogSoftmax", "leave it out"], seq(nn.Linear(2, 2), nn.LogSoftmax(1)))
         self.refused(["module 0", "Linear first", "ReLU"], seq(nn.ReLU(), nn.Linear(2, 2)))
         self.refused(["module 1", "Softmax", "at the end"], seq(nn.Linear(2, 2), nn.Softmax(1), nn.Linear(2, 2)))
@@ -318,6 +332,31 @@ class PyTorch(Case):
         bad = nn.Linear(2, 2)
         bad.weight.data[1, 0] = float("inf")
         self.refused(["affine layer 0", "weights", "output 1, input 0", "found inf"], seq(bad))
+
+    def test_batch_normalisation(self):
+        """Refused wherever it stands. (Folding it into the Linear before changes the network behind a ReLU.)"""
+        norm, linear, relu = nn.BatchNorm1d(2), nn.Linear(2, 2), nn.ReLU()
+        for before in ([linear], [linear, relu], []):
+            with self.assertRaises(ExportError) as caught:
+                export(nn.Sequential(*before, norm, linear), self.folder, inputs=[[0, 0]])
+            for word in (f"module {len(before)}:", "BatchNorm1d", "cannot be exported"):
+                self.assertIn(word, str(caught.exception))
+            for word in ("fold", "fuse"):
+                self.assertNotIn(word, str(caught.exception))
+
+    def test_golden_vectors_are_of_the_model_as_given(self):
+        """A module that is left out of the layers, but changes values after all, is found."""
+        for end in ([], [nn.Softmax(1)], [nn.Softmax(1), nn.Identity()]):
+            changed = nn.Dropout(0.5)
+            changed.register_forward_hook(lambda module, given, result: result + 1)
+            model = nn.Sequential(nn.Linear(12, 5), changed, nn.ReLU(), nn.Linear(5, 4), *end)
+            self.refused(["check: record", "the framework gives"], model, self.x, input={"scale": 1 / 255})
+
+    def test_an_activation_that_is_there_twice(self):
+        for act, output in ((nn.Sigmoid(), "multilabel"), (nn.Tanh(), "values")):
+            model = nn.Sequential(nn.Linear(12, 5), act, nn.Linear(5, 4), act)
+            r = self.export(model, self.x, output=output, input={"scale": 1 / 255})
+            self.assertClose(r.scores(self.x), self.forward(model if output == "values" else model[:-1]))
 
     def test_a_class_of_its_own(self):
         class Linear(nn.Linear):

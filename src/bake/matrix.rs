@@ -80,12 +80,21 @@ impl Files<'_> {
     }
 }
 
+/// A matrix that cannot be used, for reasons that are reported: its rows and columns where they are beyond doubt, so
+/// that the network around it is checked all the same. Where its definition and its data disagree, they are not.
+pub type Unreadable = Option<(usize, usize)>;
+
 /// Reads the matrix that the definition at `path` describes; `asked` is the place that names it.
-pub fn read(path: &Path, asked: &str, files: &mut Files<'_>, mistakes: &mut Mistakes) -> Option<Matrix> {
-    let text = files.text(path, asked, mistakes)?;
+pub fn read(
+    path: &Path,
+    asked: &str,
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Result<Matrix, Unreadable> {
+    let text = files.text(path, asked, mistakes).ok_or(None)?;
     let name = files.shown(path);
-    let value = json::parse(&text, &name, mistakes)?;
-    let o = Object::new(&value, name, &["rows", "cols", "data_type", "file"], mistakes)?;
+    let value = json::parse(&text, &name, mistakes).ok_or(None)?;
+    let o = Object::new(&value, name, &["rows", "cols", "data_type", "file"], mistakes).ok_or(None)?;
     for key in ["rows", "cols", "data_type", "file"] {
         o.require(key, mistakes);
     }
@@ -99,16 +108,17 @@ pub fn read(path: &Path, asked: &str, files: &mut Files<'_>, mistakes: &mut Mist
         known
     });
     let file = o.text("file", mistakes);
-    let (rows, cols, data_type, file) = (rows?, cols?, data_type?, file?);
+    let (Some(rows), Some(cols)) = (rows, cols) else { return Err(None) };
     if rows == 0 || cols == 0 {
         mistakes.add(o.place(), format_args!("a matrix of {rows} × {cols} is empty"));
-        return None;
+        return Err(None);
     }
     if rows.checked_mul(cols).is_none_or(|n| n > MOST_ELEMENTS) {
         let message = format!("a matrix of {rows} × {cols} has more than {MOST_ELEMENTS} elements");
         mistakes.add(o.place(), message);
-        return None;
+        return Err(None);
     }
+    let (Some(data_type), Some(file)) = (data_type, file) else { return Err(Some((rows, cols))) };
     let data = path.parent().unwrap_or(Path::new("")).join(file);
     let place = o.at("file");
     match data_type {
@@ -128,9 +138,9 @@ pub fn read_records(
 ) -> Option<Matrix> {
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
     match DATA_TYPES.iter().find(|d| d.0 == extension) {
-        Some((_, DataType::Csv)) => csv(path, None, cols, asked, files, mistakes),
-        Some((_, DataType::Npy)) => npy(path, None, cols, asked, files, mistakes),
-        Some((_, DataType::F32)) => raw(path, None, cols, asked, files, mistakes),
+        Some((_, DataType::Csv)) => csv(path, None, cols, asked, files, mistakes).ok(),
+        Some((_, DataType::Npy)) => npy(path, None, cols, asked, files, mistakes).ok(),
+        Some((_, DataType::F32)) => raw(path, None, cols, asked, files, mistakes).ok(),
         None => {
             mistakes
                 .add(asked, format_args!("expected a .csv, .npy or .f32 file, found {}", files.shown(path)));
@@ -147,11 +157,11 @@ fn csv(
     asked: &str,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
-) -> Option<Matrix> {
-    let text = files.text(path, asked, mistakes)?;
+) -> Result<Matrix, Unreadable> {
+    let text = files.text(path, asked, mistakes).ok_or(rows.map(|r| (r, cols)))?;
     let name = files.shown(path);
     let mut data: Vec<f32> = Vec::with_capacity((rows.unwrap_or(0) * cols).min(text.len() / 2 + 1));
-    let (mut found_rows, mut bad) = (0, 0);
+    let (mut found_rows, mut bad, mut ragged) = (0, 0, 0);
     let mut report = |place: String, message: String, mistakes: &mut Mistakes| {
         bad += 1;
         if bad <= MOST_CELLS {
@@ -180,6 +190,7 @@ fn csv(
             }
         }
         if fields != cols {
+            ragged += 1;
             report(
                 format!("{name}:{}:{}", number + 1, fields.min(cols) + 1),
                 format!("expected {cols} numbers, the line has {fields}"),
@@ -192,9 +203,13 @@ fn csv(
     }
     if let Some(rows) = rows.filter(|&r| r != found_rows) {
         mistakes.add(&name, format_args!("expected {rows} lines (rows), found {found_rows}"));
-        return None;
+        return Err(None);
     }
-    (bad == 0).then_some(Matrix { rows: found_rows, cols, data })
+    match bad {
+        0 => Ok(Matrix { rows: found_rows, cols, data }),
+        // A line with a comma too many says nothing about the columns; most of the lines do.
+        _ => Err((2 * ragged < found_rows).then_some((found_rows, cols))),
+    }
 }
 
 /// Raw little-endian f32, row major.
@@ -205,8 +220,8 @@ fn raw(
     asked: &str,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
-) -> Option<Matrix> {
-    let bytes = files.bytes(path, asked, mistakes)?;
+) -> Result<Matrix, Unreadable> {
+    let bytes = files.bytes(path, asked, mistakes).ok_or(rows.map(|r| (r, cols)))?;
     let name = files.shown(path);
     let expected = rows.map(|r| r * cols * 4);
     if expected.is_some_and(|e| e != bytes.len()) || bytes.len() % (cols * 4) != 0 {
@@ -215,7 +230,7 @@ fn raw(
             None => format!("a multiple of {} bytes ({cols} f32 a record)", cols * 4),
         };
         mistakes.add(&name, format_args!("expected {what}, found {}", bytes.len()));
-        return None;
+        return Err(None);
     }
     let data: Vec<f32> =
         bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
@@ -230,18 +245,18 @@ fn npy(
     asked: &str,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
-) -> Option<Matrix> {
-    let bytes = files.bytes(path, asked, mistakes)?;
+) -> Result<Matrix, Unreadable> {
+    let bytes = files.bytes(path, asked, mistakes).ok_or(rows.map(|r| (r, cols)))?;
     let name = files.shown(path);
     let header = match npy::parse_header(&bytes) {
         Ok(Some(header)) => header,
         Ok(None) => {
             mistakes.add(&name, "the npy header is cut off");
-            return None;
+            return Err(None);
         }
         Err(e) => {
             mistakes.add(&name, e);
-            return None;
+            return Err(None);
         }
     };
     let product = header.shape.iter().skip(1).try_fold(1usize, |n, &s| n.checked_mul(s));
@@ -250,25 +265,25 @@ fn npy(
     if elements.is_none() || shape.1 != cols || rows.is_some_and(|r| r != shape.0) {
         let rows = rows.map_or("N".into(), |r| r.to_string());
         mistakes.add(&name, format_args!("expected the shape ({rows}, {cols}), found {:?}", header.shape));
-        return None;
+        return Err(None);
     }
     let size = header.dtype.size();
     let body = &bytes[header.data_offset..];
     if body.len() != shape.0 * shape.1 * size {
         let expected = shape.0 * shape.1 * size;
         mistakes.add(&name, format_args!("expected {expected} bytes after the header, found {}", body.len()));
-        return None;
+        return Err(None);
     }
     let data = body.chunks_exact(size).map(|b| header.decode(b) as f32).collect();
     finite(data, cols, &name, mistakes)
 }
 
-fn finite(data: Vec<f32>, cols: usize, name: &str, mistakes: &mut Mistakes) -> Option<Matrix> {
+fn finite(data: Vec<f32>, cols: usize, name: &str, mistakes: &mut Mistakes) -> Result<Matrix, Unreadable> {
     if let Some(i) = data.iter().position(|v| !v.is_finite()) {
         let (row, col) = (i / cols + 1, i % cols + 1);
         mistakes
             .add(name, format_args!("row {row}, column {col}: expected a finite number, found {}", data[i]));
-        return None;
+        return Err(Some((data.len() / cols, cols)));
     }
-    Some(Matrix { rows: data.len() / cols, cols, data })
+    Ok(Matrix { rows: data.len() / cols, cols, data })
 }

@@ -2,7 +2,7 @@
 
 use super::golden::{self, Golden};
 use super::json::{self, Object, found};
-use super::matrix::{self, Files, Matrix};
+use super::matrix::{self, Files, Matrix, Unreadable};
 use super::{Mistakes, Rounding, Settings, hex};
 use crate::spec::half;
 use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Precision, Transform};
@@ -69,9 +69,11 @@ pub fn read(
     let name = o.text("name", mistakes).map_or_else(|| default_name(&path), String::from);
     let labels = o.texts("labels", mistakes).unwrap_or_default();
     let features = o.texts("features", mistakes).unwrap_or_default();
-    let outputs = layers.iter().rev().find_map(|l| match l {
-        (_, Layer::Affine { outputs, .. }) => Some(*outputs),
-        _ => None,
+    let outputs =
+        layers.iter().rev().find(|(_, l)| !matches!(l, Some(Layer::Activation(_)))).and_then(|l| l.1);
+    let outputs = outputs.and_then(|l| match l {
+        Layer::Affine { outputs, .. } => Some(outputs),
+        Layer::Activation(_) => None,
     });
     let last = final_activation(&o, &mut layers, &mut weights, mistakes);
     let output = read_output(&o, last, outputs, mistakes);
@@ -97,6 +99,17 @@ pub fn read(
             );
         }
     }
+    // The reader takes a first line with a feature's name in it for a header, unless that name is a number.
+    if let (Some(first), true) = (features.first(), features.iter().all(|f| f.trim().parse::<f64>().is_ok()))
+    {
+        mistakes.add(
+            o.at("features"),
+            format_args!(
+                "expected names that are not all numbers, found \"{first}\" and the like: a CSV header of them cannot be \
+                 told from a record; give names, or leave the key out and the header away"
+            ),
+        );
+    }
     for (key, names) in [("labels", &labels), ("features", &features)] {
         if let Some(twice) = names.iter().enumerate().find(|(i, n)| names[..*i].contains(n)) {
             mistakes.add(o.at(key), format_args!("\"{}\" is there twice", twice.1));
@@ -106,7 +119,7 @@ pub fn read(
         return None;
     }
     let (width, output, transform) = (width?, output?, transform?);
-    let layers: Vec<Layer> = layers.into_iter().map(|l| l.1).collect();
+    let layers: Vec<Layer> = layers.into_iter().filter_map(|l| l.1).collect();
     let scaling = transform.clone();
     // Folding makes weights of 8-bit images so small that halves would lose digits: then the reader scales.
     let (transform, folded) = match settings.weights {
@@ -156,14 +169,17 @@ fn default_name(path: &Path) -> String {
     }
 }
 
-/// The layers in order with their weights; a layer that cannot be read is reported and left out, so that the rest is
-/// still checked.
+/// A layer and its index in the file; `None` is one that cannot be read, which is reported: what it takes and gives is
+/// not known.
+type Indexed = (usize, Option<Layer>);
+
+/// The layers in order with their weights.
 fn read_layers(
     o: &Object<'_>,
     folder: &Path,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
-) -> (Vec<(usize, Layer)>, Vec<Weights>) {
+) -> (Vec<Indexed>, Vec<Weights>) {
     let (mut layers, mut weights) = (Vec::new(), Vec::new());
     o.require("layers", mistakes);
     let list = o.list("layers", mistakes).map_or(&[][..], |l| l);
@@ -184,6 +200,8 @@ fn read_layers(
             let what = value.get("layer").unwrap_or(value);
             mistakes
                 .add(place, format_args!("expected a layer ({}), found {}", names.join(", "), found(what)));
+            layers.push((i, None));
+            weights.push(Weights::default());
             continue;
         };
         let keys: &[&str] =
@@ -191,13 +209,12 @@ fn read_layers(
         let Some(l) = Object::new(value, place, keys, mistakes) else { continue };
         match layer {
             FileLayer::Affine => {
-                if let Some((size, w)) = read_affine(&l, folder, files, mistakes) {
-                    layers.push((i, size));
-                    weights.push(w);
-                }
+                let (size, w) = read_affine(&l, folder, files, mistakes);
+                layers.push((i, size));
+                weights.push(w);
             }
             FileLayer::Activation(a) => {
-                layers.push((i, Layer::Activation(a)));
+                layers.push((i, Some(Layer::Activation(a))));
                 weights.push(Weights::default());
             }
             FileLayer::Softmax if i + 1 == list.len() => {}
@@ -207,42 +224,54 @@ fn read_layers(
     (layers, weights)
 }
 
+/// An affine layer, if the size of its weights is known, and its weights, if they can be read.
 fn read_affine(
     l: &Object<'_>,
     folder: &Path,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
-) -> Option<(Layer, Weights)> {
+) -> (Option<Layer>, Weights) {
     let mut matrix = |key: &str| {
         if !l.require(key, mistakes) {
-            return None;
+            return Err(None);
         }
-        let path = folder.join(l.text(key, mistakes)?);
+        let path = folder.join(l.text(key, mistakes).ok_or(None)?);
         matrix::read(&path, &l.at(key), files, mistakes)
     };
     let (w, b) = (matrix("weights"), matrix("biases"));
-    let (w, b): (Matrix, Matrix) = (w?, b?);
-    if (b.rows, b.cols) != (w.rows, 1) {
-        let transposed = if (b.cols, b.rows) == (w.rows, 1) { " (it would fit transposed)" } else { "" };
-        mistakes.add(
-            l.at("biases"),
-            format_args!(
-                "expected {} × 1, as the weights have {} rows, found {} × {}{transposed}",
-                w.rows, w.rows, b.rows, b.cols
-            ),
-        );
+    let size = |m: &Result<Matrix, Unreadable>| m.as_ref().map_or_else(|e| *e, |m| Some((m.rows, m.cols)));
+    if let (Some((outputs, _)), Some((rows, cols))) = (size(&w), size(&b)) {
+        if (rows, cols) != (outputs, 1) {
+            let transposed = if (cols, rows) == (outputs, 1) { " (it would fit transposed)" } else { "" };
+            mistakes.add(
+                l.at("biases"),
+                format_args!(
+                    "expected {outputs} × 1, as the weights have {outputs} rows, found {rows} × {cols}{transposed}"
+                ),
+            );
+        }
     }
-    let layer = Layer::Affine { outputs: w.rows, inputs: w.cols };
-    Some((layer, Weights { weights: w.data, biases: b.data }))
+    let layer = size(&w).map(|(outputs, inputs)| Layer::Affine { outputs, inputs });
+    let data = |m: Result<Matrix, Unreadable>| m.map_or(Vec::new(), |m| m.data);
+    (layer, Weights { weights: data(w), biases: data(b) })
 }
 
-/// Checks that each affine layer takes what the one before gives; returns the width of the input.
-fn check_chain(file: &str, layers: &[(usize, Layer)], mistakes: &mut Mistakes) -> Option<usize> {
-    let mut width = None;
+/// Checks that each affine layer takes what the one before gives, where both are known; returns the width of the input.
+fn check_chain(file: &str, layers: &[Indexed], mistakes: &mut Mistakes) -> Option<usize> {
+    let first = layers.iter().find(|(_, l)| !matches!(l, Some(Layer::Activation(_))));
+    if first.is_none() && mistakes.0.is_empty() {
+        mistakes.add(format_args!("{file}: layers"), "expected at least one AffineLayer, found none");
+    }
     let mut previous: Option<(usize, usize)> = None; // layer index, outputs
     for &(i, layer) in layers {
-        let Layer::Affine { outputs, inputs } = layer else { continue };
-        width = width.or(Some(inputs));
+        let (outputs, inputs) = match layer {
+            Some(Layer::Affine { outputs, inputs }) => (outputs, inputs),
+            Some(Layer::Activation(_)) => continue,
+            None => {
+                previous = None;
+                continue;
+            }
+        };
         if let Some((j, given)) = previous.filter(|p| p.1 != inputs) {
             let transposed = if outputs == given { " (its weights would fit transposed)" } else { "" };
             mistakes.add(
@@ -252,17 +281,17 @@ fn check_chain(file: &str, layers: &[(usize, Layer)], mistakes: &mut Mistakes) -
         }
         previous = Some((i, outputs));
     }
-    if width.is_none() && mistakes.0.is_empty() {
-        mistakes.add(format_args!("{file}: layers"), "expected at least one AffineLayer, found none");
+    match first?.1? {
+        Layer::Affine { inputs, .. } => Some(inputs),
+        Layer::Activation(_) => None,
     }
-    width
 }
 
 /// Takes the final sigmoid or tanh away from the layers: classes are the arg-max of the values before it, because a
 /// sigmoid in f32 saturates. (A final softmax never was among them. ReLU does not saturate and stays.)
 fn final_activation(
     o: &Object<'_>,
-    layers: &mut Vec<(usize, Layer)>,
+    layers: &mut Vec<Indexed>,
     weights: &mut Vec<Weights>,
     mistakes: &mut Mistakes,
 ) -> Option<FinalActivation> {
@@ -272,8 +301,8 @@ fn final_activation(
         .is_some_and(|name| name == "SoftmaxLayer");
     let last = match layers.last() {
         _ if softmax => return Some(FinalActivation::Softmax),
-        Some((_, Layer::Activation(Activation::Sigmoid))) => FinalActivation::Sigmoid,
-        Some((_, Layer::Activation(Activation::Tanh))) => FinalActivation::Tanh,
+        Some((_, Some(Layer::Activation(Activation::Sigmoid)))) => FinalActivation::Sigmoid,
+        Some((_, Some(Layer::Activation(Activation::Tanh)))) => FinalActivation::Tanh,
         _ => return None,
     };
     layers.pop();
@@ -311,7 +340,7 @@ fn read_output(
         activation
     });
     let threshold = out.number("threshold", mistakes);
-    let (kind, outputs) = (kind?, outputs?);
+    let kind = kind?;
     if let (Some(last), Some(activation)) = (last, activation) {
         if last != activation {
             mistakes.add(
@@ -324,13 +353,13 @@ fn read_output(
             );
         }
     }
-    if kind == Kind::Binary && outputs != 1 {
+    if let (Kind::Binary, Some(outputs)) = (kind, outputs.filter(|&n| n != 1)) {
         mistakes.add(
             out.at("kind"),
             format_args!("binary takes 1 output, the last layer has {outputs}; two or more are \"classes\" or \"multilabel\""),
         );
     }
-    if kind == Kind::Classes && outputs == 1 {
+    if kind == Kind::Classes && outputs == Some(1) {
         mistakes.add(out.at("kind"), "1 output is never more than one class; use \"binary\" or \"values\"");
     }
     if threshold.is_some() && !matches!(kind, Kind::Binary | Kind::Multilabel) {

@@ -368,6 +368,124 @@ fn mistakes_one_by_one() {
     assert!(e[0].contains("no plan is called \"fastest\"; the library has host, mali-midgard"), "{e:?}");
 }
 
+/// A matrix that cannot be read causes no mistakes elsewhere: its size is known all the same, or nothing that depends on
+/// it is checked. Real mistakes are still found.
+#[test]
+fn one_mistake_is_one_message() {
+    type Change<'a> = &'a dyn Fn(&Folder);
+    let definition = |name: &str, rows: usize, cols: usize, kind: &str| {
+        format!("{{\"rows\":{rows},\"cols\":{cols},\"data_type\":\"{kind}\",\"file\":\"{name}.csv\"}}")
+    };
+    let act = |name: &str| format!("{{\"layer\":\"{name}\"}}");
+    let extra = r#","features":["a","b","c"],"labels":["x","y"],"input":{"mean":[1,2,3],"std":[1,2,3]},
+                   "output":{"kind":"classes"}"#;
+    let cases: &[(&[&str], Change<'_>)] = &[
+        (&["1_w.csv:2:2: expected a finite number, found \"x\""], &|f| {
+            f.put("1_w.csv", "1,2,3\n1,x,3\n1,2,3\n1,2,3\n");
+        }),
+        (&["1_w.csv:2:3: expected 3 numbers, the line has 2"], &|f| {
+            f.put("1_w.csv", "1,2,3\n1,2\n1,2,3\n1,2,3\n");
+        }),
+        (&["1_w.csv: expected 4 lines (rows), found 3"], &|f| {
+            f.put("1_w.csv", "1,2,3\n1,2,3\n1,2,3\n");
+        }),
+        // The definition is wrong, the rest fits the data.
+        (&["1_w.csv:1:4: expected 4 numbers", "1_w.csv:2:4", "1_w.csv:3:4", "1_w.csv:4:4"], &|f| {
+            f.put("1_w.json", definition("1_w", 4, 4, "csv"));
+        }),
+        (&["2_w.csv: expected 3 lines (rows), found 2"], &|f| {
+            f.put("2_w.json", definition("2_w", 3, 4, "csv"));
+        }),
+        (&["1_w.csv: expected 48 bytes"], &|f| {
+            f.put("1_w.json", definition("1_w", 4, 3, "f32"));
+        }),
+        (&["2_w.json: data_type: expected csv, npy or f32, found \"txt\""], &|f| {
+            f.put("2_w.json", definition("2_w", 2, 4, "txt"));
+        }),
+        (&["2_w.json: file: cannot read"], &|f| {
+            std::fs::remove_file(f.0.join("2_w.csv")).unwrap();
+        }),
+        (&["layers[0]: weights: cannot read 1_w.json"], &|f| {
+            std::fs::remove_file(f.0.join("1_w.json")).unwrap();
+        }),
+        (&["layers[2]: weights: cannot read 2_w.json"], &|f| {
+            std::fs::remove_file(f.0.join("2_w.json")).unwrap();
+        }),
+        (&["2_b.csv:2:1: expected a finite number, found \"x\""], &|f| {
+            f.put("2_b.csv", "0\nx\n");
+        }),
+        // The middle of 3-4-4-2 is not known: its neighbours are no neighbours of each other.
+        (&["layers[1]: weights: cannot read gone.json"], &|f| {
+            f.matrix("2_w", 2, 5, |_, _| 1.0);
+            let layers = [affine("1_w", "1_b"), affine("gone", "1_b"), affine("2_w", "2_b")];
+            f.network(&layers.join(","), 3, extra);
+        }),
+        (&["layers[1]: expected a layer (AffineLayer"], &|f| {
+            f.matrix("2_w", 2, 5, |_, _| 1.0);
+            let layers = [affine("1_w", "1_b"), act("PoolLayer"), affine("2_w", "2_b")];
+            f.network(&layers.join(","), 3, extra);
+        }),
+        // Nor does a network of one output end in this one.
+        (&["layers[1]: expected a layer (AffineLayer"], &|f| {
+            f.matrix("3_w", 1, 3, |_, _| 1.0).matrix("3_b", 1, 1, |_, _| 0.0);
+            f.network(&[affine("3_w", "3_b"), act("GeluLayer")].join(","), 2, "");
+        }),
+        // What the unreadable matrix is known to be is used.
+        (
+            &[
+                "1_w.csv:1:1: expected a finite",
+                "input: mean: expected one number or 3, one per input, found 4",
+            ],
+            &|f| {
+                f.tiny(r#","input":{"mean":[1,2,3,4]}"#).put("1_w.csv", "x,2,3\n1,2,3\n1,2,3\n1,2,3\n");
+            },
+        ),
+        (
+            &[
+                "1_w.csv:1:1: expected a finite",
+                "layers[0]: biases: expected 4 × 1, as the weights have 4 rows",
+            ],
+            &|f| {
+                f.matrix("1_b", 5, 1, |_, _| 1.0).put("1_w.csv", "x,2,3\n1,2,3\n1,2,3\n1,2,3\n");
+            },
+        ),
+        (&["1_w.csv:1:1: expected a finite", "layers[2]: takes 5 inputs, layers[0] gives 4"], &|f| {
+            f.matrix("2_w", 2, 5, |_, _| 1.0).put("1_w.csv", "x,2,3\n1,2,3\n1,2,3\n1,2,3\n");
+        }),
+        (&["2_w.csv:1:1: expected a finite", "labels: expected 2 names, found 3"], &|f| {
+            f.tiny(r#","labels":["x","y","z"]"#).put("2_w.csv", "x,2,3,4\n1,2,3,4\n");
+        }),
+    ];
+    for (expected, change) in cases {
+        let f = Folder::new();
+        f.tiny(extra);
+        change(&f);
+        let found = f.mistakes();
+        assert_eq!(found.len(), expected.len(), "{expected:?}: {found:#?}");
+        for (found, expected) in found.iter().zip(*expected) {
+            assert!(found.contains(expected), "{expected:?} is not in {found:?}");
+        }
+    }
+}
+
+/// A header of numbers would be a record; one name among them is enough to tell.
+#[test]
+fn features_must_not_all_be_numbers() {
+    for names in [r#""0","1","2""#, r#""1.5","-2","nan""#, r#"" 1","2 ","+3e5""#] {
+        let f = Folder::new();
+        let [mistake] = &f.tiny(&format!(",\"features\":[{names}]")).mistakes()[..] else {
+            panic!("{names}")
+        };
+        let expected = "network.json: features: expected names that are not all numbers, found \"";
+        assert!(mistake.starts_with(expected), "{mistake}");
+        assert!(mistake.contains("give names, or leave the key out"), "{mistake}");
+    }
+    for names in [r#""0","1","x2""#, r#""1st","2nd","3rd""#] {
+        let f = Folder::new();
+        f.tiny(&format!(",\"features\":[{names}]")).bake().unwrap();
+    }
+}
+
 #[test]
 fn npy_and_f32_give_what_csv_gives() {
     let f = Folder::new();

@@ -86,7 +86,7 @@ impl Csv {
     /// than the inputs may be anything: the records behind it are judged by themselves. As many words that are not the
     /// names of the inputs say that the columns of all records are others.
     fn header(&mut self, line: &[u8], context: &Context<'_>) -> Result<Option<Next>, Error> {
-        if std::mem::replace(&mut self.begun, true) || !is_header(line) {
+        if std::mem::replace(&mut self.begun, true) || !is_header(line, context.shape.features) {
             return Ok(Some(Next::Record));
         }
         let Err(mistake) = check_header(line, &context.shape) else { return Ok(None) };
@@ -256,15 +256,18 @@ impl<'a> Field<'a> {
 /// What programs write where a number is missing, in lower case.
 const MISSING: [&[u8]; 8] = [b"na", b"n/a", b"nan", b"null", b"none", b"nil", b"?", b"inf"];
 
-/// Whether the first line is a header: no field is a number, and not all of them begin as numbers do or stand for a
-/// missing one (a damaged first record shall be an error, not a header).
-fn is_header(line: &[u8]) -> bool {
+/// Whether the first line is a header: one of its fields is the name of a feature and no number; or no field is a
+/// number, and not all of them begin as numbers do or stand for a missing one (a damaged first record shall be an error,
+/// not a header). The build sees to it that not all names are numbers.
+fn is_header(line: &[u8], features: &[Cow<'_, str>]) -> bool {
+    let named = |f: Field<'_>| !f.is_number() && features.contains(&f.text());
     let like_a_number = |f: Field<'_>| {
         let text = trim(f.content);
         matches!(text.first(), None | Some(b'0'..=b'9' | b'+' | b'-' | b'.'))
             || MISSING.contains(&text.to_ascii_lowercase().as_slice())
     };
-    !is_binary(line) && !Field::all(line).any(|f| f.is_number()) && !Field::all(line).all(like_a_number)
+    let unnumbered = || !Field::all(line).any(|f| f.is_number()) && !Field::all(line).all(like_a_number);
+    !is_binary(line) && (Field::all(line).any(named) || unnumbered())
 }
 
 /// A header must have the names of the network's inputs, where it has names, and as many fields as there are inputs.
@@ -436,10 +439,28 @@ mod tests {
     #[test]
     fn headers() {
         for header in ["a,b", "\"1st\",mean (mm)", "größe,2nd", "# x,y"] {
-            assert!(is_header(header.as_bytes()), "{header}");
+            assert!(is_header(header.as_bytes(), &[]), "{header}");
         }
         for record in ["1,2", "a,2", "nan,inf", ",", "1.x,2.y", "1;2", "-,+", "\"3\",x", "a\0,b"] {
-            assert!(!is_header(record.as_bytes()), "{record}");
+            assert!(!is_header(record.as_bytes(), &[]), "{record}");
+        }
+    }
+
+    /// Names that begin like numbers, or are numbers, next to ones that are not.
+    #[test]
+    fn headers_are_known_by_the_names_of_features() {
+        let mut input = Input::new(2);
+        for (names, swapped) in [
+            (["1stFlr", "2ndFlr"], "stdin:1:1: expected the feature \"1stFlr\", found \"2ndFlr\""),
+            (["0", "area"], "stdin:1:1: expected the feature \"0\", found \"area\""),
+            (["na", "?"], "stdin:1:1: expected the feature \"na\", found \"?\""),
+        ] {
+            input.features = names.map(Cow::from).to_vec();
+            let read = |text: String| read(None, &input, text.as_bytes());
+            assert_eq!(read(format!("{},{}\n1,2\n", names[0], names[1])), Ok(vec![vec![1.0, 2.0]]));
+            assert_eq!(read(format!("{},{}\n1,2\n", names[1], names[0])).unwrap_err(), swapped);
+            assert_eq!(read("1,2\n".into()), Ok(vec![vec![1.0, 2.0]]));
+            assert_eq!(read("1,x\n".into()).unwrap_err(), "stdin:1:2: expected a number, found \"x\"");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Baking other networks, as a user of the package does it.
 
-use super::support::{Folder, Reference, bake, command, feed, root, run};
+use super::support::{Folder, Reference, bake, bake_in_turn, command, feed, root, run};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -60,6 +60,25 @@ fn the_thesis_own_files_and_a_changed_weight() {
     fs::write(model.path("1_w.csv"), text).unwrap();
     let again = bake(&model.0, None, &out).unwrap();
     assert!(fs::read(&again).unwrap() == a, "the same inputs gave other bytes");
+}
+
+/// All builds go into the same file: each says whose network is in it now, also where cargo had nothing to do.
+#[test]
+fn every_build_says_what_it_baked() {
+    let model = Folder::new();
+    thesis(&model);
+    let named = [("MORTONNET_MODEL", model.0.to_str().unwrap())];
+    let builds = bake_in_turn(&[&named, &named, &[], &[]]);
+    let name = model.0.file_name().unwrap().to_str().unwrap();
+    let other = (name, format!("baked {name}: 7-5-6-3 sigmoid, plan host, "));
+    let default = "baked digits (the default: MORTONNET_MODEL is not set): 64-32-10 relu, plan host, ";
+    let default = ("digits", default.to_string());
+    let expected = [&other, &other, &default, &default];
+    for (i, ((said, version), (name, line))) in builds.iter().zip(expected).enumerate() {
+        assert_eq!(said.matches(": baked ").count(), 1, "build {i}: {said}");
+        assert!(said.contains(line), "build {i}: {line:?} is not in {said}");
+        assert!(version.contains(name), "build {i}: {version}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The kernel-binary cache: what it keeps, and every way in which it may be of no use.
 
-use super::support::{DIGITS, Folder, Run, Witness, command, feed, on, root, shim};
+use super::support::{DIGITS, Folder, ICD_LOADER, Run, Witness, command, feed, on, root, shim};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -15,7 +15,7 @@ fn cached(folder: &Folder, cache: &Path, plan: &str, settings: &[(&str, &str)]) 
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
     c.env("MORTONNET_OPENCL", library)
-        .env("MORTONNET_SHIM_REAL", "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1")
+        .env("MORTONNET_SHIM_REAL", ICD_LOADER)
         .env("MORTONNET_CACHE", cache)
         .envs(settings.iter().copied())
         .args(["-d", "opencl", "--plan", plan, "model/digits/test.csv"])

@@ -1,7 +1,7 @@
 //! OpenCL on two witnesses, PoCL and oclgrind: classes of the host, scores within the bound, every plan.
 
 use super::support::{
-    DIGITS, Folder, Reference, Witness, bake, command, feed, on, random_bytes, root, run, shim,
+    DIGITS, Folder, ICD_LOADER, Reference, Witness, bake, command, feed, on, random_bytes, root, run, shim,
 };
 use std::fs;
 use std::path::Path;
@@ -240,7 +240,7 @@ fn one_launch_gives_way_to_a_launch_for_each_layer() {
         "mali-bifrost",
         &[
             ("MORTONNET_OPENCL", shim.to_str().unwrap()),
-            ("MORTONNET_SHIM_REAL", "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1"),
+            ("MORTONNET_SHIM_REAL", ICD_LOADER),
             ("MORTONNET_SHIM_FAIL", "clGetKernelWorkGroupInfo:1:-5"),
         ],
     );
@@ -268,7 +268,7 @@ fn between_first_and_last_batch_nothing_is_created_or_released_but_events() {
         let mut c = command(DIGITS);
         on(Witness::Pocl, &mut c, &folder.path("log"));
         c.env("MORTONNET_OPENCL", &shim)
-            .env("MORTONNET_SHIM_REAL", "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1")
+            .env("MORTONNET_SHIM_REAL", ICD_LOADER)
             .env("MORTONNET_SHIM_LOG", &log)
             .args(["-d", "opencl", "--plan", plan, "-o", "scores"]);
         if profile {
@@ -323,7 +323,7 @@ fn failures_of_the_driver_are_reported() {
         let mut c = command(DIGITS);
         on(Witness::Pocl, &mut c, &folder.path("log"));
         c.env("MORTONNET_OPENCL", &shim)
-            .env("MORTONNET_SHIM_REAL", "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1")
+            .env("MORTONNET_SHIM_REAL", ICD_LOADER)
             .env("MORTONNET_SHIM_FAIL", fail)
             .args(["-d", "opencl", "-b", "100", "model/digits/test.csv"]);
         let r = feed(&mut c, "");

@@ -1,7 +1,7 @@
 //! Several devices that share a stream: order, shares, failures. PoCL gives two `basic` devices, a shim makes one slow or
 //! lets it fail.
 
-use super::support::{DIGITS, Folder, Run, Witness, command, feed, on, root, run, shim};
+use super::support::{DIGITS, Folder, ICD_LOADER, Run, Witness, command, feed, on, root, run, shim};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -19,7 +19,7 @@ pub fn two(folder: &Folder, settings: &[(&str, &str)], args: &[&str]) -> Command
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
     c.env("MORTONNET_OPENCL", library)
-        .env("MORTONNET_SHIM_REAL", "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1")
+        .env("MORTONNET_SHIM_REAL", ICD_LOADER)
         .env("POCL_DEVICES", "basic basic")
         .envs(settings.iter().copied())
         .args(args);

@@ -1,17 +1,15 @@
 //! Poor devices and drivers: OpenCL 1.1, small work-groups, no library at all.
 
-use super::support::{DIGITS, Folder, Run, Witness, command, feed, on, root, run, shim};
+use super::support::{DIGITS, Folder, ICD_LOADER, Run, Witness, command, feed, on, root, run, shim};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-
-const REAL: &str = "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1";
 
 /// The digits on PoCL through a shim.
 fn through(library: &Path, folder: &Folder, settings: &[(&str, &str)], args: &[&str]) -> Run {
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
-    c.env("MORTONNET_OPENCL", library).env("MORTONNET_SHIM_REAL", REAL).envs(settings.iter().copied());
+    c.env("MORTONNET_OPENCL", library).env("MORTONNET_SHIM_REAL", ICD_LOADER).envs(settings.iter().copied());
     feed(c.args(["-d", "opencl"]).args(args).arg("model/digits/test.csv"), "")
 }
 

@@ -77,6 +77,17 @@ pub fn command(program: impl AsRef<Path>) -> Command {
     c
 }
 
+/// The OpenCL loader, for the shim: the dynamic loader knows where it is on this machine.
+pub const ICD_LOADER: &str = "libOpenCL.so.1";
+
+/// oclgrind as an OpenCL library, where its package or its installation puts it.
+fn oclgrind() -> PathBuf {
+    let folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"].map(PathBuf::from);
+    let multiarch = fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files = folders.into_iter().chain(multiarch).map(|f| f.join("oclgrind/liboclgrind-rt.so"));
+    files.find(|f| f.exists()).expect("oclgrind is missing: tests/run installs it")
+}
+
 /// Runs `program` with `args`, feeding `input`.
 pub fn run(program: impl AsRef<Path>, args: &[&str], input: impl Into<Vec<u8>>) -> Run {
     feed(command(program).args(args), input)
@@ -113,10 +124,8 @@ pub fn on(witness: Witness, command: &mut Command, log: &Path) {
             command.env_remove("MORTONNET_OPENCL").env("OCL_ICD_VENDORS", icd);
         }
         Witness::Oclgrind => {
-            let library = Path::new("/usr/lib/oclgrind/liboclgrind-rt.so");
-            assert!(library.exists(), "oclgrind is missing: tests/run installs it");
             command
-                .env("MORTONNET_OPENCL", library)
+                .env("MORTONNET_OPENCL", oclgrind())
                 .env("OCLGRIND_LOG", log)
                 .env("OCLGRIND_DATA_RACES", "1")
                 .env("OCLGRIND_UNINITIALIZED", "1")
@@ -144,27 +153,39 @@ pub fn bake(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf
 
 /// The same with these settings.
 pub fn bake_with(model: &Path, settings: &[(&str, &str)], folder: &Folder) -> Result<PathBuf, String> {
-    // One build at a time, in one target folder: everything but this package is compiled once.
-    static ONE: Mutex<()> = Mutex::new(());
-    let _guard = ONE.lock().unwrap_or_else(|e| e.into_inner());
-    let target = root().join("target/tests-baked");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--offline", "--message-format", "short", "--target-dir"]).arg(&target);
-    cargo
-        .current_dir(root())
-        .env("MORTONNET_MODEL", model)
-        .env_remove("MORTONNET_PLAN")
-        .env_remove("MORTONNET_WEIGHTS")
-        .env_remove("RUSTFLAGS")
-        .envs(settings.iter().copied());
-    let output = cargo.output().unwrap();
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
+    let _one = BAKING.lock().unwrap_or_else(|e| e.into_inner());
+    let model = [("MORTONNET_MODEL", model.to_str().unwrap())];
+    build(&[&model, settings].concat())?;
     let name = format!("mortonnet-{}", fs::read_dir(&folder.0).unwrap().count());
     let copy = folder.path(&name);
-    fs::copy(target.join("debug/mortonnet"), &copy).unwrap();
+    fs::copy(baked(), &copy).unwrap();
     Ok(copy)
+}
+
+/// What cargo says in builds with these settings, one after the other into the same file, and what that file says of
+/// itself after each.
+pub fn bake_in_turn(settings: &[&[(&str, &str)]]) -> Vec<(String, String)> {
+    let _one = BAKING.lock().unwrap_or_else(|e| e.into_inner());
+    settings.iter().map(|s| (build(s).unwrap(), run(baked(), &["--version"], "").out)).collect()
+}
+
+/// One build at a time, in one target folder: everything but this package is compiled once.
+static BAKING: Mutex<()> = Mutex::new(());
+
+fn baked() -> PathBuf {
+    root().join("target/tests-baked/debug/mortonnet")
+}
+
+/// Builds the package with nothing set but this; gives what cargo said, as an error if it failed.
+fn build(settings: &[(&str, &str)]) -> Result<String, String> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--offline", "--message-format", "short", "--target-dir", "target/tests-baked"]);
+    for name in ["MORTONNET_MODEL", "MORTONNET_PLAN", "MORTONNET_WEIGHTS", "RUSTFLAGS"] {
+        cargo.env_remove(name);
+    }
+    let output = cargo.current_dir(root()).envs(settings.iter().copied()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(said) } else { Err(said) }
 }
 
 /// The network of a folder in float64, read without any of the program's code.

@@ -1,7 +1,7 @@
 //! `--profile=trace`: the format, what is on which track, and that it agrees with `--profile=json`.
 
 use super::fleet::two;
-use super::support::{DIGITS, Folder, Run, Witness, command, feed, on, root, run, shim};
+use super::support::{DIGITS, Folder, ICD_LOADER, Run, Witness, command, feed, on, root, run, shim};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -322,7 +322,7 @@ fn other_devices() {
         let mut c = command(DIGITS);
         on(Witness::Pocl, &mut c, &folder.path("log"));
         c.env("MORTONNET_OPENCL", &library)
-            .env("MORTONNET_SHIM_REAL", "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1")
+            .env("MORTONNET_SHIM_REAL", ICD_LOADER)
             .env(setting.0, setting.1)
             .args(["-d", "opencl", "--plan", plan, "-b", "100", "model/digits/test.csv"]);
         let r = feed(c.arg(format!("--profile=trace:{}", file.display())), "");
