@@ -36,7 +36,7 @@ mortonnet tune                      find the fastest plan for this device, remem
                           trace: the first 65536 spans, for ui.perfetto.dev
       --selftest          run the baked golden vectors on the device, exit 1 if one is wrong
   -v, --verbose           say on stderr what runs the network, and why
-      --list-devices      the OpenCL devices, or why there are none
+      --list-devices      the OpenCL devices, or why there are none; with -v all about them
       --info              what is baked, and what would run it
   -h, --help              this page
   -V, --version           the program's version, and what is baked
@@ -183,6 +183,134 @@ pub struct Options {
 /// Most records of a batch: sizes and offsets of every plan stay far inside 32 bits.
 pub const MOST_RECORDS: usize = 1 << 16;
 
+/// What is done, as far as it decides which options are of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Command {
+    Classify,
+    SelfTest,
+    ListDevices,
+    Info,
+    Bench,
+    BenchNames,
+    BenchCheck,
+    BenchNetwork,
+    BenchCache,
+    Tune,
+}
+
+impl Command {
+    /// What will be done; `None` prints a help page.
+    fn of(o: &Options) -> Option<Command> {
+        Some(match (o.action, &o.bench) {
+            (Action::Classify, _) => Command::Classify,
+            (Action::SelfTest, _) => Command::SelfTest,
+            (Action::ListDevices, _) => Command::ListDevices,
+            (Action::Info, _) => Command::Info,
+            (Action::Tune, _) => Command::Tune,
+            (Action::Bench, Some(b)) => match () {
+                _ if b.cache.is_some() => Command::BenchCache,
+                _ if b.names.iter().any(|n| n == "network") => Command::BenchNetwork,
+                _ if b.check => Command::BenchCheck,
+                _ if b.names.is_empty() => Command::Bench,
+                _ => Command::BenchNames,
+            },
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Command::Classify => "classifying records",
+            Command::SelfTest => "--selftest",
+            Command::ListDevices => "--list-devices",
+            Command::Info => "--info",
+            Command::Bench => "bench",
+            Command::BenchNames => "bench NAME",
+            Command::BenchCheck => "bench --check",
+            Command::BenchNetwork => "bench network",
+            Command::BenchCache => "bench --cache-model",
+            Command::Tune => "tune",
+        }
+    }
+}
+
+/// Each option with the commands that use it; with every other one it is refused. The commands that have names like
+/// options are their own; help and version win over everything.
+const USED_BY: [(&str, Option<char>, &[Command]); 30] = {
+    use Command::*;
+    const OPENCL: &[Command] = &[Classify, SelfTest, Bench, BenchNames, BenchCheck, BenchNetwork, Tune];
+    const DEVICE: &[Command] = &[Classify, SelfTest, Info, Bench, BenchNames, BenchCheck, BenchNetwork, Tune];
+    [
+        ("format", Some('f'), &[Classify]),
+        ("output", Some('o'), &[Classify, Bench, BenchNames, BenchCheck, BenchNetwork, BenchCache, Tune]),
+        ("batch", Some('b'), &[Classify, SelfTest, Info, BenchNetwork, Tune]),
+        ("device", Some('d'), DEVICE),
+        ("compute-units", None, DEVICE),
+        ("plan", None, &[Classify, SelfTest, Info, Bench, BenchNetwork]),
+        ("kernels", None, OPENCL),
+        ("expect", None, &[Classify]),
+        ("min-accuracy", None, &[Classify]),
+        ("expect-scores", None, &[Classify]),
+        ("tolerance", None, &[Classify]),
+        ("on-error", None, &[Classify]),
+        ("profile", None, &[Classify]),
+        ("verbose", Some('v'), &[Classify, SelfTest, ListDevices]),
+        ("selftest", None, &[SelfTest]),
+        ("list-devices", None, &[ListDevices]),
+        ("info", None, &[Info]),
+        ("sizes", None, &[Bench, BenchNames, BenchCache]),
+        ("repeat", None, &[Bench, BenchNames, BenchNetwork]),
+        ("check", None, &[BenchCheck]),
+        ("time-limit", None, &[Bench, BenchNames, Tune]),
+        ("full", None, &[Bench, BenchNames]),
+        ("report", None, &[Bench, BenchNames, BenchCheck, BenchCache]),
+        ("against", None, &[Bench, BenchNames, BenchCache]),
+        ("cache-model", None, &[BenchCache]),
+        ("cache", None, &[BenchCache]),
+        ("shape", None, &[BenchNetwork]),
+        ("host", None, &[BenchNetwork]),
+        ("weights", None, &[BenchNetwork]),
+        ("save", None, &[Tune]),
+    ]
+};
+
+/// The options of a command line, in order, by their long names.
+#[derive(Default)]
+struct Given(Vec<&'static str>);
+
+impl Given {
+    /// Takes note of an option.
+    fn note(&mut self, arg: &lexopt::Arg<'_>) {
+        let known = USED_BY.iter().find(|(long, short, _)| match arg {
+            lexopt::Arg::Long(name) => name == long,
+            lexopt::Arg::Short(letter) => Some(*letter) == *short,
+            lexopt::Arg::Value(_) => false,
+        });
+        self.0.extend(known.map(|option| option.0));
+    }
+
+    fn has(&self, option: &str) -> bool {
+        self.0.contains(&option)
+    }
+
+    /// Refuses what `command` would ignore.
+    fn check(&self, command: Command) -> Result<(), Error> {
+        let used = |name: &str| USED_BY.iter().any(|o| o.0 == name && o.2.contains(&command));
+        self.0.iter().find(|name| !used(name)).map_or(Ok(()), |name| Err(unused(name, command.name())))
+    }
+}
+
+/// `command` has no use for an option.
+fn unused(option: &str, command: &str) -> Error {
+    let users = USED_BY.iter().find(|o| o.0 == option).map_or(&[][..], |o| o.2);
+    let users: Vec<&str> =
+        users.iter().map(|c| c.name()).filter(|user| *user != format!("--{option}")).collect();
+    Error::Usage(match users.is_empty() {
+        true => format!("{command} does not go together with --{option}"),
+        false => format!("{command} does not use --{option}, which is for {}", users.join(", ")),
+    })
+}
+
 impl Options {
     /// Reads the arguments (without the program's name).
     pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Options, Error> {
@@ -208,7 +336,9 @@ impl Options {
             tune: None,
         };
         let mut parser = lexopt::Parser::from_args(args);
+        let mut given = Given::default();
         while let Some(arg) = parser.next().map_err(usage)? {
+            given.note(&arg);
             match arg {
                 Short('f') | Long("format") => {
                     o.format = Some(Format::parse(&text(&mut parser)?).map_err(|e| named("--format", &e))?);
@@ -251,23 +381,50 @@ impl Options {
                 Short('h') | Long("help") => o.action = Action::Help,
                 Short('V') | Long("version") => o.action = Action::Version,
                 Value(name) if name == "bench" && o.files.is_empty() && o.bench.is_none() => {
-                    o.bench = bench(&mut parser, &o)?;
+                    before("bench", &given)?;
+                    o.bench = bench(&mut parser, &o, &mut given)?;
                     o.action = if o.bench.is_some() { Action::Bench } else { Action::BenchHelp };
                 }
                 Value(name) if name == "tune" && o.files.is_empty() && o.tune.is_none() => {
-                    o.tune = tune(&mut parser, &o)?;
+                    before("tune", &given)?;
+                    o.tune = tune(&mut parser, &o, &mut given)?;
                     o.action = if o.tune.is_some() { Action::Tune } else { Action::TuneHelp };
                 }
                 Value(file) => o.files.push(file.into()),
-                other => return Err(usage(other.unexpected())),
+                other => return Err(unexpected(other, Command::of(&o).map_or("", Command::name))),
             }
             // Help and version win over whatever else the line has, mistakes behind them included.
             if matches!(o.action, Action::Help | Action::Version) {
                 return Ok(o);
             }
         }
-        if o.action == Action::SelfTest && !o.files.is_empty() {
-            return Err(Error::Usage("--selftest runs the baked vectors, it takes no FILE".into()));
+        let Some(command) = Command::of(&o) else { return Ok(o) };
+        given.check(command)?;
+        match command {
+            Command::Classify => {}
+            Command::BenchCache if o.bench.as_ref().is_some_and(|b| !b.names.is_empty()) => {
+                return Err(Error::Usage("bench --cache-model has all products, it takes no NAME".into()));
+            }
+            _ if !o.files.is_empty() => {
+                return Err(Error::Usage(format!("{} takes no FILE", command.name())));
+            }
+            _ => {}
+        }
+        if given.has("time-limit") && given.has("full") {
+            return Err(Error::Usage("--full has no time limit: give it or --time-limit".into()));
+        }
+        let (device, units, sources) = match (&o.bench, &o.tune) {
+            (Some(b), _) => (&b.device, b.compute_units, &b.sources),
+            (_, Some(t)) => (&t.device, t.compute_units, &t.sources),
+            _ => (&o.device, o.compute_units, &o.sources),
+        };
+        if *device == DeviceWish::Host {
+            let useless = [(units.is_some(), "--compute-units"), (sources.folder.is_some(), "--kernels")];
+            if let Some((_, option)) = useless.iter().find(|u| u.0) {
+                return Err(Error::Usage(format!(
+                    "{option} is for OpenCL devices, --device host is none: name one, for example -d opencl"
+                )));
+            }
         }
         if o.min_accuracy.is_some() && o.expect.is_none() {
             return Err(Error::Usage("--min-accuracy needs --expect FILE".into()));
@@ -285,7 +442,7 @@ impl Options {
 }
 
 /// The arguments behind `bench`; `None` asks for its help.
-fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<BenchOptions>, Error> {
+fn bench(parser: &mut lexopt::Parser, o: &Options, given: &mut Given) -> Result<Option<BenchOptions>, Error> {
     use lexopt::prelude::*;
     let mut b = BenchOptions {
         names: Vec::new(),
@@ -307,6 +464,7 @@ fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<BenchOptions
         weights: None,
     };
     while let Some(arg) = parser.next().map_err(usage)? {
+        given.note(&arg);
         match arg {
             Short('d') | Long("device") => b.device = device(&text(parser)?)?,
             Long("compute-units") => {
@@ -350,7 +508,7 @@ fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<BenchOptions
             }
             Short('h') | Long("help") => return Ok(None),
             Value(name) => b.names.push(name.string().map_err(usage)?),
-            other => return Err(usage(other.unexpected())),
+            other => return Err(unexpected(other, "bench")),
         }
     }
     one_device("bench", &b.device)?;
@@ -358,7 +516,7 @@ fn bench(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<BenchOptions
 }
 
 /// The arguments behind `tune`; `None` asks for its help.
-fn tune(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<TuneOptions>, Error> {
+fn tune(parser: &mut lexopt::Parser, o: &Options, given: &mut Given) -> Result<Option<TuneOptions>, Error> {
     use lexopt::prelude::*;
     let mut t = TuneOptions {
         device: o.device.clone(),
@@ -370,6 +528,7 @@ fn tune(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<TuneOptions>,
         sources: o.sources.clone(),
     };
     while let Some(arg) = parser.next().map_err(usage)? {
+        given.note(&arg);
         match arg {
             Short('d') | Long("device") => t.device = device(&text(parser)?)?,
             Long("compute-units") => {
@@ -397,7 +556,7 @@ fn tune(parser: &mut lexopt::Parser, o: &Options) -> Result<Option<TuneOptions>,
                 t.output = output_format(&text(parser)?)?;
             }
             Short('h') | Long("help") => return Ok(None),
-            other => return Err(usage(other.unexpected())),
+            other => return Err(unexpected(other, "tune")),
         }
     }
     one_device("tune", &t.device)?;
@@ -418,6 +577,26 @@ fn one_device(action: &str, device: &DeviceWish) -> Result<(), Error> {
 fn output_format(text: &str) -> Result<OutputFormat, Error> {
     OutputFormat::parse(text)
         .ok_or_else(|| named("--output", &format!("expected table, md, csv or json, found \"{text}\"")))
+}
+
+/// The word behind which options mean something else.
+fn before(word: &str, given: &Given) -> Result<(), Error> {
+    match given.has("output") {
+        true => {
+            Err(Error::Usage(format!("{word} has an --output of its own: write it behind the word {word}")))
+        }
+        false => Ok(()),
+    }
+}
+
+/// An option that `command` does not have, and perhaps another one has.
+fn unexpected(arg: lexopt::Arg<'_>, command: &str) -> Error {
+    let mut found = Given::default();
+    found.note(&arg);
+    match found.0.first() {
+        Some(option) => unused(option, command),
+        None => usage(arg.unexpected()),
+    }
 }
 
 fn usage(e: lexopt::Error) -> Error {
@@ -539,6 +718,152 @@ mod tests {
             let e = parse(line).expect_err(line);
             assert!(e.contains(part), "{line}: {e}");
         }
+    }
+
+    /// Every option with every command: an `x` where it is used. Written from what the commands do, not from the table
+    /// that the parser has.
+    #[test]
+    fn what_a_command_ignores_is_refused() {
+        const COMMANDS: [(&str, &str); 10] = [
+            ("", "classifying records"),
+            ("--selftest", "--selftest"),
+            ("--info", "--info"),
+            ("--list-devices", "--list-devices"),
+            ("bench", "bench"),
+            ("bench matmul", "bench NAME"),
+            ("bench --check", "bench --check"),
+            ("bench network", "bench network"),
+            ("bench --cache-model", "bench --cache-model"),
+            ("tune", "tune"),
+        ];
+        let expected = "
+            --format=u8            x . . .  . . . . .  .
+            --output=scores        x . . .  . . . . .  .
+            --output=md            . . . .  x x x x x  x
+            --batch=7              x x x .  . . . x .  x
+            --device=0             x x x .  x x x x .  x
+            --compute-units=4      x x x .  x x x x .  x
+            --plan=nvidia          x x x .  x . . x .  .
+            --kernels=folder       x x . .  x x x x .  x
+            --expect=file          x . . .  . . . . .  .
+            --expect-scores=file   x . . .  . . . . .  .
+            --on-error=mark        x . . .  . . . . .  .
+            --profile              x . . .  . . . . .  .
+            --profile=json:file    x . . .  . . . . .  .
+            --verbose              x x . x  . . . . .  .
+            --sizes=32             . . . .  x x . . x  .
+            --repeat=3             . . . .  x x . x .  .
+            --time-limit=9         . . . .  x x . . .  x
+            --full                 . . . .  x x . . .  .
+            --report=page.html     . . . .  x x x . x  .
+            --against=other.json   . . . .  x x . . x  .
+            --shape=4-3            . . . .  . . . x .  .
+            --weights=f16          . . . .  . . . x .  .
+            --host                 . . . .  . . . x .  .
+            --save=plan.json       . . . .  . . . . .  x
+            --selftest             x x . .  . . . . .  .
+            --info                 x . x .  . . . . .  .
+            --list-devices         x . . x  . . . . .  .
+            --check                . . . .  x . x . .  .
+            --cache-model          . . . .  x . . . x  .
+            --cache=line=64        . . . .  x . . . x  .
+            file                   x . . .  . . . . .  .";
+        let mut pairs = 0;
+        for row in expected.lines().filter(|l| !l.trim().is_empty()) {
+            let mut words = row.split_whitespace();
+            let option = words.next().unwrap();
+            let marks: Vec<bool> = words.map(|w| w == "x").collect();
+            assert_eq!(marks.len(), COMMANDS.len(), "{option}");
+            for ((line, name), used) in COMMANDS.into_iter().zip(marks) {
+                let bench = line.starts_with("bench") || line == "tune";
+                // A name behind bench is a kernel's, before it that of a file called so.
+                if bench && option == "file" {
+                    continue;
+                }
+                // With these two, bench is another command.
+                let name = match option {
+                    "--check" if line == "bench matmul" => continue,
+                    "--check" | "--cache-model" | "--cache=line=64" if line == "bench" => continue,
+                    "--cache-model" | "--cache=line=64" if line != "tune" && bench => "bench --cache-model",
+                    _ => name,
+                };
+                pairs += 1;
+                let found = parse(&format!("{line} {option}"));
+                let long = option.split('=').next().unwrap();
+                match found {
+                    Ok(_) => assert!(used, "{line} {option} is accepted"),
+                    Err(e) if long == "file" => assert!(!used && e.contains(name), "{line} {option}: {e}"),
+                    // Both --output options read their values before they are compared with the command.
+                    Err(e) if long == "--output" => {
+                        assert!(!used && e.contains(long), "{line} {option}: {e}")
+                    }
+                    Err(e) => {
+                        assert!(!used && e.contains(long), "{line} {option}: {e}");
+                        // While the names behind bench are not read, it is just bench.
+                        assert!(
+                            e.contains(name) || (bench && e.starts_with("bench ")),
+                            "{line} {option}: {e}"
+                        );
+                    }
+                }
+                // Before bench and tune as well, where the options of classifying stand.
+                let before = [
+                    "batch",
+                    "device",
+                    "compute-units",
+                    "plan",
+                    "kernels",
+                    "verbose",
+                    "expect",
+                    "profile",
+                    "format",
+                ];
+                if bench && before.iter().any(|o| long == format!("--{o}")) {
+                    assert_eq!(parse(&format!("{option} {line}")).is_ok(), used, "{option} {line}");
+                }
+            }
+        }
+        assert!(pairs > 250, "{pairs}");
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        for (line, part) in [
+            ("-o json bench", "bench has an --output of its own"),
+            ("-o scores tune", "tune has an --output of its own"),
+            (
+                "-v bench",
+                "bench does not use --verbose, which is for classifying records, --selftest, --list-devices",
+            ),
+            ("--selftest --info", "--info does not go together with --selftest"),
+            ("--selftest tune", "tune does not go together with --selftest"),
+            ("--selftest --expect e", "--selftest does not use --expect, which is for classifying records"),
+            (
+                "--info --kernels d",
+                "--info does not use --kernels, which is for classifying records, --selftest",
+            ),
+            ("--info x", "--info takes no FILE"),
+            (
+                "bench network --report p.html",
+                "bench network does not use --report, which is for bench, bench NAME",
+            ),
+            ("bench network --against p.json", "bench network does not use --against"),
+            ("bench matmul --cache-model", "bench --cache-model has all products, it takes no NAME"),
+            ("bench --full --time-limit 3", "--full has no time limit"),
+            ("bench -f u8", "bench does not use --format, which is for classifying records"),
+            ("--repeat 3", "classifying records does not use --repeat, which is for bench, bench NAME"),
+            ("-d host --kernels d", "--kernels is for OpenCL devices, --device host is none"),
+            ("-d host --compute-units 4 x", "--compute-units is for OpenCL devices, --device host is none"),
+            ("tune -d host --kernels d", "--kernels is for OpenCL devices"),
+            ("bench network -d host --kernels d", "--kernels is for OpenCL devices"),
+            ("bench network -d host --compute-units 1", "--compute-units is for OpenCL devices"),
+        ] {
+            let e = parse(line).expect_err(line);
+            assert!(e.contains(part), "{line}: {e}");
+        }
+        assert!(parse("--list-devices -v").is_ok_and(|o| o.verbose));
+        assert!(parse("-d 0 -b 7 --kernels d bench network").is_ok());
+        assert!(parse("-v bench --help").is_ok_and(|o| o.action == Action::BenchHelp));
     }
 
     #[test]

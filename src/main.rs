@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     let result = Options::parse(std::env::args_os().skip(1)).and_then(|options| match options.action {
         Action::Classify => classify(&options, start),
         Action::SelfTest => self_test(&options),
-        Action::ListDevices => list_devices(),
+        Action::ListDevices => list_devices(options.verbose),
         Action::Info => print(&info::page(&request(&options, Wanted { scores: true, classes: true }))),
         Action::Bench => options.bench.as_ref().map_or(Ok(()), |b| bench::run(b, &mut |text| print(text))),
         Action::BenchHelp => print(BENCH_HELP),
@@ -191,13 +191,14 @@ fn self_test(options: &Options) -> Result<(), Error> {
     if failed.is_empty() { Ok(()) } else { Err(Error::Check(failed.join("\n"))) }
 }
 
-fn list_devices() -> Result<(), Error> {
+/// The OpenCL devices; `all` that plans depend on.
+fn list_devices(all: bool) -> Result<(), Error> {
     // Where there is nothing to list, the page says why, and the exit code is 1.
     let (page, failed) = match cl::Library::open() {
         Ok(library) => {
             let devices = cl::devices(library)?;
             let failed = devices.devices.is_empty().then_some("no OpenCL device");
-            (format!("{}\n{}\n", library.path(), select::listing(&devices)), failed)
+            (format!("{}\n{}\n", library.path(), select::listing(&devices, all)), failed)
         }
         Err(e) => (format!("{e}\n"), Some("no usable OpenCL library")),
     };

@@ -5,7 +5,9 @@ use crate::baked;
 use crate::error::Error;
 use crate::spec::library::Kernel;
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Where kernel sources come from.
 #[derive(Clone, Debug, Default)]
@@ -14,9 +16,16 @@ pub struct Sources {
     pub folder: Option<PathBuf>,
     /// Always compiled: compiled programs are neither taken from the cache folder nor left there.
     pub uncached: bool,
+    /// Whether a file of the folder was read, by whoever has a clone.
+    read: Arc<AtomicBool>,
 }
 
 impl Sources {
+    /// The same, always compiled.
+    pub fn uncached(&self) -> Sources {
+        Sources { uncached: true, ..self.clone() }
+    }
+
     /// The source of `kernel`, checked against its entry of the library, with a line that names it in compiler logs.
     pub fn text(&self, kernel: &Kernel) -> Result<String, Error> {
         let path = kernel.source.as_deref().unwrap_or_default();
@@ -25,6 +34,7 @@ impl Sources {
             Some(file) => {
                 let text =
                     std::fs::read_to_string(file).map_err(|e| Error::io(file.display().to_string(), e))?;
+                self.read.store(true, Relaxed);
                 (file.display().to_string(), Cow::Owned(text))
             }
             None => {
@@ -52,4 +62,34 @@ impl Sources {
             folder.display()
         )))
     }
+
+    /// Whether the folder has a source of one of these kernels, which `user` runs: an edited kernel that does not run
+    /// must not look like one that changes nothing.
+    pub fn check_for<'k>(
+        &self,
+        user: &str,
+        kernels: impl IntoIterator<Item = &'k Kernel>,
+    ) -> Result<(), Error> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let edited = |k: &Kernel| k.source.as_deref().is_some_and(|path| folder.join(path).exists());
+        if kernels.into_iter().any(edited) { Ok(()) } else { Err(unread(folder, user)) }
+    }
+
+    /// Whether a file of the folder was read for what `user` runs.
+    pub fn check_read(&self, user: &str) -> Result<(), Error> {
+        match &self.folder {
+            Some(folder) if !self.read.load(Relaxed) => Err(unread(folder, user)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn unread(folder: &Path, user: &str) -> Error {
+    let sources = baked::sources().iter().map(|s| &*s.0);
+    let found: Vec<&str> = sources.filter(|path| folder.join(path).exists()).collect();
+    Error::Usage(format!(
+        "--kernels {}: {user} runs none of its kernels ({}); name what does (--plan, or a kernel of bench)",
+        folder.display(),
+        found.join(", ")
+    ))
 }

@@ -139,7 +139,27 @@ struct Timed {
     rig: Option<Rig>,
     times: Vec<f64>,
     /// Why it was not timed.
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
+}
+
+/// Why a variant was not timed.
+enum Trouble {
+    /// The time was over.
+    Late(u64),
+    /// Its answers are wrong.
+    Wrong(String),
+    /// It did not start or did not run.
+    Failed(Error),
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Trouble::Late(seconds) => write!(f, "not tried in the {seconds} s (--time-limit)"),
+            Trouble::Wrong(m) => write!(f, "WRONG: {m}"),
+            Trouble::Failed(e) => e.fmt(f),
+        }
+    }
 }
 
 impl Timed {
@@ -224,6 +244,16 @@ pub fn run(options: &TuneOptions, print: &mut dyn FnMut(&str) -> Result<(), Erro
     let (device, without) = device(options)?;
     let mut all = variants(None, options.batch);
     all.extend(device.iter().flat_map(|d| variants(Some(d), options.batch)));
+    if let (None, Some(folder), Some(why)) = (&device, &options.sources.folder, &without) {
+        return Err(Error::Device(format!("--kernels {} cannot be tried. {why}", folder.display())));
+    }
+    let plans = all.iter().filter_map(|v| lower(&NETWORK, &v.recipe, library(), None).ok());
+    let kernels: Vec<&Kernel> = plans
+        .flat_map(|p| {
+            p.steps.iter().filter_map(|s| library().kernel(&s.kernel)).map(|k| k.1).collect::<Vec<_>>()
+        })
+        .collect();
+    options.sources.check_for("tune", kernels)?;
     let weights = baked_weights();
     let mut timed: Vec<Timed> = Vec::new();
     let progress = std::io::stderr().is_terminal();
@@ -236,10 +266,13 @@ pub fn run(options: &TuneOptions, print: &mut dyn FnMut(&str) -> Result<(), Erro
         let left = end.saturating_duration_since(Instant::now());
         let mut t = Timed { variant, rig: None, times: Vec::new(), trouble: None };
         if n > 1 && left < options.time_limit / 3 {
-            t.trouble = Some(format!("not tried in the {} s (--time-limit)", options.time_limit.as_secs()));
+            t.trouble = Some(Trouble::Late(options.time_limit.as_secs()));
         } else if let Err(e) = first_look(&mut t, device.as_ref(), &weights, &options.sources, left / 4) {
-            let wrong = if matches!(e, Error::Check(_)) { "WRONG: " } else { "" };
-            (t.rig, t.trouble) = (None, Some(format!("{wrong}{e}")));
+            let trouble = match e {
+                Error::Check(m) => Trouble::Wrong(m),
+                other => Trouble::Failed(other),
+            };
+            (t.rig, t.trouble) = (None, Some(trouble));
         }
         timed.push(t);
         keep_the_fastest(&mut timed);
@@ -276,7 +309,7 @@ pub fn run(options: &TuneOptions, print: &mut dyn FnMut(&str) -> Result<(), Erro
         std::fs::write(file, text).map_err(|e| Error::io(file.display().to_string(), e))?;
         notes.push(format!("{0}: MORTONNET_PLAN={0} bakes {1}", file.display(), best.variant.label));
     }
-    let wrong = timed.iter().filter(|t| t.trouble.as_ref().is_some_and(|w| w.starts_with("WRONG"))).count();
+    let wrong = timed.iter().filter(|t| matches!(t.trouble, Some(Trouble::Wrong(_)))).count();
     print(&render::text(&table(&timed, device.as_ref(), notes), options.output))?;
     match wrong {
         0 => Ok(()),
@@ -442,7 +475,7 @@ fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report
             let side = if t.variant.on_host { "host" } else { "device" };
             let cells = match &t.trouble {
                 Some(why) => {
-                    vec![Cell::Text(side.into()), Cell::Skipped(why.clone()), Cell::Empty, Cell::Empty]
+                    vec![Cell::Text(side.into()), Cell::Skipped(why.to_string()), Cell::Empty, Cell::Empty]
                 }
                 None => vec![
                     Cell::Text(side.into()),

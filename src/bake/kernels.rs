@@ -429,7 +429,8 @@ fn read_class(
     plans: &[PlanRecipe],
     mistakes: &mut Mistakes,
 ) -> Option<DeviceClass> {
-    let keys = ["name", "matches", "plan", "launchUs", "gflops", "flopPerCycle", "kind"];
+    let keys =
+        ["name", "matches", "plan", "launchUs", "gflops", "flopPerCycle", "kind", "leastComputeCapability"];
     let o = Object::new(value, place, &keys, mistakes)?;
     keys[..5].iter().for_each(|k| {
         o.require(k, mistakes);
@@ -446,11 +447,24 @@ fn read_class(
         name: o.text("name", mistakes)?.to_string().into(),
         cpu: kind.is_some(),
         matches: o.texts("matches", mistakes)?.into_iter().map(Into::into).collect::<Vec<_>>().into(),
+        compute_capability: o.get("leastComputeCapability").and_then(|_| capability(&o, mistakes)),
         plan: plan.to_string().into(),
         launch_us: o.number("launchUs", mistakes)?,
         gflops: o.number("gflops", mistakes)?,
         flop_per_cycle: o.get("flopPerCycle").and_then(|_| o.number("flopPerCycle", mistakes)).unwrap_or(0.0),
     })
+}
+
+/// `"leastComputeCapability": "8.6"`; text, because 12.10 comes after 12.9.
+fn capability(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<(u32, u32)> {
+    let text = o.text("leastComputeCapability", mistakes)?;
+    let found =
+        text.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    if found.is_none() {
+        let place = o.at("leastComputeCapability");
+        mistakes.add(place, format_args!("expected \"MAJOR.MINOR\", found \"{text}\""));
+    }
+    found
 }
 
 /// Reads each source once, in the order of the library, and compares signatures and files.

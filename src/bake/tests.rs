@@ -1,6 +1,7 @@
 //! The bake as a user meets it: folders with a network in them, and what it says about each mistake.
 
 use super::*;
+use crate::spec::library::Traits;
 use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Precision, Transform};
 use crate::spec::reference::forward;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -630,7 +631,14 @@ fn the_library_is_checked_too() {
             "no kernel is called \"matmul_fast\"",
             library_mistakes(&replace("[\"matmul_naive\"", "[\"matmul_fast\""), &[]),
         ),
-        ("needs a affine or matmul kernel", library_mistakes(&replace("[\"matmul_naive\", ", "["), &[])),
+        ("needs an affine or matmul kernel", library_mistakes(&replace("[\"matmul_naive\", ", "["), &[])),
+        (
+            "leastComputeCapability: expected \"MAJOR.MINOR\", found \"8\"",
+            library_mistakes(
+                &replace("\"leastComputeCapability\": \"8.6\"", "\"leastComputeCapability\": \"8\""),
+                &[],
+            ),
+        ),
         ("format: expected 1, found 2", library_mistakes(&replace("\"format\": 1", "\"format\": 2"), &[])),
         ("kernels/bias/new.cl: no entry of kernels/library.json uses this file", {
             library_mistakes(&|t| t, &[("bias/new.cl", "")])
@@ -796,8 +804,43 @@ fn mali_devices_have_the_plan_of_their_generation() {
         ("Mali-G720", "mali-valhall"),
         ("Mali-G925", "mali-valhall"),
     ] {
-        assert_eq!(library.device_class("ARM", name, false).unwrap().plan, plan, "{name}");
+        let device = Traits { vendor: "ARM", name, cpu: false, compute_capability: None };
+        assert_eq!(library.device_class(device).unwrap().plan, plan, "{name}");
     }
+}
+
+/// By the compute capability that the driver answers: names say nothing (a Quadro RTX 4000 is older than a GeForce RTX
+/// 3050), and a device that does not answer gets no kernels that copy asynchronously.
+#[test]
+fn nvidia_devices_have_the_plan_of_their_compute_capability() {
+    let f = Folder::new();
+    let library = f.tiny("").bake().unwrap().library;
+    for (name, capability, class) in [
+        ("Quadro RTX 3000", Some((7, 5)), "desktop"),
+        ("Quadro RTX 4000", Some((7, 5)), "desktop"),
+        ("Quadro RTX 5000", Some((7, 5)), "desktop"),
+        ("Tesla T4", Some((7, 5)), "desktop"),
+        ("Tesla V100-SXM2-16GB", Some((7, 0)), "desktop"),
+        ("NVIDIA A100-SXM4-40GB", Some((8, 0)), "nvidia-a100"),
+        ("NVIDIA A30", Some((8, 0)), "nvidia-a100"),
+        ("NVIDIA A10", Some((8, 6)), "nvidia"),
+        ("NVIDIA A40", Some((8, 6)), "nvidia"),
+        ("NVIDIA RTX A4000", Some((8, 6)), "nvidia"),
+        ("NVIDIA GeForce RTX 3050", Some((8, 6)), "nvidia"),
+        ("Orin", Some((8, 7)), "nvidia"),
+        ("NVIDIA L4", Some((8, 9)), "nvidia"),
+        ("NVIDIA H200", Some((9, 0)), "nvidia"),
+        ("NVIDIA B200", Some((10, 0)), "nvidia"),
+        ("NVIDIA GeForce RTX 5090", Some((12, 0)), "nvidia"),
+        ("NVIDIA GeForce RTX 3050", None, "desktop"),
+        ("NVIDIA H200", None, "desktop"),
+    ] {
+        let device =
+            Traits { vendor: "NVIDIA Corporation", name, cpu: false, compute_capability: capability };
+        assert_eq!(library.device_class(device).unwrap().name, class, "{name} {capability:?}");
+    }
+    let others = Traits { vendor: "Intel", name: "Arc A30", cpu: false, compute_capability: None };
+    assert_eq!(library.device_class(others).unwrap().name, "desktop");
 }
 
 #[test]

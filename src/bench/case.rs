@@ -4,7 +4,7 @@ use super::network::generated;
 use super::reference::{self, Random};
 use crate::baked::library;
 use crate::cl::{
-    Access, Buffer, Channel, Context, Device, Element, Event, Home, Image2d, Kernel, Program, Queue,
+    Access, Buffer, Channel, ClError, Context, Device, Element, Event, Home, Image2d, Kernel, Program, Queue,
 };
 use crate::engine::NAN_CLASS;
 use crate::engine::opencl::limits;
@@ -40,13 +40,21 @@ pub enum Trouble {
     Refused(String),
     /// It computes something else.
     Wrong(String),
-    /// The driver failed.
+    /// The driver does not compile or run it.
+    Driver(ClError),
+    /// Something else failed: its source cannot be read, or takes other arguments.
     Failed(Error),
 }
 
-impl<E: Into<Error>> From<E> for Trouble {
-    fn from(e: E) -> Self {
-        Trouble::Failed(e.into())
+impl From<ClError> for Trouble {
+    fn from(e: ClError) -> Self {
+        Trouble::Driver(e)
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(e: Error) -> Self {
+        Trouble::Failed(e)
     }
 }
 
@@ -55,6 +63,7 @@ impl std::fmt::Display for Trouble {
         match self {
             Trouble::Refused(m) => write!(f, "not run: {m}"),
             Trouble::Wrong(m) => write!(f, "WRONG: {m}"),
+            Trouble::Driver(e) => write!(f, "refused by the driver: {e}"),
             Trouble::Failed(e) => write!(f, "failed: {e}"),
         }
     }
@@ -113,7 +122,7 @@ impl Bytes for u8 {
 }
 
 impl Guarded {
-    fn new<T: Bytes>(queue: &Queue, name: &str, data: &[T], canaries: bool) -> Result<Guarded, Error> {
+    fn new<T: Bytes>(queue: &Queue, name: &str, data: &[T], canaries: bool) -> Result<Guarded, ClError> {
         let bytes = size_of_val(data).max(4);
         if !canaries {
             let view = Buffer::new(queue, name, bytes, Access::ReadWrite, Home::Device)?;
@@ -130,14 +139,14 @@ impl Guarded {
         Ok(Guarded { view, parent: Some(parent), bytes })
     }
 
-    fn read<T: Element + Default>(&self, count: usize) -> Result<Vec<T>, Error> {
+    fn read<T: Element + Default>(&self, count: usize) -> Result<Vec<T>, ClError> {
         let mut data = vec![T::default(); count];
         self.view.read(0, &mut data)?;
         Ok(data)
     }
 
     /// Whether nothing was written around it.
-    fn intact(&self) -> Result<bool, Error> {
+    fn intact(&self) -> Result<bool, ClError> {
         let Some(parent) = &self.parent else { return Ok(true) };
         let mut all = vec![0u8; parent.bytes()];
         parent.read(0, &mut all)?;
@@ -217,7 +226,7 @@ impl Lab {
         weights: Precision,
         group: Group,
         more: &str,
-    ) -> Result<Program, Error> {
+    ) -> Result<Program, Trouble> {
         let source = entry.source.as_deref().unwrap_or_default();
         let local = group.map(|g| entry.restrictions.dimensions(g));
         let options = format!("-cl-std=CL1.1 {} {more}", entry.options(activation, weights, local));

@@ -92,7 +92,16 @@ impl Budget {
     }
 }
 
-/// Runs the benchmarks; the text goes to stdout, wrong kernels make it an error at the end.
+/// A kernel that is not timed, or not any more, and why.
+#[derive(Debug)]
+pub struct Unsound {
+    /// Its codename.
+    pub kernel: String,
+    /// [`Trouble::Wrong`], else why it could not be checked.
+    pub trouble: Trouble,
+}
+
+/// Runs the benchmarks; the text goes to stdout, wrong and failing kernels make it an error at the end.
 pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
     if let Some(shape) = &options.cache {
         let sizes = if options.sizes.is_empty() { tables::CACHE_SIZES } else { &options.sizes };
@@ -109,25 +118,32 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
         return network::run(options, print);
     }
     let kernels = chosen(&options.names)?;
+    let named = options.names.join(" ");
+    let product = |k: &&Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine);
+    if !options.sizes.is_empty() && !kernels.iter().any(product) {
+        return Err(Error::Usage(format!("bench {named}: --sizes is for matmul, affine and their kernels")));
+    }
     options.sources.check()?;
+    options.sources.check_for(&format!("bench {named}"), kernels.iter().copied())?;
     let device = device(options)?;
     let mut lab = Lab::new(&device, options.sources.clone())?;
-    let mut wrong = Vec::new();
+    let mut unsound = Vec::new();
     let mut head = host::head(&device);
-    let checks = check_all(&mut lab, &kernels, &mut wrong);
+    let checks = check_all(&mut lab, &kernels, &mut unsound);
     let mut sections = vec![checks];
     if !options.check {
         let sound: Vec<&Kernel> = kernels
             .into_iter()
-            .filter(|k| !wrong.iter().any(|w: &(String, String)| w.0 == *k.codename))
+            .filter(|k| !unsound.iter().any(|u: &Unsound| u.kernel == *k.codename))
             .collect();
         let budget = Budget::new(options.time_limit);
         let measured = tables::Tables::new(&mut lab, sound, options, budget).run()?;
         head.extend(measured.head);
         sections.extend(measured.sections);
+        unsound.extend(measured.wrong);
         head.extend(host::temperatures("after"));
     }
-    finish(options, Report { head, sections }, wrong, print)
+    finish(options, Report { head, sections }, unsound, print)
 }
 
 /// The kernels that `names` ask for, in teaching order.
@@ -160,21 +176,27 @@ pub fn device(options: &BenchOptions) -> Result<Device, Error> {
 }
 
 /// Verifies every kernel, in every work-group of its sweep.
-fn check_all(lab: &mut Lab, kernels: &[&Kernel], wrong: &mut Vec<(String, String)>) -> Section {
+fn check_all(lab: &mut Lab, kernels: &[&Kernel], unsound: &mut Vec<Unsound>) -> Section {
     let mut rows = Vec::new();
     for kernel in kernels {
         let groups = groups(kernel);
-        let (mut worst, mut trouble, mut refused) = (0.0f64, None, Vec::new());
+        let (mut worst, mut trouble, mut refused) = (0.0f64, None::<Trouble>, Vec::new());
         for &group in &groups {
             match lab.check(kernel, group) {
                 Ok(error) => worst = worst.max(error),
                 Err(Trouble::Refused(why)) => refused.push(why),
-                Err(other) => trouble = trouble.or(Some(other.to_string())),
+                // A wrong result in one work-group counts for more than a failure in another one.
+                Err(wrong @ Trouble::Wrong(_)) if !matches!(trouble, Some(Trouble::Wrong(_))) => {
+                    trouble = Some(wrong);
+                }
+                Err(other) => trouble = trouble.or(Some(other)),
             }
         }
         let cell = match trouble {
-            Some(text) => {
-                wrong.push((kernel.codename.to_string(), text.clone()));
+            Some(trouble) => {
+                // The compiler's log stands at the end.
+                let text = trouble.to_string().lines().next().unwrap_or_default().to_string();
+                unsound.push(Unsound { kernel: kernel.codename.to_string(), trouble });
                 Cell::Text(text)
             }
             None if refused.len() == groups.len() => Cell::Skipped(refused.swap_remove(0)),
@@ -211,11 +233,11 @@ pub fn groups(kernel: &Kernel) -> Vec<case::Group> {
     if r.sweep.is_empty() { vec![r.work_group] } else { r.sweep.iter().map(|&g| Some(g)).collect() }
 }
 
-/// Prints the report, writes its page, and ends with an error where a kernel is wrong.
+/// Prints the report, writes its page, and ends with an error where a kernel is wrong or fails.
 pub fn finish(
     options: &BenchOptions,
     report: Report,
-    wrong: Vec<(String, String)>,
+    unsound: Vec<Unsound>,
     print: &mut dyn FnMut(&str) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let report = match &options.against {
@@ -234,13 +256,27 @@ pub fn finish(
         std::fs::write(file, html::page(&report, &title))
             .map_err(|e| Error::io(file.display().to_string(), e))?;
     }
-    if wrong.is_empty() {
-        return Ok(());
+    if unsound.is_empty() { Ok(()) } else { Err(Error::Check(verdict(&unsound))) }
+}
+
+/// The kernels that were not timed: the wrong ones, those that the driver refused, and those that failed otherwise, each
+/// with their number.
+fn verdict(unsound: &[Unsound]) -> String {
+    let mut text = String::new();
+    for what in ["computing something else", "refused by the driver", "failing before they ran"] {
+        let belongs = |u: &&Unsound| {
+            what == match u.trouble {
+                Trouble::Wrong(_) => "computing something else",
+                Trouble::Driver(_) => "refused by the driver",
+                Trouble::Refused(_) | Trouble::Failed(_) => "failing before they ran",
+            }
+        };
+        let list: Vec<String> =
+            unsound.iter().filter(belongs).map(|u| format!("\n{}: {}", u.kernel, u.trouble)).collect();
+        if !list.is_empty() {
+            let between = if text.is_empty() { "" } else { "\n" };
+            text += &format!("{between}kernels {what} here, not timed: {}{}", list.len(), list.concat());
+        }
     }
-    let list: Vec<String> = wrong.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-    Err(Error::Check(format!(
-        "{} of the kernels are wrong here and were not timed:\n{}",
-        list.len(),
-        list.join("\n")
-    )))
+    text
 }

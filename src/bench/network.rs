@@ -111,7 +111,7 @@ impl Rig {
         let (plan, launches) = (model.plan.name.to_string(), model.plan.steps.len());
         let wanted = Wanted { scores: true, classes: network.output.kind == Kind::Classes };
         // Variants come and go: their programs would push those of the network out of the cache.
-        let sources = Sources { uncached: true, ..sources.clone() };
+        let sources = sources.uncached();
         let start = |wanted| -> Result<(Box<dyn Engine>, usize), Error> {
             Ok(match device {
                 Some(d) => {
@@ -246,6 +246,13 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
         }
         _ => Some(super::device(options)?),
     };
+    if let (None, Some(folder)) = (&device, &options.sources.folder) {
+        return Err(Error::Usage(format!(
+            "--kernels {}: bench network runs on the host here, and the host no OpenCL kernel: add --device opencl",
+            folder.display()
+        )));
+    }
+    options.sources.check()?;
     let kind = if options.host { Kind::Classes } else { Kind::Values };
     let (network, weights) = match &options.shape {
         Some(shape) => generated(shape, kind).map_err(|e| Error::Usage(format!("--shape: {e}")))?,
@@ -267,6 +274,7 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
     let recipe = recipe_for(device.as_ref(), options.plan.as_deref())?;
     let batch = options.batch.unwrap_or(BATCH);
     let mut rig = Rig::new((&network, &weights), device.as_ref(), recipe, batch, false, &options.sources)?;
+    options.sources.check_read(&format!("plan {}", rig.plan))?;
     let runs = runs_for(&mut rig, options)?;
     let (times, from_slot) =
         if options.host { rig.host_to_host(runs)? } else { (rig.resident(runs)?, Vec::new()) };

@@ -1,5 +1,6 @@
 //! The documents' tables on this device: which kernels at which sizes, in which shape.
 
+use super::Unsound;
 use super::case::{Group, Lab, Times, Trouble};
 use super::network::{measured, quantile};
 use super::table::{Cell, Measured, Plot, Row, Section};
@@ -176,6 +177,7 @@ pub struct Tables<'a> {
     done: Vec<Done>,
     peak: Option<f64>,
     nominal: Option<f64>,
+    wrong: Vec<Unsound>,
 }
 
 /// Sections, and more lines for the head.
@@ -184,6 +186,8 @@ pub struct Measurements {
     pub head: Vec<(String, String)>,
     /// Tables.
     pub sections: Vec<Section>,
+    /// Kernels that computed something else when they were timed.
+    pub wrong: Vec<Unsound>,
 }
 
 impl<'a> Tables<'a> {
@@ -194,7 +198,16 @@ impl<'a> Tables<'a> {
         options: &'a BenchOptions,
         budget: Budget,
     ) -> Tables<'a> {
-        Tables { lab, kernels, options, budget, done: Vec::new(), peak: None, nominal: None }
+        Tables {
+            lab,
+            kernels,
+            options,
+            budget,
+            done: Vec::new(),
+            peak: None,
+            nominal: None,
+            wrong: Vec::new(),
+        }
     }
 
     /// Everything that the kernels belong to, within the budget.
@@ -213,7 +226,7 @@ impl<'a> Tables<'a> {
         sections.extend(self.others());
         sections.extend(self.arm());
         sections.extend(small);
-        Ok(Measurements { head, sections })
+        Ok(Measurements { head, sections, wrong: self.wrong })
     }
 
     fn has(&self, codename: &str) -> Option<&'a Kernel> {
@@ -252,7 +265,13 @@ impl<'a> Tables<'a> {
         let start = Instant::now();
         let outcome = match refused {
             Some(why) => Err(why),
-            None => self.lab.time(kernel, group, real, repeats).map_err(|t: Trouble| t.to_string()),
+            None => self.lab.time(kernel, group, real, repeats).map_err(|trouble| {
+                let text = trouble.to_string();
+                if matches!(trouble, Trouble::Wrong(_)) && !self.wrong.iter().any(|u| u.kernel == name) {
+                    self.wrong.push(Unsound { kernel: name.to_string(), trouble });
+                }
+                text
+            }),
         };
         self.done.push((name.to_string(), group, real, outcome.clone(), start.elapsed().as_secs_f64()));
         outcome

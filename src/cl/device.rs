@@ -109,20 +109,31 @@ pub struct Device {
     pub fp16: bool,
     /// Whether host and device share their memory.
     pub unified_memory: bool,
-    /// The vector width that the driver prefers for float.
-    pub preferred_float_width: u32,
-    /// The vector width that the hardware has for float.
-    pub native_float_width: u32,
     /// Resolution of event times in ns.
     pub timer_resolution: usize,
     /// Whether it stores numbers with the low byte first, as the baked constants are.
     pub little_endian: bool,
     /// CL_DEVICE_EXTENSIONS, separated by blanks.
     pub extensions: String,
+    /// The NVIDIA compute capability as (major, minor), where the device offers cl_nv_device_attribute_query.
+    pub compute_capability: Option<(u32, u32)>,
     /// CL_DEVICE_AVAILABLE.
     pub available: bool,
     /// Whether the driver can compile kernels.
     pub compiler_available: bool,
+}
+
+/// What only a listing shows: nothing is chosen by it. `None` where the driver has no answer.
+#[derive(Debug, Clone)]
+pub struct Details {
+    /// Bytes of the cache of global memory.
+    pub cache: Option<u64>,
+    /// Whether it caches nothing, reads, or reads and writes.
+    pub cache_kind: Option<&'static str>,
+    /// Bytes of a cache line.
+    pub cache_line: Option<u32>,
+    /// A type, and the vector widths that the driver prefers for it and that the hardware has; 0: no such type.
+    pub vectors: [(&'static str, Option<u32>, Option<u32>); 7],
 }
 
 /// A part of a device, released with its last user.
@@ -254,6 +265,8 @@ impl Device {
         let c_version = q.text(CL_DEVICE_OPENCL_C_VERSION).unwrap_or_default();
         let extensions = q.text(CL_DEVICE_EXTENSIONS)?;
         let images = q.flag(CL_DEVICE_IMAGE_SUPPORT)?;
+        let offers = |extension: &str| extensions.split_whitespace().any(|e| e == extension);
+        let capability = |what| q.uint(what).ok().filter(|_| offers("cl_nv_device_attribute_query"));
         Ok(Device {
             library,
             raw,
@@ -289,16 +302,64 @@ impl Device {
                 true => (q.size(CL_DEVICE_IMAGE2D_MAX_WIDTH)?, q.size(CL_DEVICE_IMAGE2D_MAX_HEIGHT)?),
                 false => (0, 0),
             },
-            fp16: extensions.split_whitespace().any(|e| e == "cl_khr_fp16"),
+            fp16: offers("cl_khr_fp16"),
+            compute_capability: capability(CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV)
+                .zip(capability(CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV)),
             unified_memory: q.flag(CL_DEVICE_HOST_UNIFIED_MEMORY).unwrap_or(false),
-            preferred_float_width: q.uint(CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT).unwrap_or(1),
-            native_float_width: q.uint(CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT).unwrap_or(1),
             timer_resolution: q.size(CL_DEVICE_PROFILING_TIMER_RESOLUTION)?,
             little_endian: q.flag(CL_DEVICE_ENDIAN_LITTLE)?,
             extensions,
             available: q.flag(CL_DEVICE_AVAILABLE)?,
             compiler_available: q.flag(CL_DEVICE_COMPILER_AVAILABLE)?,
         })
+    }
+
+    /// Asks for what only a listing shows.
+    pub fn details(&self) -> Details {
+        let q = Questions { library: self.library, raw: self.raw, name: self.name.clone() };
+        let widths = |name, preferred, native| (name, q.uint(preferred).ok(), q.uint(native).ok());
+        Details {
+            cache: q.ulong(CL_DEVICE_GLOBAL_MEM_CACHE_SIZE).ok(),
+            cache_kind: match q.uint(CL_DEVICE_GLOBAL_MEM_CACHE_TYPE) {
+                Ok(CL_NONE) => Some("none"),
+                Ok(CL_READ_ONLY_CACHE) => Some("of reads"),
+                Ok(CL_READ_WRITE_CACHE) => Some("of reads and writes"),
+                _ => None,
+            },
+            cache_line: q.uint(CL_DEVICE_GLOBAL_MEM_CACHELINE_SIZE).ok(),
+            vectors: [
+                widths("char", CL_DEVICE_PREFERRED_VECTOR_WIDTH_CHAR, CL_DEVICE_NATIVE_VECTOR_WIDTH_CHAR),
+                widths("short", CL_DEVICE_PREFERRED_VECTOR_WIDTH_SHORT, CL_DEVICE_NATIVE_VECTOR_WIDTH_SHORT),
+                widths("int", CL_DEVICE_PREFERRED_VECTOR_WIDTH_INT, CL_DEVICE_NATIVE_VECTOR_WIDTH_INT),
+                widths("long", CL_DEVICE_PREFERRED_VECTOR_WIDTH_LONG, CL_DEVICE_NATIVE_VECTOR_WIDTH_LONG),
+                widths("half", CL_DEVICE_PREFERRED_VECTOR_WIDTH_HALF, CL_DEVICE_NATIVE_VECTOR_WIDTH_HALF),
+                widths("float", CL_DEVICE_PREFERRED_VECTOR_WIDTH_FLOAT, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT),
+                widths(
+                    "double",
+                    CL_DEVICE_PREFERRED_VECTOR_WIDTH_DOUBLE,
+                    CL_DEVICE_NATIVE_VECTOR_WIDTH_DOUBLE,
+                ),
+            ],
+        }
+    }
+
+    /// Whether `extension` is among its extensions.
+    pub fn offers(&self, extension: &str) -> bool {
+        self.extensions.split_whitespace().any(|e| e == extension)
+    }
+
+    /// Why no network can run on it, if none can.
+    pub fn unusable(&self) -> Option<&'static str> {
+        match self {
+            Device { little_endian: false, .. } => Some(
+                "it stores numbers with the high byte first (CL_DEVICE_ENDIAN_LITTLE is false), the baked constants \
+                 have the low byte first",
+            ),
+            Device { available: false, .. } => {
+                Some("it is in use or switched off (CL_DEVICE_AVAILABLE is false)")
+            }
+            _ => None,
+        }
     }
 
     /// The library it belongs to.

@@ -56,7 +56,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use device::{Device, DeviceKind, Devices, LocalMemory, devices};
+pub use device::{Details, Device, DeviceKind, Devices, LocalMemory, devices};
 pub use error::{ClError, code_name};
 pub use image::{Channel, Image2d, MappedImage};
 pub use loader::{Library, LoadError, VARIABLE};

@@ -27,7 +27,7 @@ use crate::model::{Model, Values};
 use crate::profile::{Phases, StepClock};
 use crate::sources::Sources;
 use crate::spec::layout::Offsets;
-use crate::spec::library::{DeviceClass, DeviceLimits, Operation};
+use crate::spec::library::{DeviceClass, DeviceLimits, Operation, Traits};
 use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Step, TensorRole, places};
 use crate::trace::{CLOCK, Clocks, Name, Track};
 use std::time::Duration;
@@ -254,7 +254,9 @@ impl Timeline {
 
 /// The class of a device.
 pub fn class(device: &Device) -> Option<&'static DeviceClass> {
-    library().device_class(&device.vendor, &device.name, device.kind == DeviceKind::Cpu)
+    let Device { vendor, name, compute_capability, .. } = device;
+    let cpu = device.kind == DeviceKind::Cpu;
+    library().device_class(Traits { vendor, name, cpu, compute_capability: *compute_capability })
 }
 
 /// What kernels need to know of a device.

@@ -5,7 +5,7 @@ use super::fleet::{Build, Facts, Fleet, Member, Sizes};
 use super::host::HostEngine;
 use super::opencl::{self, OpenClEngine, Wanted};
 use crate::baked;
-use crate::cl::{self, Device, DeviceKind, Devices, Library};
+use crate::cl::{self, Device, DeviceKind, Devices, Library, LocalMemory};
 use crate::error::Error;
 use crate::model::{Model, recipe};
 use crate::profile::Phases;
@@ -137,14 +137,16 @@ pub struct Decision {
 pub fn start(request: &Request) -> Result<Running, Error> {
     let mut phases = Phases { track: request.track, ..Phases::default() };
     let mut decisions = decide(request, &mut phases)?;
-    match decisions.pop() {
+    let running = match decisions.pop() {
         Some(decision) if decisions.is_empty() => alone(request, decision, phases),
         Some(last) => {
             decisions.push(last);
             together(request, decisions, phases)
         }
         None => Err(Error::Device("no device".into())),
-    }
+    }?;
+    request.sources.check_read(&format!("plan {}", running.plan.name))?;
+    Ok(running)
 }
 
 /// Decides, and starts each device alone, one after the other.
@@ -153,9 +155,16 @@ pub fn each(
     mut visit: impl FnMut(Result<Running, Error>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut phases = Phases::default();
-    decide(request, &mut phases)?.into_iter().try_for_each(|decision| {
+    let decisions = decide(request, &mut phases)?;
+    let last = decisions.len().saturating_sub(1);
+    decisions.into_iter().enumerate().try_for_each(|(i, decision)| {
         let device = decision.device.as_ref().map(line).filter(|_| request.device.is_several());
-        visit(alone(request, decision, phases.clone()).map_err(|e| of_device(device.as_deref(), e)))
+        let running = alone(request, decision, phases.clone()).map_err(|e| of_device(device.as_deref(), e));
+        // Of several devices one may run another plan: one of them must have read the folder.
+        if let (true, Ok(running)) = (i == last, &running) {
+            request.sources.check_read(&format!("plan {}", running.plan.name))?;
+        }
+        visit(running)
     })
 }
 
@@ -184,7 +193,7 @@ fn alone(request: &Request, decision: Decision, mut phases: Phases) -> Result<Ru
     match run(request, &decision, threads(), &mut phases) {
         Ok(started) => Ok(running(started, decision.why, decision.warning, phases)),
         // What fails only after the decision, under `auto`: the host serves.
-        Err(e) if is_auto(request) && decision.device.is_some() => {
+        Err(e) if is_auto(request) && decision.device.is_some() && request.sources.folder.is_none() => {
             let host = on_host(request, vec![format!("host: the OpenCL device failed at start: {e}")], None)?;
             let started = run(request, &host, threads(), &mut phases)?;
             let warning = Some(format!("{e}; running on the host instead"));
@@ -314,6 +323,23 @@ pub fn decide(request: &Request, phases: &mut Phases) -> Result<Vec<Decision>, E
     if let Some(name) = request.plan.as_deref().filter(|n| !matches!(*n, "baked" | "tuned")) {
         baked::library().plan(name).map_err(|e| Error::Usage(format!("--plan: {e}")))?;
     }
+    let decisions = several(request, phases)?;
+    if let (Some(folder), true) = (&request.sources.folder, decisions.iter().all(|d| d.device.is_none())) {
+        let advice = match wished_engine(request) {
+            Some(EngineKind::Host) => "name a plan of the opencl engine",
+            _ => "add --device opencl",
+        };
+        let reasons = decisions.into_iter().flat_map(|d| d.why.into_iter().chain(d.warning));
+        return Err(Error::Usage(format!(
+            "--kernels {}: the host runs this, and no OpenCL kernel: {advice}\n{}",
+            folder.display(),
+            reasons.collect::<Vec<_>>().join("\n")
+        )));
+    }
+    Ok(decisions)
+}
+
+fn several(request: &Request, phases: &mut Phases) -> Result<Vec<Decision>, Error> {
     if is_auto(request) {
         return Ok(vec![auto(request, phases)?]);
     }
@@ -322,11 +348,6 @@ pub fn decide(request: &Request, phases: &mut Phases) -> Result<Vec<Decision>, E
             && request.compute_units.is_none()
             && wished_engine(request) == Some(EngineKind::Host));
     if host {
-        if request.compute_units.is_some() {
-            return Err(Error::Usage(
-                "--compute-units chooses an OpenCL device, --device host has none".into(),
-            ));
-        }
         return Ok(vec![on_host(request, vec!["host: asked for".into()], None)?]);
     }
     let library = phases.time("library", Library::open)?;
@@ -350,7 +371,7 @@ fn chosen(request: &Request, devices: &Devices, library: &Library) -> Result<Vec
     match &request.device {
         DeviceWish::All => {
             let units = request.compute_units;
-            let fits = |d: &Device| d.available && units.is_none_or(|n| n == d.compute_units);
+            let fits = |d: &Device| d.unusable().is_none() && units.is_none_or(|n| n == d.compute_units);
             // GPUs and accelerators are one kind here.
             let kind = |d: &Device| if fits(d) { rank(d).max(1) } else { u32::MAX };
             let best = devices.devices.iter().map(kind).min().unwrap_or(u32::MAX);
@@ -482,7 +503,7 @@ fn estimate(class: &DeviceClass, rate: f64, records: usize) -> Option<f64> {
 
 /// Whether `auto` may choose it: CPUs are chosen by name only.
 fn serves(d: &Device) -> bool {
-    matches!(d.kind, DeviceKind::Gpu | DeviceKind::Accelerator) && d.available
+    matches!(d.kind, DeviceKind::Gpu | DeviceKind::Accelerator) && d.unusable().is_none()
 }
 
 /// The decision of tuning records, where both sides have one; else none.
@@ -580,7 +601,8 @@ pub fn choose(
                 .collect()
         }
         _ => {
-            let mut all: Vec<&Device> = devices.devices.iter().filter(units).collect();
+            let usable = |d: &&Device| d.unusable().is_none();
+            let mut all: Vec<&Device> = devices.devices.iter().filter(units).filter(usable).collect();
             // The best kind only; with --compute-units all of that kind must be one.
             let best = all.iter().map(|d| rank(d)).min();
             all.retain(|d| Some(rank(d)) == best);
@@ -591,7 +613,10 @@ pub fn choose(
         }
     };
     if let [one] = matching.as_slice() {
-        return Ok((*one).clone());
+        return match one.unusable() {
+            None => Ok((*one).clone()),
+            Some(why) => Err(Error::Device(format!("{}: {why}", line(one)))),
+        };
     }
     let count = if matching.is_empty() { "no OpenCL device fits" } else { "several OpenCL devices fit" };
     Err(unfit(count, wish, compute_units, devices, library))
@@ -612,7 +637,64 @@ fn unfit(
     if let Some(n) = compute_units {
         let _ = write!(text, " and {n} compute units");
     }
-    Error::Device(format!("{count} {text}; {} offers\n{}", library.path(), listing(devices)))
+    Error::Device(format!("{count} {text}; {} offers\n{}", library.path(), listing(devices, false)))
+}
+
+/// What a device is and can do, a line each: table 2.1 of the thesis, and what else plans depend on.
+fn facts(d: &Device) -> String {
+    let details = d.details();
+    let mut text = String::new();
+    let mut row = |name: &str, value: String| {
+        let _ = writeln!(text, "   {name:<24}{value}");
+    };
+    fn told<T: ToString>(value: Option<T>, unit: &str) -> String {
+        value.map_or("not told".into(), |v| format!("{}{unit}", v.to_string()))
+    }
+    let yes = |flag: bool| if flag { "yes" } else { "no" }.to_string();
+    row("global memory", format!("{} bytes", d.global_mem));
+    row("  cache", format!("{}, {}", told(details.cache, " bytes"), told(details.cache_kind, "")));
+    row("  cache line", told(details.cache_line, " bytes"));
+    let lines = details.cache.zip(details.cache_line.filter(|&line| line > 0));
+    row("  cache lines", told(lines.map(|(cache, line)| cache / u64::from(line)), ""));
+    row("  largest buffer", format!("{} bytes", d.max_alloc));
+    row("  sub-buffers start at", format!("multiples of {} bytes", d.mem_align));
+    row("  shared with the host", yes(d.unified_memory));
+    let place = match d.local_mem_kind {
+        LocalMemory::Dedicated => "of its own",
+        LocalMemory::Global => "in global memory",
+        LocalMemory::None => "none",
+    };
+    row("local memory", format!("{} bytes, {place}", d.local_mem));
+    for (name, preferred, native) in details.vectors {
+        let widths = format!("{} preferred, {} native", told(preferred, ""), told(native, ""));
+        row(&format!("vectors of {name}"), widths);
+    }
+    row("clock", format!("{} MHz at most", d.max_clock));
+    row("compute units", d.compute_units.to_string());
+    row("work-group", format!("{} work-items at most", d.max_work_group));
+    let sizes: Vec<String> = d.max_work_items.iter().map(usize::to_string).collect();
+    row("  in each dimension", sizes.join(", "));
+    row("timer", format!("{} ns", d.timer_resolution));
+    row(
+        "images",
+        match d.images {
+            true => format!("2D, {} × {} pixels at most", d.image2d_max.0, d.image2d_max.1),
+            false => "no".into(),
+        },
+    );
+    row("half precision", yes(d.fp16));
+    row("double precision", yes(d.offers("cl_khr_fp64") || d.offers("cl_amd_fp64")));
+    row("low byte first", yes(d.little_endian));
+    row("compiler", if d.compiler_available { d.c_version.clone() } else { "none".into() });
+    if let Some((major, minor)) = d.compute_capability {
+        row("compute capability", format!("{major}.{minor}"));
+    }
+    if let Some(class) = opencl::class(d) {
+        row("class", format!("{}, plan {}", class.name, class.plan));
+    }
+    row("platform", format!("{}, {}", d.platform_name, d.platform_version));
+    row("extensions", d.extensions.split_whitespace().collect::<Vec<_>>().join(" "));
+    text
 }
 
 /// One device on one line: index, name, compute units.
@@ -620,12 +702,18 @@ pub fn line(d: &Device) -> String {
     format!("{}: {} ({}, {} compute units)", d.index, d.name, d.kind, d.compute_units)
 }
 
-/// All devices, a line each.
-pub fn listing(devices: &Devices) -> String {
+/// All devices, two lines each; with `all` everything that plans depend on.
+pub fn listing(devices: &Devices, all: bool) -> String {
     let mut text = String::new();
     for d in &devices.devices {
         let _ = writeln!(text, "{}", line(d));
         let _ = writeln!(text, "   {}, {}, driver {}", d.vendor, d.version, d.driver);
+        if let Some(why) = d.unusable() {
+            let _ = writeln!(text, "   cannot be used: {why}");
+        }
+        if all {
+            text.push_str(&facts(d));
+        }
     }
     for e in &devices.errors {
         let _ = writeln!(text, "   a platform failed: {e}");

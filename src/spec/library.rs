@@ -281,6 +281,19 @@ impl PlanRecipe {
     }
 }
 
+/// What recognises a device's class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits<'a> {
+    /// CL_DEVICE_VENDOR.
+    pub vendor: &'a str,
+    /// CL_DEVICE_NAME.
+    pub name: &'a str,
+    /// Whether its type is CPU.
+    pub cpu: bool,
+    /// NVIDIA's compute capability, where the device tells it.
+    pub compute_capability: Option<(u32, u32)>,
+}
+
 /// A class of devices: how it is recognised, how fast to expect it to be, and its plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceClass {
@@ -290,6 +303,8 @@ pub struct DeviceClass {
     pub cpu: bool,
     /// The device's vendor or name contains one of these, ignoring case; empty fits every device.
     pub matches: Cow<'static, [Cow<'static, str>]>,
+    /// Only devices that answer with at least this NVIDIA compute capability, (major, minor).
+    pub compute_capability: Option<(u32, u32)>,
     /// The plan for such devices.
     pub plan: Cow<'static, str>,
     /// Expected time of a launch in microseconds.
@@ -352,10 +367,12 @@ impl Library {
         })
     }
 
-    /// The class of a device by its vendor, its name, and whether it is a CPU.
-    pub fn device_class(&self, vendor: &str, name: &str, cpu: bool) -> Option<&DeviceClass> {
-        let text = format!("{vendor} {name}").to_ascii_lowercase();
-        self.devices.iter().filter(|c| cpu || !c.cpu).find(|c| {
+    /// The class of a device. One that does not tell what a class demands is not of that class.
+    pub fn device_class(&self, device: Traits<'_>) -> Option<&DeviceClass> {
+        let text = format!("{} {}", device.vendor, device.name).to_ascii_lowercase();
+        let capable = |least| device.compute_capability.is_some_and(|found| found >= least);
+        let able = |c: &&DeviceClass| (device.cpu || !c.cpu) && c.compute_capability.is_none_or(capable);
+        self.devices.iter().filter(able).find(|c| {
             c.matches.is_empty() || c.matches.iter().any(|m| text.contains(&m.to_ascii_lowercase()))
         })
     }

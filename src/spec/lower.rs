@@ -285,8 +285,9 @@ impl<'l> Lowering<'l> {
 
     fn missing(&mut self, layer: usize, what: &str) {
         self.errors.push(format!(
-            "plan {}: layers[{layer}] needs a {what} kernel, the plan has none",
-            self.recipe.name
+            "plan {}: layers[{layer}] needs {} {what} kernel, the plan has none",
+            self.recipe.name,
+            if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
         ));
     }
 

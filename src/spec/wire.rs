@@ -181,7 +181,7 @@ fields! {
     Restrictions { arglist, scaled, scale, columns_first, a, b, r, half, flop, work_group, sweep, needs, tile, most, split }
     Kernel { codename, aliases, about, document, operation, function, source, defines, restrictions }
     PlanRecipe { name, about, engine, batch, kernels, groups }
-    DeviceClass { name, cpu, matches, plan, launch_us, gflops, flop_per_cycle }
+    DeviceClass { name, cpu, matches, compute_capability, plan, launch_us, gflops, flop_per_cycle }
     Library { hash, kernels, plans, devices, hosts }
 }
 
@@ -231,6 +231,7 @@ mod tests {
                 name: "d".into(),
                 cpu: true,
                 matches: vec![].into(),
+                compute_capability: Some((12, 1)),
                 plan: "p".into(),
                 launch_us: 0.25,
                 gflops: 1e300,

@@ -1,6 +1,6 @@
 //! `mortonnet bench` on both witnesses: everything is right, a wrong kernel is found and not timed.
 
-use super::support::{DIGITS, Folder, Witness, command, feed, on, root, run};
+use super::support::{DIGITS, Folder, Witness, command, feed, on, root, run, shim};
 use std::fs;
 
 fn bench(witness: Witness, args: &[&str]) -> super::support::Run {
@@ -117,6 +117,76 @@ fn edited_kernels_are_checked_like_any_other() {
     on(Witness::Pocl, &mut c, &folder.path("log"));
     let r = feed(c.args(["-d", "opencl", "--plan", "thesis-baseline", "--selftest", "--kernels", dir]), "");
     assert!(r.code == Some(1) && r.err.contains("self-test failed"), "{}", r.err);
+}
+
+/// What a driver refuses is no wrong kernel: each has its own count, and both end with exit code 1.
+#[test]
+fn what_a_driver_refuses_is_not_called_wrong() {
+    let folder = Folder::new();
+    let shim = shim(&folder, &[]);
+    fs::create_dir_all(folder.path("matmul")).unwrap();
+    let source = fs::read_to_string(root().join("kernels/matmul/naive.cl")).unwrap();
+    let shimmed = |fail: &str, args: &[&str]| {
+        let settings = [
+            ("MORTONNET_OPENCL", shim.to_str().unwrap()),
+            ("MORTONNET_SHIM_REAL", "libOpenCL.so.1"),
+            ("MORTONNET_SHIM_FAIL", fail),
+        ];
+        bench_with(Witness::Pocl, &settings, &[&["--check", "-o", "csv"], args].concat())
+    };
+    for (fail, code) in [
+        ("clBuildProgram:0:-11", "CL_BUILD_PROGRAM_FAILURE"),
+        ("clEnqueueNDRangeKernel:0:-5", "CL_OUT_OF_RESOURCES"),
+        ("clEnqueueNDRangeKernel:0:-54", "CL_INVALID_WORK_GROUP_SIZE"),
+    ] {
+        let r = shimmed(fail, &["matmul_naive", "bias_rm"]);
+        assert_eq!(r.code, Some(1), "{fail}: {}", r.err);
+        let count = "kernels refused by the driver here, not timed: 2\n";
+        assert!(r.err.contains(count) && r.err.contains(code), "{fail}: {}", r.err);
+        assert!(!r.err.contains("WRONG") && !r.out.contains("WRONG"), "{fail}: {}{}", r.out, r.err);
+        let cells = r.out.lines().filter(|l| l.contains("refused by the driver: cl") && l.contains(code));
+        assert_eq!(cells.count(), 2, "{fail}: {}", r.out);
+    }
+    // The first launch is refused, the next kernel is wrong, the third one is no kernel.
+    folder.put("matmul/naive.cl", source.replace("float sum = 0.0f", "float sum = 0.25f"));
+    let rmcm = fs::read_to_string(root().join("kernels/matmul/rmcm.cl")).unwrap();
+    folder.put("matmul/rmcm.cl", rmcm.replace("kernel void", "void"));
+    let dir = folder.0.to_str().unwrap();
+    let names = ["matmul_naive", "matmul_rmcm", "bias_rm", "--kernels", dir];
+    let broken = fs::read_to_string(root().join("kernels/bias/rm.cl")).unwrap();
+    fs::create_dir_all(folder.path("bias")).unwrap();
+    folder.put("bias/rm.cl", broken.replace("+=", "+= nonsense +"));
+    let r = bench(Witness::Pocl, &[&["--sizes", "32", "--repeat", "2", "-o", "csv"], &names[..]].concat());
+    assert_eq!(r.code, Some(1));
+    let said: Vec<&str> = r.err.lines().filter(|l| l.contains("not timed: 1")).collect();
+    assert_eq!(
+        said,
+        [
+            "mortonnet: kernels computing something else here, not timed: 1",
+            "kernels refused by the driver here, not timed: 1",
+            "kernels failing before they ran here, not timed: 1",
+        ],
+        "{}",
+        r.err
+    );
+    for part in
+        ["matmul_naive: WRONG: ", "bias_rm: refused by the driver: clBuildProgram", "matmul_rmcm: failed: "]
+    {
+        assert!(r.err.contains(part), "{part} is not in\n{}", r.err);
+    }
+}
+
+#[test]
+fn options_that_nothing_would_use_are_refused() {
+    for (args, part) in [
+        (&["network", "--report", "page.html"][..], "bench network does not use --report"),
+        (&["network", "--against", "other.json"], "bench network does not use --against"),
+        (&["sobel", "--sizes", "32"], "bench sobel: --sizes is for matmul, affine and their kernels"),
+    ] {
+        let r = bench(Witness::Pocl, args);
+        assert_eq!((r.code, &*r.out), (Some(2), ""), "{args:?}: {}", r.err);
+        assert!(r.err.contains(part), "{args:?}: {}", r.err);
+    }
 }
 
 #[test]

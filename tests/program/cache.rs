@@ -124,7 +124,7 @@ fn the_second_start_takes_the_programs_from_the_cache() {
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
     c.env("MORTONNET_CACHE", &cache);
-    let r = feed(c.args(["bench", "network", "-d", "0", "--time-limit", "3"]), "");
+    let r = feed(c.args(["bench", "network", "-d", "0"]), "");
     assert_eq!((r.code, files(&cache)), (Some(0), before), "{}", r.err);
 }
 

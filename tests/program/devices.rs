@@ -1,7 +1,7 @@
 //! OpenCL on two witnesses, PoCL and oclgrind: classes of the host, scores within the bound, every plan.
 
 use super::support::{
-    DIGITS, Folder, ICD_LOADER, Reference, Witness, bake, command, feed, on, random_bytes, root, run, shim,
+    DIGITS, Folder, ICD_LOADER, Reference, Run, Witness, bake, command, feed, on, random_bytes, root, run, shim,
 };
 use std::fs;
 use std::path::Path;
@@ -182,6 +182,176 @@ fn devices_are_chosen_by_index_name_and_compute_units() {
     assert!(units.code == Some(0) || units.err.contains("several OpenCL devices fit"), "{}", units.err);
     assert!(ask(&["--compute-units", "999"]).err.contains("and 999 compute units"));
     assert_eq!(ask(&["-d", "host", "--compute-units", "1"]).code, Some(2));
+}
+
+/// PoCL's devices `count` times, with other answers to some questions.
+fn answering(folder: &Folder, shim: &Path, count: usize, answers: &[&str], args: &[&str]) -> Run {
+    let mut c = command(DIGITS);
+    on(Witness::Pocl, &mut c, &folder.path("log"));
+    c.env("MORTONNET_OPENCL", shim)
+        .env("MORTONNET_SHIM_REAL", "libOpenCL.so.1")
+        .env("MORTONNET_SHIM_ANSWER", answers.join(";"))
+        .env("POCL_DEVICES", vec!["basic"; count].join(" "));
+    feed(c.args(args), "")
+}
+
+/// The class of an NVIDIA GPU is that of its compute capability, which is asked where the driver offers the question.
+#[test]
+fn the_compute_capability_decides_the_class() {
+    let folder = Folder::new();
+    let shim = shim(&folder, &[]);
+    let gpu = ["0:102B=GeForce RTX 3050", "0:102C=NVIDIA Corporation", "0:1000=4"];
+    let ask = |answers: &[&str], args: &[&str]| {
+        answering(&folder, &shim, 1, &[&gpu[..], answers].concat(), &[&["-d", "0"], args].concat())
+    };
+    let listing = |answers: &[&str]| {
+        let r = answering(&folder, &shim, 1, &[&gpu[..], answers].concat(), &["--list-devices", "-v"]);
+        assert_eq!(r.code, Some(0), "{}", r.err);
+        r.out
+    };
+    const OFFERED: &str = "0:1030=cl_khr_fp64 cl_nv_device_attribute_query";
+    for (answers, class, told) in [
+        (&[OFFERED, "0:4000=8", "0:4001=6"][..], "nvidia", Some("8.6")),
+        (&[OFFERED, "0:4000=12", "0:4001=0"], "nvidia", Some("12.0")),
+        (&[OFFERED, "0:4000=8", "0:4001=0"], "nvidia-a100", Some("8.0")),
+        (&[OFFERED, "0:4000=7", "0:4001=5"], "desktop", Some("7.5")),
+        // Offered and not answered, answered and not offered.
+        (&[OFFERED], "desktop", None),
+        (&["0:4000=9", "0:4001=0"], "desktop", None),
+    ] {
+        let plan = class.strip_suffix("-a100").unwrap_or(class);
+        let info = ask(answers, &["--info"]);
+        let line = format!("plan {plan}: the one for devices of the class {class}\n");
+        assert!(info.out.contains(&line), "{answers:?}: {}", info.out);
+        let page = listing(answers);
+        let row = |name: &str| {
+            let found = page.lines().find_map(|l| l.trim().strip_prefix(name)).map(str::trim);
+            found.map(str::to_string)
+        };
+        assert_eq!(row("compute capability").as_deref(), told, "{page}");
+        assert_eq!(row("class"), Some(format!("{class}, plan {plan}")), "{page}");
+    }
+}
+
+/// Table 2.1 of the thesis, with the answers of its Mali.
+#[test]
+fn the_listing_has_what_the_thesis_has() {
+    let folder = Folder::new();
+    let shim = shim(&folder, &[]);
+    let mali = [
+        ("102B", "Mali-T628", "0: Mali-T628 (GPU, 4 compute units)"),
+        ("1000", "4", "class                   mali-midgard, plan mali-midgard"),
+        ("101F", "2091724800", "global memory           2091724800 bytes"),
+        ("101E", "131072", "  cache                 131072 bytes, of reads and writes"),
+        ("101C", "2", ""),
+        ("101D", "64", "  cache line            64 bytes"),
+        ("1010", "522931200", "  largest buffer        522931200 bytes"),
+        ("1019", "1024", "  sub-buffers start at  multiples of 128 bytes"),
+        ("1023", "32768", "local memory            32768 bytes, in global memory"),
+        ("1022", "2", ""),
+        ("1006", "16", "vectors of char         16 preferred, 11 native"),
+        ("1036", "11", ""),
+        ("1007", "8", "vectors of short        8 preferred, 12 native"),
+        ("1037", "12", ""),
+        ("1008", "4", "vectors of int          4 preferred, 13 native"),
+        ("1038", "13", ""),
+        ("1009", "2", "vectors of long         2 preferred, 14 native"),
+        ("1039", "14", ""),
+        ("100A", "4", "vectors of float        4 preferred, 15 native"),
+        ("103A", "15", ""),
+        ("100B", "2", "vectors of double       2 preferred, 16 native"),
+        ("103B", "16", ""),
+        ("1034", "8", "vectors of half         8 preferred, 17 native"),
+        ("103C", "17", ""),
+        ("100C", "600", "clock                   600 MHz at most"),
+        ("1002", "4", "compute units           4"),
+        ("1004", "256", "work-group              256 work-items at most"),
+        ("1011", "65536", "images                  2D, 65536 × 32768 pixels at most"),
+        ("1012", "32768", ""),
+        ("1030", "cl_khr_fp64 cl_khr_fp16", "half precision          yes"),
+        ("101E", "131072", "  cache lines           2048"),
+        ("1026", "1", "low byte first          yes"),
+    ];
+    let answers: Vec<String> = mali.iter().map(|(q, a, _)| format!("0:{q}={a}")).collect();
+    let answers: Vec<&str> = answers.iter().map(|a| &**a).collect();
+    let r = answering(&folder, &shim, 1, &answers, &["--list-devices", "-v"]);
+    assert_eq!(r.code, Some(0), "{}", r.err);
+    for (question, _, line) in mali.iter().filter(|m| !m.2.is_empty()) {
+        let found = r.out.lines().any(|l| l == *line || l.strip_prefix("   ") == Some(line));
+        assert!(found, "{question}: {line} is not in\n{}", r.out);
+    }
+    for name in ["in each dimension ", "double precision ", "timer ", "compiler ", "platform ", "extensions "]
+    {
+        assert!(r.out.contains(name), "{name} is not in\n{}", r.out);
+    }
+    let short = answering(&folder, &shim, 1, &answers, &["--list-devices"]);
+    assert!(!short.out.contains("cache line") && short.out.contains("0: Mali-T628"), "{}", short.out);
+}
+
+/// `opencl` takes a device that can be used; one that is named and cannot says why.
+#[test]
+fn devices_that_cannot_be_used_are_passed_over_or_named() {
+    let folder = Folder::new();
+    let shim = shim(&folder, &[]);
+    let input = "model/digits/test.csv";
+    for (answer, part) in [
+        ("0:1027=0", "it is in use or switched off (CL_DEVICE_AVAILABLE is false)"),
+        ("0:1026=0", "it stores numbers with the high byte first (CL_DEVICE_ENDIAN_LITTLE is false)"),
+    ] {
+        let ask = |args: &[&str]| answering(&folder, &shim, 2, &["*:1000=4", answer], args);
+        for device in ["opencl", "all"] {
+            let r = ask(&["-d", device, "-v", input]);
+            assert!(r.lines().len() == 597 && r.err.contains("opencl 1: "), "{answer}: {}", r.err);
+        }
+        for args in [&["-d", "0", input][..], &["-d", "0,1", input], &["bench", "-d", "0", "relu", "--check"]]
+        {
+            let r = ask(args);
+            assert_eq!((r.code, &*r.out), (Some(1), ""), "{args:?}: {}", r.err);
+            assert!(r.err.contains(part) && r.err.contains("mortonnet: 0: "), "{args:?}: {}", r.err);
+        }
+        assert!(ask(&["--list-devices"]).out.contains(&format!("\n   cannot be used: {part}")), "{answer}");
+        let both = answering(&folder, &shim, 1, &[answer], &["-d", "opencl", input]);
+        assert!(both.code == Some(1) && both.err.contains(part), "{answer}: {}", both.err);
+    }
+}
+
+/// `--kernels` where none of its files would be read is a mistake, not a passed test.
+#[test]
+fn kernels_that_nothing_runs_are_refused() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("matmul")).unwrap();
+    fs::copy(root().join("kernels/matmul/naive.cl"), folder.path("matmul/naive.cl")).unwrap();
+    let dir = folder.0.to_str().unwrap();
+    let ask = |args: &[&str]| {
+        let mut c = command(DIGITS);
+        on(Witness::Pocl, &mut c, &folder.path("log"));
+        feed(c.env("POCL_DEVICES", "basic").args(args).args(["--kernels", dir]), "")
+    };
+    for (args, part) in [
+        (&["--selftest"][..], "the host runs this, and no OpenCL kernel: add --device opencl"),
+        (&[], "the host runs this, and no OpenCL kernel: add --device opencl"),
+        (&["--selftest", "--plan", "host"], "name a plan of the opencl engine"),
+        (&["-d", "host", "--selftest"], "--kernels is for OpenCL devices"),
+        (
+            &["-d", "0", "--selftest", "--plan", "thesis-morton"],
+            "plan thesis-morton runs none of its kernels",
+        ),
+        (&["-d", "0", "--plan", "generic"], "plan generic runs none of its kernels (matmul/naive.cl)"),
+        (&["-d", "host,0", "--selftest", "--plan", "baked"], "plan host"),
+        (&["bench", "relu", "--check"], "bench relu runs none of its kernels (matmul/naive.cl)"),
+        (&["bench", "network"], "bench network runs on the host here"),
+        (&["bench", "network", "-d", "0"], "plan cpu-simd runs none of its kernels"),
+    ] {
+        let r = ask(args);
+        assert_eq!((r.code, &*r.out), (Some(2), ""), "{args:?}: {}", r.err);
+        assert!(r.err.contains(part), "{args:?}: {}", r.err);
+    }
+    // `auto` does not hide that the device failed.
+    let mut c = command(DIGITS);
+    let r = feed(c.args(["--selftest", "--plan", "thesis-baseline", "--kernels", dir]), "");
+    assert!(r.code == Some(1) && r.err.contains("/nonexistent/libOpenCL.so"), "{}", r.err);
+    let r = ask(&["-d", "0", "--selftest", "--plan", "thesis-baseline"]);
+    assert!(r.lines()[0].starts_with("passed: opencl"), "{}", r.out);
 }
 
 #[test]

@@ -13,6 +13,9 @@
  *   MORTONNET_SHIM_DIE   QUEUE:FROM:CODE[,QUEUE:FROM:CODE...]: from the launch FROM on all launches of a queue fail
  *   MORTONNET_SHIM_WORK_GROUP  most work-items of a work-group, for each kernel, below the device's own limit
  *   MORTONNET_SHIM_DRIVER  what devices answer for CL_DRIVER_VERSION
+ *   MORTONNET_SHIM_ANSWER  DEVICE:QUESTION=ANSWER[;DEVICE:QUESTION=ANSWER...]: what clGetDeviceInfo gives. DEVICE counts the
+ *                        devices in the order in which clGetDeviceIDs gave them, from 0, * is each of them; QUESTION is
+ *                        hexadecimal; digits are a number, everything else a text
  *
  * The macros SHIM_REAL, SHIM_LOG and SHIM_FAIL (string literals) are their defaults, for tests that cannot change the
  * environment. With SHIM_ONLY_1_1 it is a library of OpenCL 1.1: it exports nothing newer, its platforms and devices
@@ -158,7 +161,58 @@ static I enter(const char *name, unsigned *count, H *function)
 #define PASS_EVENTS n, wait, event
 
 CODE(clGetPlatformIDs, (U n, H *ids, U *found), (n, ids, found))
-CODE(clGetDeviceIDs, (H o, B type, U n, H *ids, U *found), (o, type, n, ids, found))
+
+enum { MOST_DEVICES = 64 };
+static H devices[MOST_DEVICES];
+static unsigned device_count;
+
+I clGetDeviceIDs(H o, B type, U n, H *ids, U *found)
+{
+	ENTER(clGetDeviceIDs);
+	if (!code)
+		code = ((I (*)(H, B, U, H *, U *))function)(o, type, n, ids, found);
+	for (U i = 0; !code && ids && i < n && device_count < MOST_DEVICES; ++i)
+		devices[device_count++] = ids[i];
+	return code;
+}
+
+/* What MORTONNET_SHIM_ANSWER has for a question, without what stands behind it; NULL if nothing. */
+static const char *answer(H device, U what, Z *length)
+{
+	const char *at = getenv("MORTONNET_SHIM_ANSWER");
+	for (; at && *at; at = strchr(at, ';') ? strchr(at, ';') + 1 : NULL) {
+		unsigned which = MOST_DEVICES, question;
+		int start = 0;
+		if (*at == '*' ? sscanf(at, "*:%x=%n", &question, &start) != 1 || !start
+			       : sscanf(at, "%u:%x=%n", &which, &question, &start) != 2 || !start || which >= device_count)
+			continue;
+		if (question == what && (which == MOST_DEVICES || devices[which] == device)) {
+			*length = strcspn(at + start, ";");
+			return at + start;
+		}
+	}
+	return NULL;
+}
+
+/* The answer as the specification has it: a number as long as the asker expects, or a text with its zero. */
+static I give(const char *text, Z length, Z size, H value, Z *needed)
+{
+	if (strspn(text, "0123456789") >= length) {
+		B number = strtoull(text, NULL, 10);
+		if (value)
+			memcpy(value, &number, size < sizeof number ? size : sizeof number);
+		return 0;
+	}
+	if (value && size <= length)
+		return INVALID_VALUE;
+	if (value) {
+		memcpy(value, text, length);
+		((char *)value)[length] = 0;
+	}
+	if (needed)
+		*needed = length + 1;
+	return 0;
+}
 
 HANDLE(clCreateContext, (const intptr_t *props, U n, const H *devices, H notify, H user, I *err),
        (props, n, devices, notify, user, err))
@@ -335,14 +389,17 @@ static const char *driver(U what)
 }
 
 /* The real call, except that some questions have an answer of our own. */
-#define ANSWERED(name, newer, answer) \
+#define ANSWERED(name, newer, otherwise) \
 	I name(H o, U what, Z size, H value, Z *needed) \
 	{ \
 		ENTER(name); \
-		const char *text = answer; \
+		Z length = 0; \
+		const char *own, *text = otherwise; \
 		Z bytes = text ? strlen(text) + 1 : 0; \
 		if (!code && UNKNOWN_IN_1_1(newer)) \
 			code = INVALID_VALUE; \
+		if (!code && (own = answer(o, what, &length))) \
+			return give(own, length, size, value, needed); \
 		if (!code && !text) \
 			code = ((I (*)(H, U, Z, H, Z *))function)(o, what, size, value, needed); \
 		else if (!code && value && size < bytes) \
