@@ -606,7 +606,9 @@ impl<'a> Tables<'a> {
                 row.cells.push(match (&outcome, char) {
                     (Ok((t, error)), Some(char)) => {
                         let ratios: Vec<f64> = t.run.iter().map(|us| char / us).collect();
-                        Cell::Measured(Measured { error: Some(*error), ..measured(&ratios) })
+                        // The median of ratios is not the ratio of medians: char itself is 1.
+                        let value = char / quantile(&t.run, 0.5);
+                        Cell::Measured(Measured { value, error: Some(*error), ..measured(&ratios) })
                     }
                     (Err(why), _) => Cell::Skipped(why.clone()),
                     _ => Cell::Empty,

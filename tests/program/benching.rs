@@ -128,6 +128,7 @@ fn sobel_grows_until_launches_do_not_count() {
     let columns = ["64×64", "64×64, million pixels/s", "3000×3000", "3000×3000, million pixels/s"];
     assert_eq!(t["columns"], serde_json::json!(columns));
     assert!(t["rows"][1]["cells"][2]["value"].as_f64().unwrap() > 0.0, "{t}");
+    assert_eq!(t["rows"][0]["cells"][2]["value"].as_f64(), Some(1.0), "{t}");
     let t = sobel(&[]);
     assert_eq!(t["columns"][1], "512×512, document (T604)");
     assert_eq!(t["rows"][0]["cells"][1]["document"].as_f64(), Some(1.0), "{t}");
