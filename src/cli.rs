@@ -61,7 +61,7 @@ names everything runs, in the tables of the documents that the kernels come from
 
   -d, --device DEV        opencl | INDEX | part of a name (network: also host)     [the first GPU]
       --compute-units N   the OpenCL device with N compute units
-      --sizes LIST        sizes of square products instead of the tables', for example 96,1000,1024
+      --sizes LIST        sizes of square products and images instead of the tables': 96,1000,1024
       --repeat N          timed launches of each case, after one that is reported apart     [10]
       --check             verify only
       --time-limit S      after the checks, skip what would not end within S seconds, and launches

@@ -290,7 +290,7 @@ pub fn run(options: &TuneOptions, print: &mut dyn FnMut(&str) -> Result<(), Erro
     for on_host in [true, false] {
         let Some(best) = fastest(&timed, on_host) else { continue };
         let identity = identity(device.as_ref().filter(|_| !on_host));
-        let times = (quantile(&best.times, 0.5), measured(&best.times).spread);
+        let times = (quantile(&best.times, 0.5), measured(&best.times).spread.unwrap_or_default());
         notes.push(match remember(&best.variant.recipe, &identity, times) {
             Ok(file) => format!("{}: {} from now on ({})", identity.0, best.variant.label, file.display()),
             Err(why) => format!("{}: {} is the fastest, but {why}", identity.0, best.variant.label),

@@ -1,6 +1,6 @@
 """mortonnet beside PyTorch (cuBLAS, fp32 without TF32) on one NVIDIA GPU, in one run; prints tables as markdown.
 
-    python3 benches/gpu/compare.py target/release/mortonnet [--device NVIDIA] [--kernels DIR]
+    python3 benches/gpu/compare.py target/release/mortonnet [--device NVIDIA] [--kernels DIR] [--part networks|squares]
 
 Networks: batches of 100 random records.
 - Resident: weights and input on the device, from the first enqueue to the end of the last step (PyTorch: replay of a
@@ -104,6 +104,7 @@ def main():
     parser.add_argument("mortonnet")
     parser.add_argument("--device", default="NVIDIA")
     parser.add_argument("--kernels")
+    parser.add_argument("--part", choices=("networks", "squares"))
     options = parser.parse_args()
     common = ["--device", options.device] + (["--kernels", options.kernels] if options.kernels else [])
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -114,6 +115,13 @@ def main():
         return list(csv.DictReader(io.StringIO(text)))
 
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, batch {BATCH}, microseconds\n")
+    if options.part != "squares":
+        networks(ours)
+    if options.part != "networks":
+        squares(ours)
+
+
+def networks(ours):
     print("| network | resident | 95th | PyTorch | ratio", end=" ")
     print("| from page-locked | PyTorch | ratio | from ordinary | PyTorch | ratio |")
     print("|---" + "|--:" * 10 + "|")
@@ -128,6 +136,9 @@ def main():
             cells += [f"{time_us:.1f}"] * (i > 0) + [f"{peer:.1f}", f"{time_us / peer:.2f}"]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     print()
+
+
+def squares(ours):
     print("| square product | kernel | mortonnet | cuBLAS, profiler | cuBLAS, events | / profiler | / events | TFLOPS |")
     print("|---|---|--:|--:|--:|--:|--:|--:|")
     for n, kernel in SQUARE.items():

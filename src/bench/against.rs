@@ -121,7 +121,7 @@ fn cell(p: &mut Parser) -> Result<Cell, String> {
             0 => document = p.number()?,
             1 => skipped = p.string()?,
             2 => m.value = p.number()?,
-            3 => m.spread = p.number()?,
+            3 => m.spread = Some(p.number()?).filter(|s| !s.is_nan()),
             4 => {
                 let at = p.start();
                 let x = p.number()?;
@@ -140,7 +140,11 @@ fn cell(p: &mut Parser) -> Result<Cell, String> {
     match seen {
         [true, false, false, false, false, false, false, false] => Ok(Cell::Document(document)),
         [false, true, false, false, false, false, false, false] => Ok(Cell::Skipped(skipped)),
-        [false, false, true, true, true, ..] => Ok(Cell::Measured(m)),
+        [false, false, true, true, true, ..] => {
+            // Older reports say 0 where there was one run.
+            m.spread = m.spread.filter(|_| m.runs > 1);
+            Ok(Cell::Measured(m))
+        }
         _ => Err(
             p.fail_at(start, "expected a cell: null, a string, document, skipped, or value, spread and runs")
         ),
@@ -469,6 +473,14 @@ mod tests {
         // What is not finite comes back as NaN, so compare the second print with the first.
         let once = json(&hostile());
         assert_eq!(json(&read(&once).unwrap()), once);
+    }
+
+    #[test]
+    fn one_run_has_no_spread_whatever_an_older_report_says() {
+        let text = json(&sample());
+        assert!(text.contains("\"spread\":null,\"runs\":1}"));
+        let older = text.replace("\"spread\":null,\"runs\":1}", "\"spread\":0,\"runs\":1}");
+        assert_eq!(read(&older).unwrap(), sample());
     }
 
     #[test]

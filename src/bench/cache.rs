@@ -501,7 +501,7 @@ impl Misses {
         let value = [self.l1, self.l2][level] / unit;
         Cell::Measured(Measured {
             value,
-            spread: self.spread[level] / unit,
+            spread: (self.places > 1).then(|| self.spread[level] / unit),
             runs: self.places as u32,
             ..Measured::default()
         })

@@ -497,8 +497,8 @@ struct Series<'a> {
 fn drawn(row: &Row, column: usize) -> Option<(f64, f64, bool)> {
     match row.cells.get(column)? {
         Cell::Measured(m) if m.value.abs() < 1e300 => {
-            let spread = if m.runs > 1 && m.spread.abs() < 1e300 { m.spread.abs() } else { 0.0 };
-            Some((m.value, spread, false))
+            let spread = m.spread.map(f64::abs).filter(|s| *s < 1e300);
+            Some((m.value, spread.unwrap_or(0.0), false))
         }
         Cell::Document(x) if x.abs() < 1e300 => Some((*x, 0.0, true)),
         _ => None,

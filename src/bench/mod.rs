@@ -119,9 +119,10 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
     }
     let kernels = chosen(&options.names)?;
     let named = options.names.join(" ");
-    let product = |k: &&Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine);
-    if !options.sizes.is_empty() && !kernels.iter().any(product) {
-        return Err(Error::Usage(format!("bench {named}: --sizes is for matmul, affine and their kernels")));
+    let sized = |k: &&Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine | Operation::Sobel);
+    if !options.sizes.is_empty() && !kernels.iter().any(sized) {
+        let what = "--sizes is for matmul, affine, sobel and their kernels";
+        return Err(Error::Usage(format!("bench {named}: {what}")));
     }
     options.sources.check()?;
     options.sources.check_for(&format!("bench {named}"), kernels.iter().copied())?;

@@ -15,7 +15,7 @@ use crate::model::{Model, baked_weights};
 use crate::profile::Phases;
 use crate::sources::Sources;
 use crate::spec::half;
-use crate::spec::library::{EngineKind, PlanRecipe};
+use crate::spec::library::{EngineKind, Operation, PlanRecipe};
 use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Precision, Transform};
 use crate::spec::reference::{Weights, excess, forward};
 use std::time::Instant;
@@ -325,140 +325,371 @@ fn runs_for(rig: &mut Rig, options: &BenchOptions) -> Result<usize, Error> {
     Ok(((2e6 / one.max(1.0)) as usize).clamp(least, least.max(2000)))
 }
 
-/// Tables 10.1 and 10.5 (four networks) and 6.1/6.2 (the baseline, layer by layer) of the thesis.
+/// The thesis's table 10.5: the network, ms on the board's GPU, ms of NumPy on its CPU.
+const TABLE_10_5: [(&str, f64, f64); 4] = [
+    ("partial-mnist", 1.99, 38.14),
+    ("partial-cifar", 0.66, 11.20),
+    ("full-mnist", 129.33, 3705.50),
+    ("full-cifar", 506.15, 19673.92),
+];
+
+/// Figures 6.1 and 6.2 (the baseline, kernel by kernel) of the thesis, and its figure 10.1 and table 10.5 (four
+/// networks).
 pub fn sections(
     device: &Device,
     peak_gflops: Option<f64>,
     nominal_gflops: Option<f64>,
     options: &BenchOptions,
 ) -> Result<Vec<Section>, Error> {
-    let mut networks = Section {
-        id: "thesis_10".into(),
-        title: "Four networks, batches of 100 (thesis, fig. 10.1 and table 10.5)".into(),
-        rows_are: "network".into(),
+    let networks = four(device, (peak_gflops, nominal_gflops), options, &TABLE_10_5)?;
+    Ok(vec![breakdown(device, options, 1000)?, networks])
+}
+
+fn section(id: &str, title: &str, rows_are: &str, plot: Plot) -> Section {
+    Section {
+        id: id.into(),
+        title: title.into(),
+        rows_are: rows_are.into(),
         unit: "ms".into(),
         larger_is_better: false,
-        columns: [
-            "device",
-            "of nominal peak",
-            "host engine",
-            "host / device",
-            "device, document",
-            "NumPy on the board, document",
-        ]
-        .map(String::from)
-        .to_vec(),
+        columns: Vec::new(),
         rows: Vec::new(),
-        notes: vec![
-            "Resident input, from the first enqueue to the end of the last step, arg-max left out. Percent: flop (2 a \
-             multiply-add, padding not counted) in this time, of the measured peak."
-                .into(),
-            format!("Host engine: {} threads.", threads()),
-        ],
-        plot: Plot::None,
-    };
-    let document = [
-        ("partial-mnist", 1.99, 38.14),
-        ("partial-cifar", 0.66, 11.20),
-        ("full-mnist", 129.33, 3705.50),
-        ("full-cifar", 506.15, 19673.92),
-    ];
-    let mut breakdown = Section {
-        id: "thesis_6".into(),
-        title: "The baseline network, 1000 records, kernel by kernel (thesis, fig. 6.1 and 6.2)".into(),
-        rows_are: "step".into(),
-        unit: "ms".into(),
-        columns: vec![
-            "thesis-baseline on the device".into(),
-            "thesis-morton on the device".into(),
-            "host engine".into(),
-        ],
-        plot: Plot::Bars,
-        ..networks.clone()
-    };
-    breakdown.notes = vec![
-        "Median time of a step; the host's steps are fused, and its threads' times are added up.".into(),
-    ];
-    for (name, on_device, numpy) in document {
+        notes: Vec::new(),
+        plot,
+    }
+}
+
+/// The networks of `document` under the thesis's last plan, under the plan of the device's class, and on the host.
+fn four(
+    device: &Device,
+    (peak, nominal): (Option<f64>, Option<f64>),
+    options: &BenchOptions,
+    document: &[(&str, f64, f64)],
+) -> Result<Section, Error> {
+    let title = "Four networks, batches of 100 (thesis, fig. 10.1 and table 10.5)";
+    let mut s = section("thesis_10", title, "network", Plot::None);
+    let mut recipes = vec![recipe_for(Some(device), Some("thesis-morton"))?];
+    let own = recipe_for(Some(device), options.plan.as_deref())?;
+    if own.name != recipes[0].name {
+        recipes.push(own);
+    }
+    for recipe in &recipes {
+        s.columns.push(recipe.name.to_string());
+        s.columns.push(format!("{}, of nominal peak", recipe.name));
+    }
+    s.columns.extend(["host engine".into(), format!("host engine / {}", own.name)]);
+    s.columns.extend(["Mali-T628, document".into(), "NumPy on the board, document".into()]);
+    for &(name, on_device, numpy) in document {
         let (network, weights) = generated(name, Kind::Values).map_err(Error::Usage)?;
-        let recipe = recipe_for(Some(device), options.plan.as_deref())?;
-        let measure = |device: Option<&Device>, recipe: &PlanRecipe| -> Result<Cell, Error> {
+        let flop = network.flop() as f64 * BATCH as f64;
+        let measure = |device: Option<&Device>, recipe: &PlanRecipe| -> Result<Measured, Error> {
             let mut rig = Rig::new((&network, &weights), device, recipe, BATCH, false, &options.sources)?;
             let runs = runs_for(&mut rig, options)?.min(50);
             let ms: Vec<f64> = rig.resident(runs)?.iter().map(|us| us / 1e3).collect();
-            let mut cell = measured(&ms);
-            if let (Some(peak), Some(_)) = (peak_gflops, device) {
-                cell.percent = Some(100.0 * rig.flop as f64 * BATCH as f64 / (cell.value * 1e6) / peak);
-            }
-            Ok(Cell::Measured(cell))
+            let m = measured(&ms);
+            let percent = peak.filter(|_| device.is_some()).map(|peak| flop / m.value / 1e4 / peak);
+            Ok(Measured { percent, ..m })
         };
-        let device_cell = measure(Some(device), recipe).unwrap_or_else(|e| Cell::Skipped(e.to_string()));
-        let host_cell =
-            measure(None, recipe_for(None, None)?).unwrap_or_else(|e| Cell::Skipped(e.to_string()));
-        let nominal = match (&device_cell, nominal_gflops) {
-            (Cell::Measured(d), Some(peak)) => {
-                Cell::Text(format!("{:.1} %", network.flop() as f64 * BATCH as f64 / d.value / 1e4 / peak))
-            }
-            _ => Cell::Empty,
+        let cell = |found: &Result<Measured, Error>| match found {
+            Ok(m) => Cell::Measured(*m),
+            Err(e) => Cell::Skipped(e.to_string()),
         };
-        let ratio = match (&device_cell, &host_cell) {
-            (Cell::Measured(d), Cell::Measured(h)) => Cell::Text(format!("{:.2}", h.value / d.value)),
-            _ => Cell::Empty,
-        };
-        let cells =
-            vec![device_cell, nominal, host_cell, ratio, Cell::Document(on_device), Cell::Document(numpy)];
-        networks.rows.push(Row { label: name.into(), cells });
+        let (mut cells, mut last) = (Vec::new(), None);
+        for recipe in &recipes {
+            let found = measure(Some(device), recipe);
+            last = found.as_ref().ok().map(|m| m.value);
+            cells.push(cell(&found));
+            let share = last.zip(nominal).map(|(ms, peak)| format!("{:.1} %", flop / ms / 1e4 / peak));
+            cells.push(share.map_or(Cell::Empty, Cell::Text));
+        }
+        let host = measure(None, recipe_for(None, None)?);
+        cells.push(cell(&host));
+        let ratio = last.zip(host.ok()).map(|(ms, host)| format!("{:.2}", host.value / ms));
+        cells.push(ratio.map_or(Cell::Empty, Cell::Text));
+        cells.extend([Cell::Document(on_device), Cell::Document(numpy)]);
+        s.rows.push(Row { label: name.into(), cells });
     }
-    breakdown.rows = baseline_rows(device, options)?;
-    Ok(vec![breakdown, networks])
+    s.notes = vec![
+        "Resident input, from the first enqueue to the end of the last step, arg-max left out. Percent: flop (2 a \
+         multiply-add, padding not counted) in this time, of the measured peak."
+            .into(),
+        format!("Columns are plans; the document's system is thesis-morton. Host engine: {} threads.", threads()),
+    ];
+    Ok(s)
 }
 
-/// The steps of the baseline network under the two plans of the thesis, and on the host.
-fn baseline_rows(device: &Device, options: &BenchOptions) -> Result<Vec<Row>, Error> {
+/// The baseline network kernel by kernel: under the two plans of the thesis, on the host, and by plain loops.
+fn breakdown(device: &Device, options: &BenchOptions, records: usize) -> Result<Section, Error> {
+    let title =
+        format!("The baseline network, {records} records, kernel by kernel (thesis, fig. 6.1 and 6.2)");
+    let mut s = section("thesis_6", &title, "step", Plot::Bars);
     let (network, weights) = generated("baseline", Kind::Values).map_err(Error::Usage)?;
-    let mut rows: Vec<Row> = Vec::new();
-    let plans = [("thesis-baseline", Some(device)), ("thesis-morton", Some(device)), ("host", None)];
-    for (column, (plan, device)) in plans.into_iter().enumerate() {
+    let sides = [("thesis-baseline", Some(device)), ("thesis-morton", Some(device)), ("host", None)];
+    // For each side: milliseconds of each step, in order, and from the first enqueue to the end of the last step.
+    let mut found: Vec<(String, Result<Steps, Error>)> = Vec::new();
+    for (plan, device) in sides {
         let recipe = recipe_for(device, Some(plan))?;
-        let mut rig = Rig::new((&network, &weights), device, recipe, 1000, true, &options.sources)?;
-        rig.resident(options.repeat.max(3))?;
-        let Some(clock) = rig.engine.step_times() else { continue };
-        let model =
-            Model::new(network.clone(), &weights, recipe, library(), Some(1000)).map_err(Error::Device)?;
-        for (step, times) in model.plan.steps.iter().zip(&clock.steps) {
-            // The host's blocks are parts of a batch: their times add up to it.
-            let batches = options.repeat.max(3) as f64 + 2.0;
-            let us = match device {
-                Some(_) => times.run.percentile_us(0.5),
-                None => Some(times.run.total_us() / batches),
-            };
-            let label = format!("layer {} {}", step.layer, step.operation.name());
-            let cell = us.map_or(Cell::Empty, |us| {
-                Cell::Measured(Measured {
-                    value: us / 1e3,
-                    runs: times.run.count() as u32,
-                    ..Measured::default()
-                })
-            });
-            match rows.iter_mut().find(|r| r.label == label) {
-                Some(row) => row.cells[column] = cell,
-                None => {
-                    let mut cells = vec![Cell::Empty; plans.len()];
-                    cells[column] = cell;
-                    rows.push(Row { label, cells });
+        let name = if device.is_some() { plan.to_string() } else { "host engine".into() };
+        let rig = Rig::new((&network, &weights), device, recipe, records, true, &options.sources);
+        found.push((name, rig.and_then(|mut rig| steps(&mut rig, &network, &weights, recipe, options))));
+    }
+    found.push(("sequential CPU".into(), Ok(sequential_steps(&network, &weights, records))));
+    for (column, (_, side)) in found.iter().enumerate() {
+        for (label, _) in side.iter().flat_map(|side| &side.0) {
+            if !s.rows.iter().any(|r| r.label == *label) {
+                s.rows.push(Row { label: label.clone(), cells: vec![Cell::Empty; found.len()] });
+            }
+        }
+        for row in &mut s.rows {
+            if let Ok((steps, _)) = side {
+                if let Some((_, ms)) = steps.iter().find(|step| step.0 == row.label) {
+                    row.cells[column] = Cell::Measured(measured(ms));
                 }
             }
         }
     }
-    Ok(rows)
+    let total = found.iter().map(|(_, side)| match side {
+        Ok((_, ms)) => Cell::Measured(measured(ms)),
+        Err(e) => Cell::Skipped(e.to_string()),
+    });
+    s.rows.push(Row { label: "total".into(), cells: total.collect() });
+    s.columns = found.into_iter().map(|(name, _)| name).collect();
+    s.notes = vec![
+        "Steps: device time. Total: from the first enqueue to the end of the last step, so launches and the gaps between \
+         kernels count. The host engine's steps are fused, and the times of its threads are added up; its total is \
+         wall time."
+            .into(),
+        "Sequential CPU: plain loops over row-major floats on one thread, as the thesis-baseline kernels compute."
+            .into(),
+        "The document has these times as bars without numbers.".into(),
+    ];
+    Ok(s)
 }
 
-/// Median and half the distance between the quartiles.
+/// Milliseconds of each step and of all of them, by run.
+type Steps = (Vec<(String, Vec<f64>)>, Vec<f64>);
+
+/// `layer 2 matmul`
+fn label(layer: usize, operation: &str) -> String {
+    format!("layer {layer} {operation}")
+}
+
+/// Runs a timed rig.
+fn steps(
+    rig: &mut Rig,
+    network: &Network,
+    weights: &[Weights],
+    recipe: &PlanRecipe,
+    options: &BenchOptions,
+) -> Result<Steps, Error> {
+    let model =
+        Model::new(network.clone(), weights, recipe, library(), Some(rig.batch)).map_err(Error::Device)?;
+    let names = model.plan.steps.iter().map(|s| label(s.layer, s.operation.name()));
+    let mut all: Vec<(String, Vec<f64>)> = names.map(|name| (name, Vec::new())).collect();
+    rig.resident(1)?;
+    let mut total = Vec::new();
+    for _ in 0..options.repeat.max(3) {
+        rig.engine.forget_times();
+        let start = Instant::now();
+        rig.engine.resident(rig.batch)?;
+        total.push(start.elapsed().as_secs_f64() * 1e3);
+        let clock = rig.engine.step_times();
+        for ((_, ms), times) in all.iter_mut().zip(clock.iter().flat_map(|c| &c.steps)) {
+            ms.push(times.run.total_us() / 1e3);
+        }
+    }
+    Ok((all, total))
+}
+
+/// The same by [`sequential`], three runs.
+fn sequential_steps(network: &Network, weights: &[Weights], records: usize) -> Steps {
+    let mut random = Random::new(records as u64);
+    let input: Vec<f32> = (0..network.width * records).map(|_| random.float()).collect();
+    let mut all: Vec<(String, Vec<f64>)> = Vec::new();
+    let mut total = Vec::new();
+    for run in 0..3 {
+        let start = Instant::now();
+        let (scores, steps) = sequential(network, weights, &input, records);
+        total.push(start.elapsed().as_secs_f64() * 1e3);
+        std::hint::black_box(scores);
+        for (i, (name, ms)) in steps.into_iter().enumerate() {
+            if run == 0 {
+                all.push((name, Vec::new()));
+            }
+            all[i].1.push(ms);
+        }
+    }
+    (all, total)
+}
+
+/// A network by plain loops on one thread: matrices row major, records as columns. The scores, and milliseconds of each
+/// step.
+fn sequential(
+    network: &Network,
+    weights: &[Weights],
+    input: &[f32],
+    records: usize,
+) -> (Vec<f32>, Vec<(String, f64)>) {
+    let (mut values, mut steps) = (input.to_vec(), Vec::new());
+    let mut timed = |layer: usize, operation: &str, work: &mut dyn FnMut()| {
+        let start = Instant::now();
+        work();
+        steps.push((label(layer, operation), start.elapsed().as_secs_f64() * 1e3));
+    };
+    for (i, (layer, w)) in network.layers.iter().zip(weights).enumerate() {
+        match *layer {
+            Layer::Affine { outputs, inputs } => {
+                let mut result = vec![0.0f32; outputs * records];
+                timed(i, Operation::Matmul.name(), &mut || {
+                    for (row, results) in result.chunks_exact_mut(records).enumerate() {
+                        for (col, r) in results.iter_mut().enumerate() {
+                            let mut sum = 0.0;
+                            for k in 0..inputs {
+                                sum += w.weights[row * inputs + k] * values[k * records + col];
+                            }
+                            *r = sum;
+                        }
+                    }
+                });
+                timed(i, Operation::Bias.name(), &mut || {
+                    for (results, bias) in result.chunks_exact_mut(records).zip(&w.biases) {
+                        results.iter_mut().for_each(|r| *r += bias);
+                    }
+                });
+                values = result;
+            }
+            Layer::Activation(a) => timed(i, a.name(), &mut || {
+                values.iter_mut().for_each(|v| *v = a.apply(f64::from(*v)) as f32);
+            }),
+        }
+    }
+    (values, steps)
+}
+
+/// Median and half the distance between the quartiles; one value has no such distance.
 pub fn measured(values: &[f64]) -> Measured {
     Measured {
         value: quantile(values, 0.5),
-        spread: (quantile(values, 0.75) - quantile(values, 0.25)) / 2.0,
+        spread: (values.len() > 1).then(|| (quantile(values, 0.75) - quantile(values, 0.25)) / 2.0),
         runs: values.len() as u32,
         ..Measured::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::render::text;
+    use crate::bench::table::Report;
+    use crate::cl::{self, Library};
+
+    fn pocl() -> Device {
+        let library = Library::open().expect("the tests need OpenCL");
+        let all = cl::devices(library).unwrap().devices;
+        // A simulator would take minutes.
+        all.into_iter().find(|d| !d.name.contains("clgrind")).expect("the tests need PoCL")
+    }
+
+    fn options() -> BenchOptions {
+        BenchOptions {
+            names: Vec::new(),
+            device: DeviceWish::Auto,
+            compute_units: None,
+            sizes: Vec::new(),
+            repeat: 3,
+            output: OutputFormat::Table,
+            check: false,
+            time_limit: None,
+            sources: Sources::default(),
+            report: None,
+            against: None,
+            cache: None,
+            batch: None,
+            plan: None,
+            shape: None,
+            weights: None,
+            host: false,
+        }
+    }
+
+    fn column(s: &Section, name: &str) -> usize {
+        s.columns.iter().position(|c| c == name).unwrap_or_else(|| panic!("{name}: {:?}", s.columns))
+    }
+
+    #[test]
+    fn one_value_has_no_spread() {
+        assert_eq!(measured(&[2.0]).spread, None);
+        assert_eq!(measured(&[1.0, 2.0, 3.0, 5.0]).spread, Some(1.0));
+    }
+
+    #[test]
+    fn plain_loops_compute_the_network() {
+        let (network, weights) = generated("7-5-3:tanh", Kind::Values).unwrap();
+        const RECORDS: usize = 4;
+        let input: Vec<f32> = (0..7 * RECORDS).map(|i| (i as f32 * 0.37).sin()).collect();
+        let (scores, steps) = sequential(&network, &weights, &input, RECORDS);
+        let names: Vec<&str> = steps.iter().map(|s| &*s.0).collect();
+        assert_eq!(
+            names,
+            ["layer 0 matmul", "layer 0 bias", "layer 1 tanh", "layer 2 matmul", "layer 2 bias"]
+        );
+        for n in 0..RECORDS {
+            let raw: Vec<f64> = (0..7).map(|i| f64::from(input[i * RECORDS + n])).collect();
+            let expected = forward(&network, &weights, &raw);
+            assert!(excess(&expected, (0..3).map(|i| scores[i * RECORDS + n])) <= 1.0);
+        }
+    }
+
+    /// The thesis's plan stands beside that of the device's class, by name, with the document's figures.
+    #[test]
+    fn table_10_5_has_the_thesis_plan() {
+        let device = pocl();
+        let own = &*recipe_for(Some(&device), None).unwrap().name;
+        assert_ne!(own, "thesis-morton");
+        let s = four(&device, (Some(100.0), Some(200.0)), &options(), &TABLE_10_5[1..2]).unwrap();
+        let row = &s.rows[0];
+        assert_eq!(row.label, "partial-cifar");
+        for plan in ["thesis-morton", own] {
+            let i = column(&s, plan);
+            assert!(matches!(row.cells[i], Cell::Measured(m) if m.value > 0.0 && m.percent.is_some()));
+            assert_eq!(s.columns[i + 1], format!("{plan}, of nominal peak"));
+            assert!(matches!(&row.cells[i + 1], Cell::Text(t) if t.ends_with(" %")));
+        }
+        assert!(s.columns.contains(&format!("host engine / {own}")));
+        assert_eq!(row.cells[column(&s, "Mali-T628, document")], Cell::Document(0.66));
+        assert_eq!(row.cells[column(&s, "NumPy on the board, document")], Cell::Document(11.20));
+        // Asked for by name, it stands there once.
+        let once = BenchOptions { plan: Some("thesis-morton".into()), ..options() };
+        let s = four(&pocl(), (None, None), &once, &[]).unwrap();
+        assert_eq!(s.columns.iter().filter(|c| *c == "thesis-morton").count(), 1);
+    }
+
+    #[test]
+    fn figure_6_has_totals_a_sequential_cpu_and_real_spreads() {
+        let s = breakdown(&pocl(), &options(), 32).unwrap();
+        assert_eq!(s.columns, ["thesis-baseline", "thesis-morton", "host engine", "sequential CPU"]);
+        let last = s.rows.last().unwrap();
+        assert_eq!(last.label, "total");
+        for (i, total) in last.cells.iter().enumerate() {
+            let Cell::Measured(total) = total else { panic!("{total:?}") };
+            let steps = s.rows[..s.rows.len() - 1].iter().filter_map(|r| match &r.cells[i] {
+                Cell::Measured(m) => Some(m),
+                _ => None,
+            });
+            let steps: Vec<&Measured> = steps.collect();
+            assert!(!steps.is_empty() && steps.iter().all(|m| m.runs >= 3 && m.spread.is_some()));
+            // The host's threads are added up, and a median of sums is no sum of medians.
+            let sum: f64 = steps.iter().map(|m| m.value).sum();
+            assert!(sum > 0.0 && (i == 2 || sum < 1.5 * total.value), "{sum} {total:?}");
+        }
+        for label in ["layer 0 matmul", "layer 0 bias", "layer 1 sigmoid", "layer 4 bias"] {
+            let row = s.rows.iter().find(|r| r.label == label).unwrap();
+            for i in [0, 1, 3] {
+                assert!(matches!(row.cells[i], Cell::Measured(_)), "{label} {i}");
+            }
+        }
+        let report = Report { head: Vec::new(), sections: vec![s] };
+        let md = text(&report, OutputFormat::Md);
+        assert!(md.lines().any(|l| l.starts_with("| total |")), "{md}");
     }
 }

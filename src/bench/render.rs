@@ -111,18 +111,16 @@ pub(crate) struct Shown {
     pub(crate) percent: String,
 }
 
-/// A measured value in parts. One run has no spread.
+/// A measured value in parts.
 #[inline(never)]
 pub(crate) fn measured(m: &Measured) -> Shown {
     let value = number(m.value);
-    let spread = if m.runs > 1 {
+    let spread = m.spread.map_or(String::new(), |spread| {
         // The spread has the value's digits, unless one of them is extreme.
         let digits = decimals(m.value);
-        let plain = m.spread.abs() < 1e12 && !value.contains('e');
-        format!("±{}", if plain { format!("{:.digits$}", m.spread) } else { number(m.spread) })
-    } else {
-        String::new()
-    };
+        let plain = spread.abs() < 1e12 && !value.contains('e');
+        format!("±{}", if plain { format!("{spread:.digits$}") } else { number(spread) })
+    });
     let percent = m.percent.map_or(String::new(), |p| format!("{}%", fixed(p, 1)));
     Shown { value, spread, percent }
 }
@@ -185,7 +183,7 @@ pub(crate) fn reading(section: &Section, document: &str) -> String {
         match cell {
             Cell::Measured(m) => {
                 values = true;
-                spread |= m.runs > 1;
+                spread |= m.spread.is_some();
                 percent |= m.percent.is_some();
             }
             Cell::Document(_) => figures = true,
@@ -643,7 +641,7 @@ fn csv_line(o: &mut String, section: &Section, names: [&str; 3], cell: &Cell) {
             o.push(',');
             csv_field(o, &section.unit);
             let runs = Some(f64::from(m.runs));
-            for x in [Some(m.spread), runs, m.first, m.percent, m.error] {
+            for x in [m.spread, runs, m.first, m.percent, m.error] {
                 o.push(',');
                 if let Some(x) = x {
                     add(o, &exact(x));
@@ -714,7 +712,8 @@ fn json_cell(o: &mut String, cell: &Cell) {
             add(o, "{\"value\":");
             json_number(o, m.value);
             add(o, ",\"spread\":");
-            json_number(o, m.spread);
+            // null where there is none: reports were read that expect the key.
+            json_number(o, m.spread.unwrap_or(f64::NAN));
             add(o, ",\"runs\":");
             add(o, &exact(f64::from(m.runs)));
             for (name, x) in
@@ -796,7 +795,7 @@ pub(crate) mod tests {
         let percent = Some(value * 5.0);
         Cell::Measured(Measured {
             value,
-            spread,
+            spread: Some(spread),
             runs: 20,
             first: Some(value - 1.0),
             percent,
@@ -857,7 +856,7 @@ pub(crate) mod tests {
         let mut rows = Vec::new();
         for value in values {
             let some = Some(value);
-            let m = Measured { value, spread: value, runs: 20, first: some, percent: some, error: some };
+            let m = Measured { value, spread: some, runs: 20, first: some, percent: some, error: some };
             let cells = vec![
                 Cell::Measured(m),
                 Cell::Document(value),
@@ -914,6 +913,22 @@ pub(crate) mod tests {
         }
         assert_eq!(document(10.8), "10.8");
         assert_eq!(document(0.1 + 0.2), "0.300");
+    }
+
+    #[test]
+    fn what_has_no_spread_shows_none() {
+        let m = Measured { value: 2.5, runs: 7, ..Measured::default() };
+        assert_eq!(measured(&m).spread, "");
+        assert_eq!(measured(&Measured { spread: Some(0.0), ..m }).spread, "±0.000");
+        let mut report = sample();
+        report.sections.truncate(1);
+        report.sections[0].rows.truncate(1);
+        report.sections[0].rows[0].cells = vec![Cell::Measured(m); 3];
+        for s in [table(&report), md(&report), crate::bench::html::page(&report, "t")] {
+            assert!(!s.contains('±'), "{s}");
+        }
+        assert!(csv(&report).contains("t_8_2,96,RM×RM,2.5,GFLOPS,,7,,,,"));
+        assert!(json(&report).contains("{\"value\":2.5,\"spread\":null,\"runs\":7}"));
     }
 
     #[test]
@@ -1004,7 +1019,7 @@ t_8_2,192,document,10.8,GFLOPS,,,,,,document
 t_8_2,2880,RM×RM,,,,,,,,skipped: too large & <slow>
 t_8_2,2880,Morton 4-2,13.65,GFLOPS,0,20,12.65,68.25,0.25,
 steps,a|b,kernel,\"mat, \"\"mul\"\"\",,,,,,,text
-steps,a|b,\"first run, cold\",1316.41,ms,0,1,,,,
+steps,a|b,\"first run, cold\",1316.41,ms,,1,,,,
 steps,a|b,\"share, of, all\",12.5,,,,,,,text
 steps,_c_,kernel,\"two
 lines\",,,,,,,text

@@ -72,8 +72,9 @@ pub enum Cell {
 pub struct Measured {
     /// The median, in the section's unit.
     pub value: f64,
-    /// Half the distance between the quartiles, in the section's unit.
-    pub spread: f64,
+    /// Half the distance between the quartiles, in the section's unit; none where one run is all there is, or where the
+    /// value is no median.
+    pub spread: Option<f64>,
     /// Runs behind the median, the first one not among them.
     pub runs: u32,
     /// The first run, in the section's unit.

@@ -307,7 +307,8 @@ pub struct DeviceClass {
     pub compute_capability: Option<(u32, u32)>,
     /// The plan for such devices.
     pub plan: Cow<'static, str>,
-    /// Expected time of a launch in microseconds.
+    /// Expected time of a launch in microseconds. Mali's 190 is the middle of clpeak's published results: 149 (T604), 179
+    /// to 233 (T628).
     pub launch_us: f64,
     /// Expected rate on networks, in GFLOPS: of the whole device, or of one thread for the host classes.
     pub gflops: f64,

@@ -84,6 +84,57 @@ fn tables_are_measured_and_compared() {
     assert!(csv.out.lines().any(|l| l.starts_with("thesis_7_1,32,matmul_naive,")), "{}", csv.out);
 }
 
+/// ARM's figures stand beside ours, as data, in every format.
+#[test]
+fn figures_of_arm_stand_beside_ours() {
+    let kernels = ["matmul_scalar_nn", "matmul_blocked_nt", "matmul_blocked_nt_1x4x4"];
+    let folder = Folder::new();
+    let page = folder.path("page.html");
+    let report = ["--report", page.to_str().unwrap()];
+    let with = |format| [&kernels[..], &["--sizes", "96,100", "--repeat", "2", "-o", format]].concat();
+    let r = bench(Witness::Pocl, &[&with("json")[..], &report].concat());
+    assert_eq!(r.code, Some(0), "{}", r.err);
+    let v: serde_json::Value = serde_json::from_str(&r.out).unwrap();
+    let table = |id: &str| v["sections"].as_array().unwrap().iter().find(|s| s["id"] == id).unwrap().clone();
+    let t = table("arm_1_3");
+    let columns = ["scalar_nn", "scalar_nn, document", "blocked_nt", "blocked_nt, document"];
+    assert_eq!(t["columns"], serde_json::json!(columns));
+    let cells = &t["rows"][0]["cells"];
+    let figure = |cell: &serde_json::Value| cell["document"].as_f64().unwrap();
+    assert_eq!((figure(&cells[1]), figure(&cells[3])), (2.0, 11.2));
+    assert!(cells[0]["value"].as_f64().unwrap() > 0.0 && t["rows"][1]["cells"][1].is_null(), "{t}");
+    let t = table("arm_1_4");
+    let cells = &t["rows"][0]["cells"];
+    assert_eq!((figure(&cells[1]), figure(&cells[3])), (9.3, 9.4));
+    assert!(cells[0]["value"].as_f64() <= cells[2]["value"].as_f64(), "{t}");
+    assert!(fs::read_to_string(page).unwrap().contains("<i>11.2</i>"));
+    for (format, figure) in [("table", "(11.2)"), ("md", "*11.2*"), ("csv", ",11.2,GFLOPS,,,,,,document")] {
+        let r = bench(Witness::Pocl, &with(format));
+        assert!(r.out.contains(figure), "{}", r.out);
+    }
+}
+
+/// Images as large as asked for, else ARM's and larger ones until launches are a small part.
+#[test]
+fn sobel_grows_until_launches_do_not_count() {
+    let sobel = |more: &[&str]| {
+        let args = ["sobel_char", "sobel_2xchar8", "--repeat", "2", "-o", "json"];
+        let r = bench(Witness::Pocl, &[&args, more].concat());
+        assert_eq!(r.code, Some(0), "{}", r.err);
+        let v: serde_json::Value = serde_json::from_str(&r.out).unwrap();
+        v["sections"].as_array().unwrap().iter().find(|s| s["id"] == "arm_1_1").unwrap().clone()
+    };
+    let t = sobel(&["--sizes", "64,3000", "--full"]);
+    let columns = ["64×64", "64×64, million pixels/s", "3000×3000", "3000×3000, million pixels/s"];
+    assert_eq!(t["columns"], serde_json::json!(columns));
+    assert!(t["rows"][1]["cells"][2]["value"].as_f64().unwrap() > 0.0, "{t}");
+    assert_eq!(t["rows"][0]["cells"][2]["value"].as_f64(), Some(1.0), "{t}");
+    let t = sobel(&[]);
+    assert_eq!(t["columns"][1], "512×512, document (T604)");
+    assert_eq!(t["rows"][0]["cells"][1]["document"].as_f64(), Some(1.0), "{t}");
+    assert!(t["notes"][0].as_str().unwrap().starts_with("A launch on 16×16 pixels takes "), "{t}");
+}
+
 /// An edited kernel is taken from a folder; a wrong one is named and not timed, one that takes other arguments refused.
 #[test]
 fn edited_kernels_are_checked_like_any_other() {
@@ -181,7 +232,7 @@ fn options_that_nothing_would_use_are_refused() {
     for (args, part) in [
         (&["network", "--report", "page.html"][..], "bench network does not use --report"),
         (&["network", "--against", "other.json"], "bench network does not use --against"),
-        (&["sobel", "--sizes", "32"], "bench sobel: --sizes is for matmul, affine and their kernels"),
+        (&["bias", "--sizes", "32"], "bench bias: --sizes is for matmul, affine, sobel and their kernels"),
     ] {
         let r = bench(Witness::Pocl, args);
         assert_eq!((r.code, &*r.out), (Some(2), ""), "{args:?}: {}", r.err);
