@@ -70,7 +70,7 @@ pub fn text(
             let parts: Vec<trace::Part<'_>> = parts.iter().map(|p| (p.group, p.device, p.plan)).collect();
             track.json(&sums, &parts, totals.elapsed)
         }
-        _ => table(running, &parts, times, totals),
+        _ => crate::escape::lines(&table(running, &parts, times, totals)).into_owned(),
     }
 }
 
@@ -264,7 +264,7 @@ pub(crate) fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => s.extend(['\\', c]),
-            c if (c as u32) < 32 => {
+            c if c.is_control() => {
                 let _ = write!(s, "\\u{:04x}", c as u32);
             }
             c => s.push(c),

@@ -3,6 +3,7 @@
 
 use crate::baked;
 use crate::error::Error;
+use crate::escape;
 use crate::spec::library::Kernel;
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -23,9 +24,8 @@ impl Sources {
         let edited = self.folder.as_ref().map(|folder| folder.join(path)).filter(|file| file.exists());
         let (name, text) = match &edited {
             Some(file) => {
-                let text =
-                    std::fs::read_to_string(file).map_err(|e| Error::io(file.display().to_string(), e))?;
-                (file.display().to_string(), Cow::Owned(text))
+                let text = std::fs::read_to_string(file).map_err(|e| Error::io(escape::path(file), e))?;
+                (escape::path(file), Cow::Owned(text))
             }
             None => {
                 let text = baked::source(path);
@@ -49,7 +49,7 @@ impl Sources {
         let example = sources.into_iter().next().unwrap_or_default();
         Err(Error::Usage(format!(
             "--kernels {}: expected kernel sources under their names below kernels/, for example {example}",
-            folder.display()
+            escape::path(folder)
         )))
     }
 }

@@ -54,7 +54,7 @@ impl Expected {
     ///
     /// Where every line is a label, the lines are labels, even if they look like indices.
     pub fn read(path: &Path, spec: &OutputSpec<'_>) -> Result<Self, Error> {
-        let place = path.display().to_string();
+        let place = crate::escape::path(path);
         let bytes = fs::read(path).map_err(|e| Error::io(&place, e))?;
         Self::parse(&bytes, place, spec)
     }
