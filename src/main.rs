@@ -185,6 +185,10 @@ fn introduce(options: &Options, running: &Running) {
             let plan = if running.members.is_empty() { &*running.plan.name } else { "of each device" };
             say(&format!("{} constants were laid out again for plan {plan}", running.laid_out_again));
         }
+        if let Some(origins) = &running.phases.origins {
+            say(&format!("kernels: {}", origins.line()));
+            origins.notes.iter().for_each(|note| say(&format!("kernels: {note}")));
+        }
     }
 }
 

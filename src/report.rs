@@ -153,9 +153,7 @@ fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, to
         );
     }
     if let Some(o) = &running.phases.origins {
-        let all = o.hits + o.misses;
-        let _ =
-            writeln!(s, "kernels    {}: {} of {all} programs came compiled from the cache", o.word(), o.hits);
+        let _ = writeln!(s, "kernels    {}", o.line());
         for note in &o.notes {
             let _ = writeln!(s, "           {note}");
         }
