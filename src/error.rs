@@ -3,6 +3,7 @@
 //! A message is written for the person who must act: what failed, where (file, line, field, device), what was
 //! expected, what was found, what to do. `main` prints it as `mortonnet: MESSAGE`.
 
+use crate::escape;
 use std::fmt;
 use std::io::{self, Write};
 
@@ -82,9 +83,9 @@ impl fmt::Display for Error {
     }
 }
 
-/// A message on stderr; where stderr is closed there is nobody to tell.
+/// A message on stderr, with nothing in it that a terminal obeys; where stderr is closed there is nobody to tell.
 pub fn say(message: &str) {
-    let _ = writeln!(io::stderr(), "mortonnet: {message}");
+    let _ = writeln!(io::stderr(), "mortonnet: {}", escape::lines(message));
 }
 
 impl std::error::Error for Error {

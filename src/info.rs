@@ -2,6 +2,7 @@
 
 use crate::baked::{BLOB_HASH, GOLDEN_GIVEN, NETWORK, PLAN, library};
 use crate::engine::select::{self, Decision, Request};
+use crate::escape;
 use crate::profile::Phases;
 use crate::spec::network::{Kind, Layer, Network, Transform};
 use crate::spec::plan::{BufferRole, Extent, Plan};
@@ -15,7 +16,8 @@ pub fn version() -> String {
 /// The page of `--info`.
 pub fn page(request: &Request) -> String {
     let mut s = String::new();
-    let mut row = |name: &str, text: String| line(&mut s, name, &text);
+    // A name or a label is the model's: one line, whatever is in it.
+    let mut row = |name: &str, text: String| line(&mut s, name, &escape::line(&text));
     row("program", format!("mortonnet {}", env!("CARGO_PKG_VERSION")));
     row("model", format!("{}, hash {}", NETWORK.name, NETWORK.hash));
     let (bytes, all) = (PLAN.constant_bytes(), crate::baked::data_bytes());
@@ -31,7 +33,7 @@ pub fn page(request: &Request) -> String {
     let mut phases = Phases::default();
     match select::decide(request, &mut phases) {
         Ok(decisions) => decisions.into_iter().for_each(|d| s.push_str(&decided(request, d))),
-        Err(e) => row("runs on", format!("nothing: {e}")),
+        Err(e) => line(&mut s, "runs on", &format!("nothing: {e}")),
     }
     s
 }

@@ -12,6 +12,7 @@ pub mod cl;
 pub mod cli;
 pub mod engine;
 pub mod error;
+pub mod escape;
 pub mod info;
 pub mod model;
 pub mod profile;

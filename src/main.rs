@@ -8,6 +8,7 @@ use mortonnet::engine::Engine;
 use mortonnet::engine::opencl::Wanted;
 use mortonnet::engine::select::{self, Request, Running};
 use mortonnet::error::{Error, say};
+use mortonnet::escape;
 use mortonnet::report::{self, Facts, Totals};
 use mortonnet::stream::{
     self, ERROR, Expected, ExpectedScores, FileSource, InputShape, Output, OutputSpec, ResultWriter, Stdout,
@@ -27,7 +28,9 @@ fn main() -> ExitCode {
         Action::Classify => classify(&options, start),
         Action::SelfTest => self_test(&options),
         Action::ListDevices => list_devices(options.verbose),
-        Action::Info => print(&info::page(&request(&options, Wanted { scores: true, classes: true }))),
+        Action::Info => {
+            print(&escape::lines(&info::page(&request(&options, Wanted { scores: true, classes: true }))))
+        }
         Action::Bench => options.bench.as_ref().map_or(Ok(()), |b| bench::run(b, &mut |text| print(text))),
         Action::BenchHelp => print(BENCH_HELP),
         Action::Tune => options.tune.as_ref().map_or(Ok(()), |t| tune::run(t, &mut |text| print(text))),
@@ -161,7 +164,7 @@ fn compare_scores(expected: &ExpectedScores) -> Result<(), Error> {
 fn open(file: &Path) -> Result<(String, FileSource), Error> {
     let (place, source) = match file.to_str() {
         Some("-") => ("stdin".to_string(), FileSource::stdin()),
-        _ => (file.display().to_string(), FileSource::open(file)),
+        _ => (escape::path(file), FileSource::open(file)),
     };
     source.map(|s| (place.clone(), s)).map_err(|e| Error::io(place, e))
 }
@@ -202,7 +205,7 @@ fn list_devices(all: bool) -> Result<(), Error> {
         }
         Err(e) => (format!("{e}\n"), Some("no usable OpenCL library")),
     };
-    print(&page)?;
+    print(&escape::lines(&page))?;
     failed.map_or(Ok(()), |what| Err(Error::Device(what.into())))
 }
 
@@ -222,6 +225,10 @@ fn introduce(options: &Options, running: &Running) {
         if running.laid_out_again > 0 {
             let plan = if running.members.is_empty() { &*running.plan.name } else { "of each device" };
             say(&format!("{} constants were laid out again for plan {plan}", running.laid_out_again));
+        }
+        if let Some(origins) = &running.phases.origins {
+            say(&format!("kernels: {}", origins.line()));
+            origins.notes.iter().for_each(|note| say(&format!("kernels: {note}")));
         }
     }
 }
@@ -250,7 +257,7 @@ fn print(text: &str) -> Result<(), Error> {
 
 fn write_profile(file: Option<&Path>, text: &str) -> Result<(), Error> {
     match file {
-        Some(file) => std::fs::write(file, text).map_err(|e| Error::io(file.display().to_string(), e)),
+        Some(file) => std::fs::write(file, text).map_err(|e| Error::io(escape::path(file), e)),
         None => {
             let _ = std::io::stderr().write_all(text.as_bytes());
             Ok(())

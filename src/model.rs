@@ -70,7 +70,7 @@ impl Model {
     pub fn baked(recipe: &PlanRecipe, batch: Option<usize>) -> Result<Model, String> {
         let network = baked::NETWORK.clone();
         let plan = lower(&network, recipe, baked::library(), batch).map_err(|e| e.join("; "))?;
-        let (constants, laid_out_again) = laid_out(&plan, &baked::PLAN, baked::constant);
+        let (constants, laid_out_again) = laid_out(&plan, &baked::PLAN, baked::constant)?;
         Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again })
     }
 
@@ -98,7 +98,7 @@ impl Model {
         if plan.steps == self.plan.steps {
             return None;
         }
-        let (constants, again) = laid_out(&plan, &self.plan, |i| self.constants[i].clone());
+        let (constants, again) = laid_out(&plan, &self.plan, |i| self.constants[i].clone()).ok()?;
         let laid_out_again = self.laid_out_again + again;
         Some(Model { network: self.network.clone(), recipe, plan, constants, laid_out_again })
     }
@@ -129,23 +129,29 @@ impl Model {
 }
 
 /// The constants of `plan` out of those of `from`, and how many had to be laid out again.
-fn laid_out(plan: &Plan, from: &Plan, values: impl Fn(usize) -> Values) -> (Vec<Values>, usize) {
+fn laid_out(
+    plan: &Plan,
+    from: &Plan,
+    values: impl Fn(usize) -> Values,
+) -> Result<(Vec<Values>, usize), String> {
     let mut again = 0;
-    let constants = plan
-        .constants
-        .iter()
-        .map(|c| {
-            let same = |f: &Constant| f.tensor == c.tensor;
-            let i = from.constants.iter().position(same).expect("every plan has every array");
-            let found = &from.constants[i];
-            if (&found.layout, found.padded, found.precision) == (&c.layout, c.padded, c.precision) {
-                return values(i);
+    let mut constants = Vec::with_capacity(plan.constants.len());
+    for c in plan.constants.iter() {
+        let same = |f: &Constant| f.tensor == c.tensor;
+        let i = from.constants.iter().position(same).ok_or_else(|| {
+            let (layer, role) = (c.tensor.layer, c.tensor.role);
+            format!("plan {}: layers[{layer}]: plan {} has no {role:?}", plan.name, from.name)
+        })?;
+        let found = &from.constants[i];
+        constants.push(match (&found.layout, found.padded, found.precision) {
+            same if same == (&c.layout, c.padded, c.precision) => values(i),
+            _ => {
+                again += 1;
+                Values::pack(c, &values(i).unpack(found))
             }
-            again += 1;
-            Values::pack(c, &values(i).unpack(found))
-        })
-        .collect();
-    (constants, again)
+        });
+    }
+    Ok((constants, again))
 }
 
 /// The baked weights, row major without padding, in the order of the network's layers.

@@ -179,6 +179,12 @@ impl Origins {
     pub fn word(&self) -> &'static str {
         if self.misses == 0 { "HIT" } else { "MISS" }
     }
+
+    /// The same with numbers.
+    pub fn line(&self) -> String {
+        let all = self.hits + self.misses;
+        format!("{}: {} of {all} programs came compiled from the cache", self.word(), self.hits)
+    }
 }
 
 impl Phases {

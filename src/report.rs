@@ -70,7 +70,7 @@ pub fn text(
             let parts: Vec<trace::Part<'_>> = parts.iter().map(|p| (p.group, p.device, p.plan)).collect();
             track.json(&sums, &parts, totals.elapsed)
         }
-        _ => table(running, &parts, times, totals),
+        _ => crate::escape::lines(&table(running, &parts, times, totals)).into_owned(),
     }
 }
 
@@ -153,9 +153,7 @@ fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, to
         );
     }
     if let Some(o) = &running.phases.origins {
-        let all = o.hits + o.misses;
-        let _ =
-            writeln!(s, "kernels    {}: {} of {all} programs came compiled from the cache", o.word(), o.hits);
+        let _ = writeln!(s, "kernels    {}", o.line());
         for note in &o.notes {
             let _ = writeln!(s, "           {note}");
         }
@@ -268,7 +266,7 @@ pub(crate) fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => s.extend(['\\', c]),
-            c if (c as u32) < 32 => {
+            c if c.is_control() => {
                 let _ = write!(s, "\\u{:04x}", c as u32);
             }
             c => s.push(c),

@@ -3,6 +3,7 @@
 
 use crate::baked;
 use crate::error::Error;
+use crate::escape;
 use crate::spec::library::Kernel;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -32,10 +33,9 @@ impl Sources {
         let edited = self.folder.as_ref().map(|folder| folder.join(path)).filter(|file| file.exists());
         let (name, text) = match &edited {
             Some(file) => {
-                let text =
-                    std::fs::read_to_string(file).map_err(|e| Error::io(file.display().to_string(), e))?;
+                let text = std::fs::read_to_string(file).map_err(|e| Error::io(escape::path(file), e))?;
                 self.read.store(true, Relaxed);
-                (file.display().to_string(), Cow::Owned(text))
+                (escape::path(file), Cow::Owned(text))
             }
             None => {
                 let text = baked::source(path);
@@ -59,7 +59,7 @@ impl Sources {
         let example = sources.into_iter().next().unwrap_or_default();
         Err(Error::Usage(format!(
             "--kernels {}: expected kernel sources under their names below kernels/, for example {example}",
-            folder.display()
+            escape::path(folder)
         )))
     }
 
@@ -89,7 +89,7 @@ fn unread(folder: &Path, user: &str) -> Error {
     let found: Vec<&str> = sources.filter(|path| folder.join(path).exists()).collect();
     Error::Usage(format!(
         "--kernels {}: {user} runs none of its kernels ({}); name what does (--plan, or a kernel of bench)",
-        folder.display(),
+        escape::path(folder),
         found.join(", ")
     ))
 }

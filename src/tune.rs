@@ -3,27 +3,33 @@
 //! A variant is a plan of the library, with one of its kernels for layers alone (of two: one launch for all layers, and
 //! one for each), or with another work-group out of a kernel's `sweep`. Each is checked first (a random batch and the
 //! golden vectors), then timed from records in plain order to classes; the fastest few once more, in turns. A record
-//! holds for this model, kernel library, device and driver, as lines `key value` in the cache folder; later runs use it
-//! unless `--plan baked`.
+//! holds for this model, kernel library, device and driver, as lines `key value` with a checksum in the cache folder;
+//! later runs use it unless `--plan baked`.
+//!
+//! A record is a hint: it must name a variant that this file could have tried, of a plan that lowers for the network and
+//! that the device admits. One that does not is ignored, and a line under `-v` says why.
 
 use crate::baked::{self, NETWORK, library};
 use crate::bench::network::{Rig, measured, quantile};
 use crate::bench::render::{self, OutputFormat};
 use crate::bench::table::{Cell, Plot, Report, Row, Section};
-use crate::cache;
+use crate::cache::{self, Folder};
 use crate::cl::{self, Device, Library};
-use crate::engine::opencl;
+use crate::cli::MOST_RECORDS;
 use crate::engine::select::{self, DeviceWish};
+use crate::engine::{host, opencl};
 use crate::error::Error;
+use crate::escape;
 use crate::model::{Model, baked_weights};
 use crate::selftest;
 use crate::sources::Sources;
-use crate::spec::library::{EngineKind, Kernel, Operation, PlanRecipe};
+use crate::spec::library::{EngineKind, Groups, Kernel, Operation, PlanRecipe};
 use crate::spec::lower::lower;
 use crate::spec::plan::Plan;
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// What the command line asks for.
@@ -48,8 +54,8 @@ pub struct TuneOptions {
 /// The fastest variant of an engine, as the cache folder has it.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// Where it stands.
-    pub file: PathBuf,
+    /// Where it stands, for messages.
+    pub file: String,
     /// The plan.
     pub recipe: PlanRecipe,
     /// Name and driver of the device; `host` and its CPU architecture for the host engine.
@@ -65,11 +71,14 @@ impl Record {
     }
 }
 
+/// The name of the host among devices; those of OpenCL devices are longer.
+const HOST: &str = "host";
+
 /// What identifies a device: name and compute units, driver. `None` is the host.
 pub fn identity(device: Option<&Device>) -> (String, String) {
     match device {
         Some(d) => (format!("{}, {} compute units", d.name, d.compute_units), d.driver.clone()),
-        None => ("host".into(), format!("{} threads, {}", select::threads(), std::env::consts::ARCH)),
+        None => (HOST.into(), format!("{} threads, {}", select::threads(), std::env::consts::ARCH)),
     }
 }
 
@@ -78,59 +87,168 @@ fn file_name((device, driver): &(String, String)) -> String {
     format!("tune-{model}-{:016x}", cache::hash(&[&library().hash, device, driver]))
 }
 
-/// The record for a device (`None`: the host), if there is one for this model, library and driver.
-pub fn record(device: Option<&Device>) -> Option<Record> {
-    let identity = identity(device);
-    let file = cache::folder()?.join(file_name(&identity));
-    read(&file).filter(|r| r.device == identity)
+/// The record for a device (`None`: the host), if there is one for this model, library and driver, whose plan can run
+/// there in batches of `batch` (else its own). What is ignored is a line of `notes`.
+pub fn record(device: Option<&Device>, batch: Option<usize>, notes: &mut Vec<String>) -> Option<Record> {
+    let folder = folder(notes)?;
+    let name = file_name(&identity(device));
+    let found = read(&folder, &name).and_then(|record| {
+        let Some(record) = record else { return Ok(None) };
+        let plan = lower(&NETWORK, &record.recipe, library(), batch).map_err(|e| e.join("; "))?;
+        let admitted = device.map_or_else(|| host::admits(&plan), |d| opencl::admits(d, &plan));
+        admitted.map(|()| Some(record)).map_err(|e| e.to_string())
+    });
+    unless_ignored(&folder, &name, found, notes)
 }
 
-/// The record of the fastest OpenCL device that was tuned for this model and library.
-pub fn fastest_device() -> Option<Record> {
-    let start = file_name(&identity(None));
-    let start = &start[..start.len() - 16];
-    let files = std::fs::read_dir(cache::folder()?).ok()?.flatten();
-    files
-        .filter(|f| f.file_name().to_str().is_some_and(|n| n.starts_with(start)))
-        .filter_map(|f| read(&f.path()))
+/// The record of the fastest OpenCL device that was tuned for this model and library. What is ignored is a line of
+/// `notes`.
+pub fn fastest_device(notes: &mut Vec<String>) -> Option<Record> {
+    let folder = folder(notes)?;
+    let host = file_name(&identity(None));
+    let names = folder.names(&host[..host.len() - HASH]);
+    // Longer names are of files that are being written.
+    let names = names.iter().filter(|name| name.len() == host.len() && **name != host);
+    let records = names.filter_map(|name| unless_ignored(&folder, name, read(&folder, name), notes));
+    records
         .filter(|r| r.recipe.engine == EngineKind::OpenCl)
         .min_by(|a, b| a.us_per_record().total_cmp(&b.us_per_record()))
 }
 
-fn read(file: &Path) -> Option<Record> {
-    let text = std::fs::read_to_string(file).ok()?;
-    let value = |key: &str| {
-        text.lines().find_map(|l| l.split_once(' ').filter(|(k, _)| *k == key)).map(|(_, value)| value)
-    };
-    let program = value("program")? == env!("CARGO_PKG_VERSION");
-    if !program || value("model")? != NETWORK.hash || value("library")? != library().hash {
-        return None;
+/// The cache folder, if there is one that may be used.
+fn folder(notes: &mut Vec<String>) -> Option<Folder> {
+    let folder = Folder::named().ok()?;
+    match folder.check() {
+        Ok(()) => Some(folder),
+        Err(why) => {
+            note(notes, format!("tuning records: {why}"));
+            None
+        }
     }
-    let base = library().plans.iter().find(|p| Some(&*p.name) == value("plan"))?;
-    let kernels: Vec<_> = value("kernels")?.split(' ').map(|k| k.to_string().into()).collect();
-    let mut groups = Vec::new();
-    for line in text.lines().filter_map(|l| l.strip_prefix("work-group ")) {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [kernel, rows, cols] = words.as_slice() else { return None };
-        groups.push((kernel.to_string().into(), (rows.parse().ok()?, cols.parse().ok()?)));
-    }
-    if kernels.iter().any(|k: &std::borrow::Cow<'_, str>| library().kernel(k).is_none()) {
-        return None;
-    }
-    let recipe = PlanRecipe {
-        name: value("name")?.to_string().into(),
-        batch: value("batch")?.parse().ok().filter(|&n| n > 0)?,
-        kernels: kernels.into(),
-        groups: groups.into(),
-        ..base.clone()
-    };
-    lower(&NETWORK, &recipe, library(), None).ok()?;
-    Some(Record {
-        file: file.to_path_buf(),
-        recipe,
-        device: (value("device")?.into(), value("driver")?.into()),
-        median_us: value("median-us")?.parse().ok()?,
+}
+
+fn unless_ignored(
+    folder: &Folder,
+    name: &str,
+    found: Result<Option<Record>, String>,
+    notes: &mut Vec<String>,
+) -> Option<Record> {
+    found.unwrap_or_else(|why| {
+        note(notes, format!("tuning record {} is ignored: {why}", escape::path(&folder.at(name))));
+        None
     })
+}
+
+/// Adds a line, once.
+pub fn note(notes: &mut Vec<String>, line: String) {
+    if !notes.contains(&line) {
+        notes.push(line);
+    }
+}
+
+/// How a record begins.
+const FIRST_LINE: &str = "mortonnet tune 1\n";
+
+/// Most bytes of a record: they have some hundreds.
+const MOST_BYTES: u64 = 64 << 10;
+
+/// Digits of the hash that a record's name ends with.
+const HASH: usize = 16;
+
+/// The record in a file; `None` where there is none. The error says why it is of no use.
+fn read(folder: &Folder, name: &str) -> Result<Option<Record>, String> {
+    let Some(text) = folder.text(name, MOST_BYTES)? else { return Ok(None) };
+    let (recipe, device, median_us) = parse(&text, name)?;
+    lower(&NETWORK, &recipe, library(), None).map_err(|e| e.join("; "))?;
+    Ok(Some(Record { file: escape::path(&folder.at(name)), recipe, device, median_us }))
+}
+
+/// Plan, device and time of a record, out of the file called `name`.
+fn parse(text: &str, name: &str) -> Result<(PlanRecipe, (String, String), f64), String> {
+    const OTHER: &str = "it is of another version of the program; run mortonnet tune again";
+    if !text.starts_with(FIRST_LINE) {
+        return Err(OTHER.into());
+    }
+    let parts = text.strip_suffix('\n').and_then(|t| t.rsplit_once("\nchecksum "));
+    let (lines, _) = parts
+        .filter(|(lines, sum)| *sum == format!("{:016x}", cache::hash(&[lines])))
+        .filter(|(lines, _)| lines.split('\n').all(|line| escape::line(line) == line))
+        .ok_or("it is damaged")?;
+    let find = |key: &str| {
+        lines.split('\n').find_map(|l| l.split_once(' ').filter(|(k, _)| *k == key)).map(|(_, value)| value)
+    };
+    let value = |key: &str| find(key).ok_or_else(|| format!("it has no {key}"));
+    if value("program")? != env!("CARGO_PKG_VERSION") {
+        return Err(OTHER.into());
+    }
+    if value("model")? != NETWORK.hash || value("library")? != library().hash {
+        return Err("it is of another network or other kernels".into());
+    }
+    let device = (value("device")?.to_string(), value("driver")?.to_string());
+    if file_name(&device) != name {
+        return Err("it is of another device or driver".into());
+    }
+    let base = library().plan(value("plan")?)?;
+    if (device.0 == HOST) != (base.engine == EngineKind::Host) {
+        return Err(format!("plan {} is for the engine {}", base.name, base.engine));
+    }
+    let number = |key: &str| {
+        let found = value(key)?;
+        let wrong = || format!("{key}: expected a number from 1 to {MOST_RECORDS}, found {found}");
+        found.parse().ok().filter(|n| (1..=MOST_RECORDS).contains(n)).ok_or_else(wrong)
+    };
+    let found = value("median-us")?;
+    let median_us: f64 = found
+        .parse()
+        .ok()
+        .filter(|us: &f64| us.is_finite() && *us > 0.0)
+        .ok_or_else(|| format!("median-us: expected a number above 0, found {found}"))?;
+    let kernels = kernels(base, value("kernels")?)?;
+    let groups = groups(base, &kernels, lines)?;
+    let same = *kernels == *base.kernels && groups == base.groups;
+    let name = if same { base.name.clone() } else { tuned_name(&base.name).into() };
+    let batch = number("batch")?;
+    let recipe = PlanRecipe { name, batch, kernels: kernels.into(), groups, ..base.clone() };
+    Ok((recipe, device, median_us))
+}
+
+/// The kernels of a record: those of the plan, or some of them, in its order.
+fn kernels(base: &PlanRecipe, text: &str) -> Result<Vec<Cow<'static, str>>, String> {
+    let index = |name: &str| library().kernel(name).map(|k| k.0);
+    let mut of_plan = base.kernels.iter();
+    text.split(' ')
+        .map(|name| match of_plan.find(|k| index(k).is_some() && index(k) == index(name)) {
+            Some(kernel) => Ok(kernel.clone()),
+            None => Err(format!("{name} is no kernel of plan {}, or not in its order", base.name)),
+        })
+        .collect()
+}
+
+/// The work-groups of a record: of its kernels, once each, and one of those that tuning tries.
+fn groups(base: &PlanRecipe, kernels: &[Cow<'static, str>], lines: &str) -> Result<Groups, String> {
+    let mut groups: Vec<(Cow<'static, str>, (usize, usize))> = Vec::new();
+    for line in lines.split('\n').filter_map(|l| l.strip_prefix("work-group ")) {
+        let mut words = line.split(' ');
+        let kernel = words.next().and_then(|name| kernels.iter().find(|k| **k == name));
+        let kernel = kernel.and_then(|name| Some((name, library().kernel(name)?.1)));
+        let sizes: Vec<usize> = words.map(str::parse).collect::<Result<_, _>>().unwrap_or_default();
+        match (kernel, sizes.as_slice()) {
+            (Some((name, kernel)), &[rows, cols])
+                if groups.iter().all(|g| g.0 != *name)
+                    && (kernel.restrictions.sweep.contains(&(rows, cols))
+                        || base.group(kernel) == Some((rows, cols))) =>
+            {
+                groups.push((name.clone(), (rows, cols)));
+            }
+            _ => return Err(format!("work-group {line} is none that tuning tries for plan {}", base.name)),
+        }
+    }
+    Ok(groups.into())
+}
+
+/// The name of a variant of a plan.
+fn tuned_name(plan: &str) -> String {
+    format!("{}-tuned", plan.strip_suffix("-tuned").unwrap_or(plan))
 }
 
 /// A variant with its times in microseconds.
@@ -172,6 +290,8 @@ impl Timed {
 struct Variant {
     on_host: bool,
     label: String,
+    /// The plan of the library that it is one of.
+    plan: Cow<'static, str>,
     recipe: PlanRecipe,
 }
 
@@ -182,7 +302,17 @@ fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
         Some(d) => opencl::class(d),
         None => library().host_class(std::env::consts::ARCH),
     };
-    let plan = class.map_or("", |c| &*c.plan);
+    let admits = |plan: &Plan| device.is_none_or(|d| opencl::admits(d, plan).is_ok());
+    variants_of(engine, class.map_or("", |c| &*c.plan), batch, &admits)
+}
+
+/// The variants of one engine that `admits` lets through, those of the plan called `plan` first.
+fn variants_of(
+    engine: EngineKind,
+    plan: &str,
+    batch: Option<usize>,
+    admits: &dyn Fn(&Plan) -> bool,
+) -> Vec<Variant> {
     let mut plans: Vec<&PlanRecipe> = library().plans.iter().filter(|p| p.engine == engine).collect();
     if let Some(first) = plans.iter().position(|p| p.name == plan) {
         plans[..=first].rotate_right(1);
@@ -202,7 +332,8 @@ fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
             let kept: Vec<_> =
                 kernels(&base).into_iter().filter(others).map(|k| k.codename.clone()).collect();
             let name = format!("{}: {} alone", plan.name, one.codename);
-            recipes.push((name, PlanRecipe { kernels: kept.into(), ..base.clone() }));
+            let groups: Vec<_> = base.groups.iter().filter(|g| kept.contains(&g.0)).cloned().collect();
+            recipes.push((name, PlanRecipe { kernels: kept.into(), groups: groups.into(), ..base.clone() }));
         }
         for (name, recipe) in recipes.clone() {
             for kernel in kernels(&recipe) {
@@ -219,16 +350,19 @@ fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
         for (label, mut recipe) in recipes {
             let Ok(lowered) = lower(&NETWORK, &recipe, library(), None) else { continue };
             let same = |p: &Plan| (&p.steps, p.batch) == (&lowered.steps, lowered.batch);
-            if seen.iter().any(same)
-                || device.is_some_and(|d| crate::engine::opencl::admits(d, &lowered).is_err())
-            {
+            if seen.iter().any(same) || !admits(&lowered) {
                 continue;
             }
             seen.push(lowered);
             if label != recipe.name {
-                recipe.name = format!("{}-tuned", recipe.name).into();
+                recipe.name = tuned_name(&recipe.name).into();
             }
-            found.push(Variant { on_host: device.is_none(), label, recipe });
+            found.push(Variant {
+                on_host: engine == EngineKind::Host,
+                label,
+                plan: plan.name.clone(),
+                recipe,
+            });
         }
     }
     found
@@ -291,8 +425,8 @@ pub fn run(options: &TuneOptions, print: &mut dyn FnMut(&str) -> Result<(), Erro
         let Some(best) = fastest(&timed, on_host) else { continue };
         let identity = identity(device.as_ref().filter(|_| !on_host));
         let times = (quantile(&best.times, 0.5), measured(&best.times).spread.unwrap_or_default());
-        notes.push(match remember(&best.variant.recipe, &identity, times) {
-            Ok(file) => format!("{}: {} from now on ({})", identity.0, best.variant.label, file.display()),
+        notes.push(match remember(&best.variant, &identity, times) {
+            Ok(file) => format!("{}: {} from now on ({file})", identity.0, best.variant.label),
             Err(why) => format!("{}: {} is the fastest, but {why}", identity.0, best.variant.label),
         });
         let faster = saved.as_ref().is_none_or(|(b, _): &(&Timed, _)| best.per_record() < b.per_record());
@@ -306,8 +440,9 @@ pub fn run(options: &TuneOptions, print: &mut dyn FnMut(&str) -> Result<(), Erro
     };
     if let Some(file) = &options.save {
         let text = plan_file(&best.variant.recipe, &identity, quantile(&best.times, 0.5))?;
-        std::fs::write(file, text).map_err(|e| Error::io(file.display().to_string(), e))?;
-        notes.push(format!("{0}: MORTONNET_PLAN={0} bakes {1}", file.display(), best.variant.label));
+        let name = escape::path(file);
+        std::fs::write(file, text).map_err(|e| Error::io(&*name, e))?;
+        notes.push(format!("{name}: MORTONNET_PLAN={name} bakes {}", best.variant.label));
     }
     let wrong = timed.iter().filter(|t| matches!(t.trouble, Some(Trouble::Wrong(_)))).count();
     print(&render::text(&table(&timed, device.as_ref(), notes), options.output))?;
@@ -398,36 +533,46 @@ fn fastest(timed: &[Timed], on_host: bool) -> Option<&Timed> {
     running.min_by(|a, b| a.per_record().total_cmp(&b.per_record()))
 }
 
-/// Writes the record; the error says why not.
-fn remember(
+/// Writes the record; the error says why not. Gives the file's name, for messages.
+fn remember(variant: &Variant, identity: &(String, String), times: (f64, f64)) -> Result<String, String> {
+    let text = record_text(&variant.plan, &variant.recipe, identity, times);
+    let folder = Folder::named()
+        .map_err(|why| format!("there is no cache folder to remember it in (MORTONNET_CACHE): {why}"))?;
+    let written = folder.write(&file_name(identity), text.as_bytes());
+    written
+        .map(|file| escape::path(&file))
+        .map_err(|e| format!("it cannot be remembered in {}: {e}", folder.name()))
+}
+
+/// A record as [`parse`] reads it.
+fn record_text(
+    plan: &str,
     recipe: &PlanRecipe,
     identity: &(String, String),
     (median, spread): (f64, f64),
-) -> Result<PathBuf, String> {
-    let base = recipe.name.strip_suffix("-tuned").unwrap_or(&recipe.name);
+) -> String {
     let mut text = format!(
-        "program {}\nmodel {}\nlibrary {}\ndevice {}\ndriver {}\nname {}\nplan {base}\nkernels {}\n",
+        "{FIRST_LINE}program {}\nmodel {}\nlibrary {}\ndevice {}\ndriver {}\nplan {plan}\nkernels {}\n",
         env!("CARGO_PKG_VERSION"),
         NETWORK.hash,
         library().hash,
         identity.0,
         identity.1,
-        recipe.name,
         recipe.kernels.join(" ")
     );
     for (kernel, (rows, cols)) in recipe.groups.iter() {
         let _ = writeln!(text, "work-group {kernel} {rows} {cols}");
     }
-    let _ = writeln!(text, "batch {}\nmedian-us {median:.2}\nspread-us {spread:.2}", recipe.batch);
-    let folder = cache::folder().ok_or("there is no cache folder to remember it in (MORTONNET_CACHE)")?;
-    cache::write(&folder, &file_name(identity), text.as_bytes())
-        .map_err(|e| format!("it cannot be remembered in {}: {e}", folder.display()))
+    let _ = write!(text, "batch {}\nmedian-us {median:.2}\nspread-us {spread:.2}", recipe.batch);
+    let sum = cache::hash(&[&text]);
+    let _ = writeln!(text, "\nchecksum {sum:016x}");
+    text
 }
 
 /// The plan as a file for MORTONNET_PLAN.
 fn plan_file(recipe: &PlanRecipe, identity: &(String, String), median: f64) -> Result<String, Error> {
     let model = Model::baked(recipe, None).map_err(Error::Device)?;
-    let name = format!("{}-tuned", recipe.name.strip_suffix("-tuned").unwrap_or(&recipe.name));
+    let name = tuned_name(&recipe.name);
     let text = |s: &str| {
         let mut quoted = String::new();
         render::json_string(&mut quoted, s);
@@ -504,4 +649,88 @@ fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report
         plot: Plot::None,
     };
     Report { head, sections: vec![section] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Name, text and recipe of a record for a plan's engine.
+    fn of(plan: &str, recipe: &PlanRecipe) -> (String, String) {
+        let host = identity(None);
+        let device = ("Mali-T628, 4 compute units".to_string(), "1.1".to_string());
+        let identity = if recipe.engine == EngineKind::Host { host } else { device };
+        (file_name(&identity), record_text(plan, recipe, &identity, (12.5, 1.0)))
+    }
+
+    fn read_back(plan: &str, recipe: &PlanRecipe) -> Result<PlanRecipe, String> {
+        let (name, text) = of(plan, recipe);
+        parse(&text, &name).map(|found| found.0)
+    }
+
+    #[test]
+    fn what_tuning_writes_comes_back() {
+        for plan in library().plans.iter() {
+            assert_eq!(read_back(&plan.name, plan), Ok(plan.clone()));
+            let batch = PlanRecipe { batch: 7, ..plan.clone() };
+            assert_eq!(
+                read_back(&plan.name, &batch),
+                Ok(batch.clone()),
+                "the name says nothing of the batch"
+            );
+        }
+        for (engine, plan) in [(EngineKind::Host, "host"), (EngineKind::OpenCl, "mali-midgard")] {
+            let all = variants_of(engine, plan, None, &|_| true);
+            assert!(
+                all[0].plan == plan && all.iter().any(|v| !v.recipe.groups.is_empty()) == (plan != "host")
+            );
+            for Variant { plan, recipe, label, .. } in all {
+                assert_eq!(read_back(&plan, &recipe), Ok(recipe.clone()), "{label}");
+            }
+        }
+    }
+
+    /// A plan with the kernels of another is refused, and the host engine, should one reach it, refuses it as well.
+    #[test]
+    fn kernels_of_another_plan_are_refused() {
+        let mut refused = 0;
+        for plan in library().plans.iter() {
+            for other in library().plans.iter().filter(|other| other.kernels != plan.kernels) {
+                let mixed =
+                    PlanRecipe { kernels: other.kernels.clone(), groups: Cow::Borrowed(&[]), ..plan.clone() };
+                let part_of = other.kernels.iter().all(|k| plan.kernels.contains(k));
+                let found = read_back(&plan.name, &mixed);
+                assert_eq!(found.is_ok(), part_of, "{} {}: {found:?}", plan.name, other.name);
+                let Ok(lowered) = lower(&NETWORK, &mixed, library(), None) else { continue };
+                assert_eq!(
+                    host::admits(&lowered).is_ok(),
+                    other.engine == EngineKind::Host,
+                    "{}",
+                    other.name
+                );
+                if plan.engine == EngineKind::Host {
+                    let model = Model::baked(&mixed, None).unwrap();
+                    let started = host::HostEngine::new(model, 1, false).map(drop);
+                    assert!(started.unwrap_err().to_string().starts_with("host engine: "));
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused >= 8, "{refused}");
+    }
+
+    #[test]
+    fn every_changed_byte_is_seen() {
+        let (name, text) = of("host", library().plan("host").unwrap());
+        parse(&text, &name).unwrap();
+        for i in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[i] ^= 1;
+            if let Ok(text) = String::from_utf8(bytes) {
+                assert!(parse(&text, &name).is_err(), "byte {i}");
+            }
+            assert!(parse(&text[..i], &name).is_err(), "{i} bytes");
+        }
+        assert!(parse(&text, "tune-0-0").unwrap_err().contains("of another device or driver"));
+    }
 }

@@ -42,7 +42,7 @@ pub fn head(device: &Device) -> Vec<(String, String)> {
 
 fn read(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    let text = text.trim_matches(['\0', '\n', ' ']).to_string();
+    let text = crate::escape::lines(text.trim_matches(['\0', '\n', ' '])).into_owned();
     (!text.is_empty()).then_some(text)
 }
 

@@ -16,6 +16,7 @@ use crate::baked::library;
 use crate::cl::{self, Device, Library};
 use crate::engine::select::{self, DeviceWish};
 use crate::error::Error;
+use crate::escape;
 use crate::sources::Sources;
 use crate::spec::library::{Kernel, Operation};
 use crate::spec::network::Precision;
@@ -244,7 +245,7 @@ pub fn finish(
     let report = match &options.against {
         None => report,
         Some(file) => {
-            let place = file.display().to_string();
+            let place = escape::path(file);
             let text = std::fs::read_to_string(file).map_err(|e| Error::io(&place, e))?;
             let other = against::read(&text).map_err(|e| Error::input(&place, e))?;
             against::compare(&report, &other)
@@ -254,8 +255,7 @@ pub fn finish(
     if let Some(file) = &options.report {
         let device = report.head.iter().find(|(key, _)| key == "device");
         let title = format!("mortonnet bench: {}", device.map_or("cache model", |d| &d.1));
-        std::fs::write(file, html::page(&report, &title))
-            .map_err(|e| Error::io(file.display().to_string(), e))?;
+        std::fs::write(file, html::page(&report, &title)).map_err(|e| Error::io(escape::path(file), e))?;
     }
     if unsound.is_empty() { Ok(()) } else { Err(Error::Check(verdict(&unsound))) }
 }

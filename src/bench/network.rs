@@ -249,7 +249,7 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
     if let (None, Some(folder)) = (&device, &options.sources.folder) {
         return Err(Error::Usage(format!(
             "--kernels {}: bench network runs on the host here, and the host no OpenCL kernel: add --device opencl",
-            folder.display()
+            crate::escape::path(folder)
         )));
     }
     options.sources.check()?;

@@ -4,6 +4,7 @@
 //! aligned on the decimal point, so that sizes that differ by orders of magnitude can be compared at a glance.
 
 use crate::bench::table::{Cell, Measured, Plot, Report, Section};
+use crate::escape;
 
 /// Longest line of running text.
 const LINE: usize = 100;
@@ -41,8 +42,9 @@ impl OutputFormat {
 /// The report in that format, ending with a newline.
 pub fn text(report: &Report, format: OutputFormat) -> String {
     match format {
-        OutputFormat::Table => table(report),
-        OutputFormat::Md => md(report),
+        // Of another report (`--against`), which may come from anywhere.
+        OutputFormat::Table => escape::lines(&table(report)).into_owned(),
+        OutputFormat::Md => escape::lines(&md(report)).into_owned(),
         OutputFormat::Csv => csv(report),
         OutputFormat::Json => json(report),
     }
@@ -663,7 +665,7 @@ pub(crate) fn json_string(o: &mut String, s: &str) {
             '"' => add(o, "\\\""),
             '\\' => add(o, "\\\\"),
             '\n' => add(o, "\\n"),
-            '\u{0}'..='\u{1f}' => {
+            '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' => {
                 add(o, "\\u00");
                 pad(o, 1, char::from(b'0' + (c as u8 >> 4)));
                 o.push(char::from_digit(u32::from(c) & 15, 16).unwrap_or('0'));

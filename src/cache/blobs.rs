@@ -12,12 +12,12 @@
 //! used again, and differ between containers. What is marked bad stays so, and a driver with two bad blobs gets none at
 //! all. Its version is part of the name, so a new driver starts afresh; else the files have to be removed by hand.
 
-use super::{START, fnv, folder, hash, unique, write};
-use crate::sys::io::{lock, user};
+use super::{Folder, START, Trouble, create, fnv, hash, own, unique};
+use crate::sys::io::lock;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Most blobs and markers in the folder, and their bytes: those not used for the longest time go first. A network's
@@ -64,7 +64,7 @@ impl Key {
 /// The blobs of the cache folder.
 #[derive(Debug)]
 pub struct Blobs {
-    folder: PathBuf,
+    folder: Folder,
 }
 
 /// A blob is being handed to the driver; over when this is dropped.
@@ -85,60 +85,59 @@ impl Drop for Loading {
 impl Blobs {
     /// Those of the cache folder; the error says why there is none.
     pub fn open() -> Result<Blobs, String> {
-        folder().map(|folder| Blobs { folder }).ok_or_else(|| match std::env::var_os("MORTONNET_CACHE") {
-            Some(_) => "off: MORTONNET_CACHE is empty".into(),
-            None => "off: no folder, as neither MORTONNET_CACHE nor HOME is set".into(),
-        })
+        let folder = Folder::named()?;
+        folder.check().map(|()| Blobs { folder })
     }
 
-    /// Where they are.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    /// Where they are, for messages.
+    pub fn folder(&self) -> String {
+        self.folder.name()
+    }
+
+    /// What looks like a marker and is none, a line each.
+    pub fn ignored(&self) -> Vec<String> {
+        let marker = |name: &String| name.contains('.') && !self.is_own(name);
+        let names = self.folder.names("kernel-").into_iter().filter(marker);
+        let line = |name: String| {
+            format!("{} is ignored: it is no plain file of this user's", self.shown(&name, ""))
+        };
+        names.map(line).collect()
     }
 
     /// The bytes for `key`, and a marker to be held while the driver takes them; the error says why there are none.
     pub fn load(&self, key: &Key) -> Result<(Vec<u8>, Loading), String> {
         self.condemn(key);
-        let bad = self.files(&key.driver).iter().filter(|f| f.0.ends_with(BAD)).count();
-        if self.bad(key).exists() || bad >= MOST_BAD {
-            let here = self.at(&key.driver, "*.bad");
+        let is_bad = |name: &&String| name.ends_with(BAD) && self.is_own(name);
+        let bad = self.folder.names(&key.driver).iter().filter(is_bad).count();
+        if self.is_bad(key) || bad >= MOST_BAD {
+            let here = self.shown(&key.driver, "*.bad");
             return Err(format!(
-                "off: a process died while this driver loaded one; remove {} to try again",
-                here.display()
+                "off: a process died while this driver loaded one; remove {here} to try again"
             ));
         }
-        let path = self.at(&key.name, "");
-        let file = match File::open(&path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Err("not there yet".into()),
-            file => file.map_err(|e| format!("{}: {e}", path.display()))?,
-        };
-        let bytes = self.bytes(key, file).map_err(|why| format!("{}: {why}", path.display()))?;
-        let loading = self.mark(key).map_err(|e| format!("no marker in {}: {e}", self.folder.display()))?;
+        let bytes = self.bytes(key).map_err(|trouble| match trouble {
+            Trouble::Missing => "not there yet".into(),
+            Trouble::Off(why) => format!("{}: {why}", self.shown(&key.name, "")),
+        })?;
+        let loading = self.mark(key).map_err(|e| format!("no marker in {}: {e}", self.folder()))?;
         Ok((bytes, loading))
     }
 
     /// The bytes of a blob that is whole and the one that was asked for.
-    fn bytes(&self, key: &Key, mut file: File) -> Result<Vec<u8>, String> {
-        let about = file.metadata().map_err(|e| e.to_string())?;
+    fn bytes(&self, key: &Key) -> Result<Vec<u8>, Trouble> {
+        let off = |why: &str| Err(Trouble::Off(why.into()));
         // What the driver runs must come from this user, or from the system's.
-        if ![0, user()].contains(&about.uid()) {
-            return Err("it belongs to another user".into());
-        }
-        if !about.is_file() || about.len() > MOST_BYTES {
-            return Err("it is no blob".into());
-        }
-        let mut all = Vec::new();
-        io::Read::read_to_end(&mut file, &mut all).map_err(|e| e.to_string())?;
+        let (all, file, about) = self.folder.read(&key.name, MOST_BYTES)?;
         let Some(rest) = all.strip_prefix(key.head.as_bytes()) else {
-            return Err(match all.starts_with(FIRST_LINE.as_bytes()) {
-                true => "it is of another device, driver or version".into(),
-                false => "it is no blob".into(),
-            });
+            return match all.starts_with(FIRST_LINE.as_bytes()) {
+                true => off("it is of another device, driver or version"),
+                false => off("it is no blob"),
+            };
         };
         let place = rest.windows(2).position(|w| w == b"\n\n").map(|i| i + 2);
         let (sizes, bytes) = place.map_or((&rest[..0], &rest[..0]), |i| rest.split_at(i));
         if sizes != tail(bytes).as_bytes() {
-            return Err("it is damaged".into());
+            return off("it is damaged");
         }
         if about.modified().ok().and_then(|t| t.elapsed().ok()).is_some_and(|age| age > USED) {
             let _ = file.set_modified(std::time::SystemTime::now());
@@ -150,7 +149,7 @@ impl Blobs {
     fn mark(&self, key: &Key) -> io::Result<Loading> {
         let who = unique();
         let new = self.at(&key.name, &format!(".{who}.new"));
-        let file = match File::create_new(&new) {
+        let file = match create(&new) {
             Ok(file) => file,
             // Somebody put the blobs where this process cannot write, and knows what the driver does with them.
             Err(e) if matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
@@ -168,16 +167,16 @@ impl Blobs {
 
     /// Looks for markers of dead processes: the blobs that they were loading are bad.
     fn condemn(&self, key: &Key) {
-        for (name, path) in self.files(&key.driver) {
+        for name in self.folder.names(&key.driver) {
             let Some((blob, _)) = name.split_once('.').filter(|(_, rest)| rest.ends_with("loading")) else {
                 continue;
             };
-            let Ok(file) = File::open(&path) else { continue };
+            let Ok((file, _)) = self.folder.open(&name) else { continue };
             // Shared: of several that look, each must see what the others see.
             let dead = lock(&file, false).unwrap_or(false);
             // Removed since it was opened: its owner has ended well.
             if dead && file.metadata().is_ok_and(|m| m.nlink() > 0) {
-                let _ = fs::rename(&path, self.at(blob, BAD));
+                let _ = fs::rename(self.at(&name, ""), self.at(blob, BAD));
                 let _ = fs::remove_file(self.at(blob, ""));
             }
         }
@@ -192,10 +191,10 @@ impl Blobs {
             return Err(ErrorKind::FileTooLarge.into());
         }
         // A driver that refuses its own binaries must not wear the memory card out.
-        if self.bad(key).exists() || fs::read(self.at(&key.name, "")).is_ok_and(|there| there == all) {
+        if self.is_bad(key) || self.folder.read(&key.name, MOST_BYTES).is_ok_and(|there| there.0 == all) {
             return Ok(());
         }
-        write(&self.folder, &key.name, &all)?;
+        self.folder.write(&key.name, &all)?;
         self.tidy(&key.name);
         Ok(())
     }
@@ -203,13 +202,14 @@ impl Blobs {
     /// Removes what was not used for the longest time where there is too much; `keep` stays.
     fn tidy(&self, keep: &str) {
         let mut all = Vec::new();
-        for (name, path) in self.files("kernel-") {
-            if let (true, Ok(about)) = (name != keep, path.metadata()) {
+        for name in self.folder.names("kernel-") {
+            let path = self.at(&name, "");
+            if let (true, Ok(about)) = (name != keep, path.symlink_metadata()) {
                 all.push((about.mtime(), about.len(), path));
             }
         }
         crate::profile::sort_by(&mut all, |a, b| a.0 > b.0);
-        let mut bytes = fs::metadata(self.folder.join(keep)).map_or(0, |m| m.len());
+        let mut bytes = self.at(keep, "").symlink_metadata().map_or(0, |m| m.len());
         for (i, (_, len, path)) in all.iter().enumerate() {
             bytes += len;
             if i + 1 >= MOST_FILES || bytes > MOST_BYTES {
@@ -218,28 +218,24 @@ impl Blobs {
         }
     }
 
-    /// What says that a blob is bad.
-    fn bad(&self, key: &Key) -> PathBuf {
-        self.at(&key.name, BAD)
+    /// Whether the blob is known to be bad.
+    fn is_bad(&self, key: &Key) -> bool {
+        self.is_own(&[&key.name, BAD].concat())
+    }
+
+    /// Whether this is a plain file that nobody but this user and root could put there.
+    fn is_own(&self, name: &str) -> bool {
+        fs::symlink_metadata(self.folder.at(name)).is_ok_and(|about| about.is_file() && own(&about).is_ok())
     }
 
     /// A path in the folder.
     fn at(&self, name: &str, end: &str) -> PathBuf {
-        self.folder.join([name, end].concat())
+        self.folder.at(&[name, end].concat())
     }
 
-    /// Our files whose names start like this, and their paths.
-    fn files(&self, start: &str) -> Vec<(String, PathBuf)> {
-        let mut found = Vec::new();
-        let Ok(entries) = fs::read_dir(&self.folder) else { return found };
-        for entry in entries {
-            let Ok(entry) = entry else { break };
-            match entry.file_name().into_string() {
-                Ok(name) if name.starts_with(start) => found.push((name, entry.path())),
-                _ => {}
-            }
-        }
-        found
+    /// The same, for messages.
+    fn shown(&self, name: &str, end: &str) -> String {
+        crate::escape::path(&self.at(name, end))
     }
 }
 
@@ -250,27 +246,23 @@ fn tail(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{Temporary, fifo, soon};
     use super::*;
+    use std::os::unix::fs::symlink;
 
-    struct Folder(Blobs);
+    /// The blobs of a folder of the test's own.
+    struct Test(Blobs, #[allow(dead_code)] Temporary);
 
-    impl Folder {
-        fn new() -> Folder {
-            let folder = std::env::temp_dir().join(format!("mortonnet-blobs-{}", unique()));
-            fs::create_dir_all(&folder).unwrap();
-            Folder(Blobs { folder })
+    impl Test {
+        fn new() -> Test {
+            let temporary = Temporary::new();
+            Test(Blobs { folder: temporary.0.clone() }, temporary)
         }
 
         fn names(&self) -> Vec<String> {
-            let mut names: Vec<String> = self.0.files("").into_iter().map(|f| f.0).collect();
+            let mut names = self.0.folder.names("");
             names.sort();
             names
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0.folder);
         }
     }
 
@@ -280,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_blob_comes_back_and_everything_else_does_not() {
-        let f = Folder::new();
+        let f = Test::new();
         let (blobs, key) = (&f.0, key("a"));
         assert_eq!(blobs.load(&key).unwrap_err(), "not there yet");
         for bytes in [&b"\n\nbytes of a driver\n\n\0"[..], b"x"] {
@@ -290,7 +282,7 @@ mod tests {
             drop(loading);
             assert_eq!(f.names(), [&*key.name]);
         }
-        let path = blobs.folder.join(&key.name);
+        let path = blobs.folder.at(&key.name);
         let whole = fs::read(&path).unwrap();
         // Every truncation, every changed byte, bytes behind the end.
         let mut wrong: Vec<Vec<u8>> = (0..whole.len()).map(|n| whole[..n].to_vec()).collect();
@@ -322,17 +314,17 @@ mod tests {
         }
         let driver = |text| Key::new(&[("driver", text)], &[("a", "1")]).name;
         assert_ne!(driver("1"), driver("2"));
-        let f = Folder::new();
+        let f = Test::new();
         let (mine, other) = (key("a"), key("b"));
         f.0.store(&mine, b"x").unwrap();
-        fs::rename(f.0.folder.join(&mine.name), f.0.folder.join(&other.name)).unwrap();
+        fs::rename(f.0.folder.at(&mine.name), f.0.folder.at(&other.name)).unwrap();
         let why = f.0.load(&other).unwrap_err();
         assert!(why.ends_with("it is of another device, driver or version"), "{why}");
     }
 
     #[test]
     fn a_marker_of_a_dead_process_condemns_and_one_at_work_does_not() {
-        let f = Folder::new();
+        let f = Test::new();
         let (blobs, key) = (&f.0, key("a"));
         blobs.store(&key, b"x").unwrap();
         let several: Vec<_> = (0..5).map(|_| blobs.load(&key).unwrap()).collect();
@@ -362,20 +354,62 @@ mod tests {
         let other = self::key("b");
         blobs.store(&other, b"y").unwrap();
         blobs.load(&other).unwrap();
-        fs::remove_file(blobs.folder.join(bad)).unwrap();
+        fs::remove_file(blobs.folder.at(&bad)).unwrap();
         blobs.load(&same("1")).unwrap();
     }
 
     #[test]
+    fn what_is_no_plain_file_is_neither_waited_for_nor_believed() {
+        let f = Test::new();
+        let key = key("a");
+        let load = || {
+            let blobs = Blobs { folder: f.0.folder.clone() };
+            let key = self::key("a");
+            soon(move || blobs.load(&key).map(|found| found.0))
+        };
+        let (blob, bad) = (f.0.at(&key.name, ""), f.0.at(&key.name, BAD));
+        let loading = f.0.at(&key.name, ".1-1-1.loading");
+        let store = || {
+            let blobs = Blobs { folder: f.0.folder.clone() };
+            let key = self::key("a");
+            soon(move || blobs.store(&key, b"x").unwrap());
+        };
+        store();
+        for attack in [fifo, |p: &std::path::Path| symlink("/dev/zero", p).unwrap()] {
+            fs::remove_file(&blob).unwrap();
+            attack(&blob);
+            let why = load().unwrap_err();
+            assert!(why.ends_with("it is no plain file") || why.ends_with("it is a link"), "{why}");
+            store();
+            assert_eq!(load().unwrap(), b"x");
+            for marker in [&bad, &loading] {
+                attack(marker);
+                assert_eq!(load().unwrap(), b"x");
+                let line = format!("{} is ignored: it is no plain file of this user's", marker.display());
+                assert_eq!(f.0.ignored(), [line]);
+                fs::remove_file(marker).unwrap();
+            }
+        }
+        // Nothing of 3 GB is read to see whether it is the same.
+        fs::remove_file(&blob).unwrap();
+        File::create(&blob).unwrap().set_len(3 << 30).unwrap();
+        assert!(load().unwrap_err().contains("it has more than "));
+        store();
+        assert!(fs::metadata(&blob).unwrap().len() < 1000);
+        assert_eq!(load().unwrap(), b"x");
+        assert!(f.0.ignored().is_empty());
+    }
+
+    #[test]
     fn the_folder_stays_small() {
-        let f = Folder::new();
+        let f = Test::new();
         let time = |n: u64| std::time::UNIX_EPOCH + Duration::from_secs(1_000_000 + n);
         for n in 0..130 {
             let key = key(&n.to_string());
             f.0.store(&key, &[0; 10]).unwrap();
             File::options()
                 .append(true)
-                .open(f.0.folder.join(&key.name))
+                .open(f.0.folder.at(&key.name))
                 .unwrap()
                 .set_modified(time(n))
                 .unwrap();

@@ -16,6 +16,7 @@ use opencl_sys::cl_function_types as types;
 
 use super::error::ClError;
 use super::nodes::nodes;
+use crate::escape;
 
 /// The environment variable that names the OpenCL library; if it is set, only that one is tried.
 pub const VARIABLE: &str = "MORTONNET_OPENCL";
@@ -228,8 +229,10 @@ pub(super) fn open_from(list: &[String]) -> Result<&'static Library, LoadError> 
     for path in list {
         match try_open(path) {
             // Leaked on purpose: drivers keep threads and exit handlers that live in the library's code.
-            Ok(api) => return Ok(Box::leak(Box::new(Library { api, path: path.clone() }))),
-            Err(reason) => attempts.push(Attempt { path: path.clone(), reason }),
+            Ok(api) => {
+                return Ok(Box::leak(Box::new(Library { api, path: escape::line(path).into_owned() })));
+            }
+            Err(reason) => attempts.push(Attempt { path: escape::line(path).into_owned(), reason }),
         }
     }
     Err(LoadError { attempts, variable: false, nodes: Vec::new() })
@@ -270,7 +273,8 @@ fn try_open(path: &str) -> Result<Api, Reason> {
 /// What the dynamic loader said, without the file name in front of it.
 fn loader_message(path: &str, error: &libloading::Error) -> String {
     let text = error.to_string();
-    text.strip_prefix(path).and_then(|t| t.strip_prefix(": ")).unwrap_or(&text).to_string()
+    let text = text.strip_prefix(path).and_then(|t| t.strip_prefix(": ")).unwrap_or(&text);
+    escape::line(text).into_owned()
 }
 
 /// One library that was tried.
@@ -377,8 +381,8 @@ pub(super) fn info_bytes(
     Ok(bytes)
 }
 
-/// The same as text, without the closing zero.
-pub(super) fn info_text(
+/// The same as text of several lines, without the closing zero and as it may be printed.
+pub(super) fn info_lines(
     call: &'static str,
     object: &str,
     get: &dyn Fn(usize, *mut c_void, *mut usize) -> i32,
@@ -386,7 +390,16 @@ pub(super) fn info_text(
     let mut bytes = info_bytes(call, object, get)?;
     bytes.push(0);
     let text = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
-    Ok(text.to_string_lossy().trim().to_string())
+    Ok(escape::lines(text.to_string_lossy().trim()).into_owned())
+}
+
+/// The same as text of one line: names and versions. Line ends and tabs are blanks, which separate words.
+pub(super) fn info_text(
+    call: &'static str,
+    object: &str,
+    get: &dyn Fn(usize, *mut c_void, *mut usize) -> i32,
+) -> Result<String, ClError> {
+    Ok(info_lines(call, object, get)?.replace(['\n', '\t'], " "))
 }
 
 /// A fixed-size answer of a clGet…Info call, as its bytes.

@@ -57,7 +57,9 @@ pub fn nodes(served: bool) -> Vec<String> {
     let open = |node: &Path| {
         fs::File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(node).map(drop)
     };
-    nodes_of(Path::new("/"), served, open)
+    // Names of drivers and groups are the system's.
+    let lines = nodes_of(Path::new("/"), served, open).into_iter();
+    lines.map(|line| crate::escape::line(&line).into_owned()).collect()
 }
 
 fn nodes_of(root: &Path, served: bool, open: impl Fn(&Path) -> io::Result<()>) -> Vec<String> {

@@ -9,7 +9,7 @@ use opencl_sys::*;
 
 use super::error::{ClError, check};
 use super::image::Image2d;
-use super::loader::{Handle, info_fixed, info_text};
+use super::loader::{Handle, info_fixed, info_lines};
 use super::memory::{Buffer, Memory};
 use super::queue::Context;
 
@@ -115,7 +115,7 @@ impl Program {
     /// What the driver's compiler said.
     pub fn build_log(&self) -> Result<String, ClError> {
         let inner = &self.0;
-        info_text("clGetProgramBuildInfo", &inner.name, &|size, value, needed| {
+        info_lines("clGetProgramBuildInfo", &inner.name, &|size, value, needed| {
             // SAFETY: the program is alive and its context has this device; `value` has room for `size` bytes.
             unsafe {
                 (inner.context.api().clGetProgramBuildInfo)(

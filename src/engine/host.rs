@@ -10,7 +10,7 @@ use crate::model::{Model, Values};
 use crate::profile::StepClock;
 use crate::spec::half;
 use crate::spec::library::Operation;
-use crate::spec::plan::{Arg, BufferRole};
+use crate::spec::plan::{self, Arg, BufferRole, Plan};
 use crate::trace::Track;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -115,61 +115,70 @@ fn floats(values: Values) -> Cow<'static, [f32]> {
     }
 }
 
+/// Whether the engine has what the plan's steps ask for; the error names the step.
+pub fn admits(plan: &Plan) -> Result<(), Error> {
+    plan.steps.iter().try_for_each(|s| step(plan, s, &mut |_| Values::default()).map(drop))
+}
+
 /// The plan's steps; takes the model's constants.
 fn steps(model: &mut Model) -> Result<Vec<Step>, Error> {
-    let plan = &model.plan;
+    let Model { plan, constants, .. } = model;
+    plan.steps.iter().map(|s| step(plan, s, &mut |c| std::mem::take(&mut constants[c]))).collect()
+}
+
+/// One step; `constant` gives the values of the plan's constants.
+fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Values) -> Result<Step, Error> {
+    let refused = |what: &str| Error::Device(format!("host engine: {}: {what}", step.kernel));
     let place = |i: usize| match plan.buffers[i].role {
         BufferRole::Input => Place::Input,
         BufferRole::Hidden => Place::Hidden(i),
         BufferRole::Scores | BufferRole::Classes => Place::Scores,
     };
-    let mut steps = Vec::new();
-    for step in plan.steps.iter() {
-        let read = |i: usize| match step.args[i] {
-            Arg::Buffer(b) => b,
-            _ => unreachable!("operands of host kernels are in the order of their operation"),
-        };
-        let mut constant = |i: usize| match step.args[i] {
-            Arg::Constant(c) => std::mem::take(&mut model.constants[c]),
-            _ => unreachable!("operands of host kernels are in the order of their operation"),
-        };
-        let (action, from, to) = match step.operation {
-            Operation::Affine => {
-                let Arg::Constant(weights) = step.args[0] else { unreachable!("a is a constant") };
-                let layout = &plan.constants[weights].layout;
-                let panel = layout.panel_rows().ok_or_else(|| {
-                    Error::Device(format!("host engine: {}: layout {layout} is not R_P_1_C", step.kernel))
-                })?;
-                let action = Action::Affine {
-                    weights: Weights::new(constant(0))?,
-                    biases: floats(constant(2)),
-                    panel,
-                    columns: step.problem.l,
-                    // Padding rows may hold NaN where a record overflowed: they are not summed.
-                    inputs: plan.buffers[read(1)].rows,
-                    activation: step.activation,
-                };
-                (action, read(1), read(3))
-            }
-            Operation::Sigmoid | Operation::Relu | Operation::Tanh => {
-                let activation = step.operation.activation().unwrap_or(step.activation);
-                (Action::Activate(activation), read(0), read(0))
-            }
-            Operation::ArgMax => (Action::ArgMax(plan.buffers[read(0)].rows), read(0), read(0)),
-            Operation::Matmul
-            | Operation::Bias
-            | Operation::Reduce
-            | Operation::Pair
-            | Operation::Layers
-            | Operation::Sobel
-            | Operation::Order
-            | Operation::Probe => {
-                return Err(Error::Device(format!("host engine: no kernel for {}", step.kernel)));
-            }
-        };
-        steps.push(Step { action, from: place(from), to: place(to) });
-    }
-    Ok(steps)
+    // Operands of the host's kernels come in the order of their operation, with nothing before them.
+    let buffer = |i: usize| match step.args.get(i) {
+        Some(&Arg::Buffer(b)) => Ok(b),
+        other => Err(refused(&format!("operand {i}: expected a buffer, found {other:?}"))),
+    };
+    let array = |i: usize| match step.args.get(i) {
+        Some(&Arg::Constant(c)) => Ok(c),
+        other => Err(refused(&format!("operand {i}: expected a constant, found {other:?}"))),
+    };
+    let (action, from, to) = match step.operation {
+        Operation::Affine => {
+            let (weights, biases, from, to) = (array(0)?, array(2)?, buffer(1)?, buffer(3)?);
+            let layout = &plan.constants[weights].layout;
+            let panel =
+                layout.panel_rows().ok_or_else(|| refused(&format!("layout {layout} is not R_P_1_C")))?;
+            let action = Action::Affine {
+                weights: Weights::new(constant(weights))?,
+                biases: floats(constant(biases)),
+                panel,
+                columns: step.problem.l,
+                // Padding rows may hold NaN where a record overflowed: they are not summed.
+                inputs: plan.buffers[from].rows,
+                activation: step.activation,
+            };
+            (action, from, to)
+        }
+        Operation::Sigmoid | Operation::Relu | Operation::Tanh => {
+            let activation = step.operation.activation().unwrap_or(step.activation);
+            let at = buffer(0)?;
+            (Action::Activate(activation), at, at)
+        }
+        Operation::ArgMax => {
+            let at = buffer(0)?;
+            (Action::ArgMax(plan.buffers[at].rows), at, at)
+        }
+        Operation::Matmul
+        | Operation::Bias
+        | Operation::Reduce
+        | Operation::Pair
+        | Operation::Layers
+        | Operation::Sobel
+        | Operation::Order
+        | Operation::Probe => return Err(refused("it has no such kernel")),
+    };
+    Ok(Step { action, from: place(from), to: place(to) })
 }
 
 #[cfg(test)]

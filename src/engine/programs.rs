@@ -38,7 +38,8 @@ impl Programs {
         phases: &mut Phases,
     ) -> Result<Programs, Error> {
         let blobs = if sources.uncached { Err("off: not for measurements".into()) } else { Blobs::open() };
-        phases.origins = Some(Origins::default());
+        let origins = phases.origins.insert(Origins::default());
+        blobs.iter().flat_map(Blobs::ignored).for_each(|line| origins.note(line));
         let mut programs = Programs { built: Vec::new(), blobs };
         let limits = limits(context.device());
         let mut most = limits.work_group;
@@ -169,7 +170,7 @@ impl Programs {
                 Ok(bytes) => blobs
                     .store(&built.key, &bytes)
                     .err()
-                    .map(|e| format!("kernels/{name} was not stored in {}: {e}", blobs.folder().display())),
+                    .map(|e| format!("kernels/{name} was not stored in {}: {e}", blobs.folder())),
                 Err(e) => Some(format!("the driver gives no binary: {e}")),
             });
             trouble.into_iter().for_each(|text| phases.origins.get_or_insert_default().note(text));

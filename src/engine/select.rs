@@ -230,7 +230,7 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
         match Member::start(build).map_err(|e| of_device(name.as_deref(), e)) {
             Ok(member) => {
                 all.push(member);
-                reasons.extend(why);
+                why.into_iter().for_each(|line| tune::note(&mut reasons, line));
                 if let Some((part, again, instead, took)) =
                     told.lock().unwrap_or_else(|e| e.into_inner()).take()
                 {
@@ -423,7 +423,7 @@ fn rank(d: &Device) -> u32 {
 
 fn on_host(request: &Request, mut why: Vec<String>, warning: Option<String>) -> Result<Decision, Error> {
     let class = host_class();
-    if let Some(record) = tuned(request, None)? {
+    if let Some(record) = tuned(request, None, &mut why)? {
         why.push(tuned_reason(&record));
         return Ok(Decision { device: None, recipe: record.recipe, why, warning });
     }
@@ -438,17 +438,22 @@ fn on_host(request: &Request, mut why: Vec<String>, warning: Option<String>) -> 
     Ok(Decision { device: None, recipe: recipe.clone(), why, warning })
 }
 
-/// What tuning found for a device (`None`: the host), unless another plan is asked for.
-fn tuned(request: &Request, device: Option<&Device>) -> Result<Option<Record>, Error> {
+/// What tuning found for a device (`None`: the host), unless another plan is asked for. `why` gets a line for what is
+/// ignored.
+fn tuned(request: &Request, device: Option<&Device>, why: &mut Vec<String>) -> Result<Option<Record>, Error> {
     match request.plan.as_deref() {
-        None => Ok(tune::record(device)),
-        Some("tuned") => tune::record(device).map(Some).ok_or_else(|| {
-            let (name, driver) = tune::identity(device);
-            Error::Usage(format!(
-                "--plan tuned: nothing is remembered for {name} ({driver}) with this network and these kernels; run \
-                 mortonnet tune first"
-            ))
-        }),
+        None => Ok(tune::record(device, request.batch, why)),
+        Some("tuned") => {
+            let mut notes = Vec::new();
+            tune::record(device, request.batch, &mut notes).map(Some).ok_or_else(|| {
+                let (name, driver) = tune::identity(device);
+                notes.insert(0, format!(
+                    "--plan tuned: nothing is remembered for {name} ({driver}) with this network and these kernels; \
+                     run mortonnet tune first"
+                ));
+                Error::Usage(notes.join("\n"))
+            })
+        }
         Some(_) => Ok(None),
     }
 }
@@ -456,11 +461,11 @@ fn tuned(request: &Request, device: Option<&Device>) -> Result<Option<Record>, E
 fn tuned_reason(record: &Record) -> String {
     let Record { recipe, median_us, file, .. } = record;
     let batch = recipe.batch;
-    format!("plan {}: tuned, {median_us:.0} µs for a batch of {batch} ({})", recipe.name, file.display())
+    format!("plan {}: tuned, {median_us:.0} µs for a batch of {batch} ({file})", recipe.name)
 }
 
 fn on_device(request: &Request, device: Device, mut why: Vec<String>) -> Result<Decision, Error> {
-    if let Some(record) = tuned(request, Some(&device))? {
+    if let Some(record) = tuned(request, Some(&device), &mut why)? {
         why.push(tuned_reason(&record));
         return Ok(Decision { device: Some(device), recipe: record.recipe, why, warning: None });
     }
@@ -507,8 +512,13 @@ fn serves(d: &Device) -> bool {
 }
 
 /// The decision of tuning records, where both sides have one; else none.
-fn by_records(request: &Request, phases: &mut Phases) -> Result<Option<Decision>, Error> {
-    let (Some(host), Some(best)) = (tune::record(None), tune::fastest_device()) else { return Ok(None) };
+fn by_records(
+    request: &Request,
+    phases: &mut Phases,
+    notes: &mut Vec<String>,
+) -> Result<Option<Decision>, Error> {
+    let host = tune::record(None, request.batch, notes);
+    let (Some(host), Some(best)) = (host, tune::fastest_device(notes)) else { return Ok(None) };
     let rates = format!(
         "tuning measured {:.2} µs a record on the host, {:.2} on {}",
         host.us_per_record(),
@@ -529,9 +539,16 @@ fn by_records(request: &Request, phases: &mut Phases) -> Result<Option<Decision>
 }
 
 fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
-    if let Some(decision) = by_records(request, phases)? {
-        return Ok(decision);
-    }
+    let mut notes = Vec::new();
+    let mut decision = match by_records(request, phases, &mut notes)? {
+        Some(decision) => decision,
+        None => by_estimate(request, phases)?,
+    };
+    notes.into_iter().for_each(|line| tune::note(&mut decision.why, line));
+    Ok(decision)
+}
+
+fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
     let records = request.batch.unwrap_or(baked::PLAN.batch);
     let threads = threads();
     let host = host_class().and_then(|c| estimate(c, threads as f64, records)).unwrap_or(f64::MAX);

@@ -59,7 +59,7 @@ impl Expected {
     ///
     /// Where all are labels they are taken as such, even if they look like indices.
     pub fn read(path: &Path, spec: &OutputSpec<'_>) -> Result<Self, Error> {
-        let place = path.display().to_string();
+        let place = crate::escape::path(path);
         let bytes = fs::read(path).map_err(|e| Error::io(&place, e))?;
         Self::parse(&bytes, place, spec)
     }
@@ -267,7 +267,7 @@ impl ExpectedScores {
 
     /// Reads a file with the scores of a record a line, or an npy or idx file of them.
     pub fn read(path: &Path, tolerance: f64, spec: &OutputSpec<'_>) -> Result<Self, Error> {
-        let place = path.display().to_string();
+        let place = crate::escape::path(path);
         let source = FileSource::open(path).map_err(|e| Error::io(&place, e))?;
         Self::from(source, place, tolerance, spec.outputs)
     }

@@ -1,8 +1,10 @@
 //! The kernel-binary cache: what it keeps, and every way in which it may be of no use.
 
-use super::support::{DIGITS, Folder, ICD_LOADER, Run, Witness, command, feed, on, root, shim};
+use super::support::{
+    DIGITS, Folder, ICD_LOADER, Run, Witness, bounded, checksum, command, feed, fifo, on, root, shim,
+};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -36,9 +38,14 @@ struct Cache {
     phases: serde_json::Value,
 }
 
-/// Runs it: the answers must be the host's.
+/// How long a start may take, on a machine that does other things too, and with how much memory: without an attack it
+/// takes 0.2 s and 200 MB.
+const LIMIT: Duration = Duration::from_secs(60);
+const MOST: u64 = 1 << 30;
+
+/// Runs it: the answers must be the host's, whatever stands in the cache folder, and soon.
 fn ask(folder: &Folder, mut command: Command) -> Cache {
-    let r = feed(&mut command, "");
+    let r = bounded(&mut command, "", LIMIT, MOST);
     assert_eq!(r.lines(), expected().lines(), "{}", r.err);
     let p: serde_json::Value = serde_json::from_slice(&fs::read(folder.path("profile")).unwrap()).unwrap();
     let cache = &p["kernel_cache"];
@@ -148,11 +155,6 @@ fn without_a_folder_everything_is_compiled() {
         assert!(r.result == "MISS" && r.notes.contains("was not stored in"), "{r:?}");
     }
     assert_eq!(files(&cache), before);
-}
-
-/// FNV-1a of 64 bits.
-fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// A blob's key lines and the driver's bytes.
@@ -284,6 +286,106 @@ fn a_read_only_folder_serves_and_another_users_blob_does_not() {
         chown(&before[0], Some(65534), None).unwrap();
         let r = ask(&folder, cached(&folder, &cache, PLAN, &[]));
         assert!(r.misses == 1 && r.notes.contains("it belongs to another user"), "{r:?}");
+    }
+}
+
+#[test]
+fn what_is_no_plain_file_neither_stops_a_start_nor_is_read() {
+    let (folder, cache, programs) = filled();
+    let blobs = files(&cache);
+    let run = || ask(&folder, cached(&folder, &cache, PLAN, &[]));
+    type Attack = (&'static str, fn(&Path), &'static str);
+    let attacks: [Attack; 5] = [
+        ("a FIFO", fifo, "it is no plain file"),
+        ("3 GB without a block", |p| fs::File::create(p).unwrap().set_len(3 << 30).unwrap(), "has more than"),
+        ("a link to bytes without end", |p| symlink("/dev/zero", p).unwrap(), "it is a link"),
+        ("a link to nothing", |p| symlink("nowhere", p).unwrap(), "it is a link"),
+        ("a file that all may write", |p| mode(p, 0o666), "others may write to it (mode 666)"),
+    ];
+    for (what, attack, why) in attacks {
+        let bytes = fs::read(&blobs[0]).unwrap();
+        if what != "a file that all may write" {
+            fs::remove_file(&blobs[0]).unwrap();
+        }
+        attack(&blobs[0]);
+        let r = run();
+        assert_eq!((r.hits, r.misses), (programs - 1, 1), "{what}: {r:?}");
+        assert!(r.notes.contains(why), "{what}: {r:?}");
+        // A blob stands there again, and serves.
+        let about = fs::symlink_metadata(&blobs[0]).unwrap();
+        assert!(about.is_file() && about.mode() & 0o777 == 0o644 && about.len() < 2 * bytes.len() as u64);
+        assert_eq!(run().result, "HIT", "{what}");
+    }
+    // The same in place of markers: nothing is condemned, and -v says what is passed over, as the profile does.
+    let name = blobs[0].to_str().unwrap();
+    for end in [".bad", ".1-1-1.loading"] {
+        let marker = PathBuf::from(format!("{name}{end}"));
+        let attacks: [fn(&Path); 3] =
+            [fifo, |p| symlink("/dev/zero", p).unwrap(), |p| fs::create_dir(p).unwrap()];
+        for attack in attacks {
+            attack(&marker);
+            let r = run();
+            assert_eq!((&*r.result, r.hits), ("HIT", programs), "{end}: {r:?}");
+            let line = format!("{} is ignored: it is no plain file of this user's", marker.display());
+            assert_eq!(r.notes, line);
+            let mut c = cached(&folder, &cache, PLAN, &[]);
+            let r = bounded(c.arg("-v"), "", LIMIT, MOST);
+            assert!(r.err.contains(&format!("mortonnet: kernels: {line}\n")), "{}", r.err);
+            fs::remove_file(&marker).or_else(|_| fs::remove_dir(&marker)).unwrap();
+        }
+    }
+    if is_root() {
+        let marker = PathBuf::from(format!("{name}.bad"));
+        fs::write(&marker, "").unwrap();
+        chown(&marker, Some(65534), None).unwrap();
+        assert_eq!(run().result, "HIT", "another user's word on a blob");
+    }
+}
+
+#[test]
+fn a_folder_that_others_may_write_is_not_used() {
+    let (folder, cache, programs) = filled();
+    let before = files(&cache);
+    // A sticky bit keeps nobody from putting files there first.
+    for bits in [0o777, 0o1777, 0o775] {
+        mode(&cache, bits);
+        let r = ask(&folder, cached(&folder, &cache, PLAN, &[]));
+        assert_eq!((&*r.result, r.misses), ("MISS", programs));
+        let line = format!(
+            "off: {0} is not used: others may write to it (mode {bits:03o}); chmod go-w {0}, or name another in \
+             MORTONNET_CACHE",
+            cache.display()
+        );
+        assert_eq!(r.notes, line);
+        let r = bounded(cached(&folder, &cache, PLAN, &[]).arg("-v"), "", LIMIT, MOST);
+        assert!(r.err.contains(&format!("mortonnet: kernels: {line}\n")), "{}", r.err);
+        // The host's start, which looks for tuning records, neither.
+        let mut c = command(DIGITS);
+        c.env("MORTONNET_CACHE", &cache).args(["-d", "host", "-v", "model/digits/test.csv"]);
+        let r = bounded(&mut c, "", LIMIT, MOST);
+        assert!(
+            r.code == Some(0) && r.err.contains(&format!("mortonnet: tuning records: {line}\n")),
+            "{}",
+            r.err
+        );
+        let mut c = command(DIGITS);
+        c.env("MORTONNET_CACHE", &cache).args(["tune", "-d", "host", "--time-limit", "1"]);
+        let r = bounded(&mut c, "", LIMIT, MOST);
+        assert!(r.code == Some(0) && r.out.contains("it cannot be remembered in"), "{}{}", r.out, r.err);
+    }
+    assert_eq!(files(&cache), before);
+    mode(&cache, 0o755);
+    // systemd gives a service with DynamicUser a link to its folder.
+    let link = folder.path("link");
+    symlink(&cache, &link).unwrap();
+    assert_eq!(ask(&folder, cached(&folder, &link, PLAN, &[])).result, "HIT");
+    if is_root() {
+        chown(&cache, Some(65534), None).unwrap();
+        let r = ask(&folder, cached(&folder, &cache, PLAN, &[]));
+        assert!(
+            r.result == "MISS" && r.notes.contains("it belongs to another user (65534, this is 0)"),
+            "{r:?}"
+        );
     }
 }
 

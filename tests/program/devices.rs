@@ -502,3 +502,60 @@ fn failures_of_the_driver_are_reported() {
         assert!(r.out.lines().count() < 597 && r.out.lines().all(|l| l.len() == 1), "{fail}");
     }
 }
+
+/// A driver, a folder and a file whose names hold what a terminal obeys: cleared screens, new titles, overwritten lines.
+#[test]
+fn names_from_outside_reach_the_terminal_escaped() {
+    const NAME: &str = "Evil\u{1b}]0;title\u{7}\u{1b}[2J\r\u{9b}31m\u{202e}GPU";
+    const SHOWN: &str = "Evil\\u{1b}]0;title\\u{7}\\u{1b}[2J\\r\\u{9b}31m\\u{202e}GPU";
+    let folder = Folder::new();
+    let library = shim(&folder, &[]);
+    let ask = |args: &[&str]| {
+        let mut c = command(DIGITS);
+        on(Witness::Pocl, &mut c, &folder.path("log"));
+        c.env("MORTONNET_OPENCL", &library)
+            .env("MORTONNET_SHIM_REAL", "libOpenCL.so.1")
+            .env("MORTONNET_SHIM_NAME", NAME)
+            .env("MORTONNET_SHIM_DRIVER", "1.0\u{1b}[1A\n2.0");
+        let r = feed(c.args(args), "");
+        let bad = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!r.out.contains(bad) && !r.err.contains(bad), "{args:?}: {:?} {:?}", r.out, r.err);
+        r.out + &r.err
+    };
+    let broken = folder.path("k\u{1b}[2J");
+    fs::create_dir_all(broken.join("matmul")).unwrap();
+    let source = fs::read_to_string(root().join("kernels/matmul/naive.cl")).unwrap();
+    fs::write(broken.join("matmul/naive.cl"), source.replacen('{', "{ no_such_thing(\u{1b});", 1)).unwrap();
+    let broken = broken.to_str().unwrap();
+    let digits = "model/digits/test.csv";
+    let profile = ["-d", "0", "-v", "--profile", digits];
+    let json = ["-d", "0", "--profile=json", digits];
+    let bench = ["bench", "network", "-d", "0", "--time-limit", "2", "-o"];
+    let tables: Vec<Vec<&str>> = ["table", "md", "json"].map(|o| [&bench[..], &[o]].concat()).into();
+    for args in [
+        &["--list-devices"][..],
+        &["-d", "0", "--info"],
+        &profile,
+        &["-d", "0", "--selftest"],
+        &["-d", "nothing"],
+    ] {
+        assert!(ask(args).contains(SHOWN), "{args:?}");
+    }
+    assert!(ask(&["--list-devices"]).contains("driver 1.0\\u{1b}[1A 2.0\n"));
+    tables.iter().for_each(|args| {
+        ask(args);
+    });
+    let text = ask(&json);
+    let json: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert!(json["device"].as_str().unwrap().contains(SHOWN));
+    // A build log keeps its lines.
+    let log = ask(&["-d", "0", "--plan", "thesis-baseline", "--kernels", broken, digits]);
+    assert!(
+        log.contains("no_such_thing") && log.lines().count() > 2 && log.contains("k_u{1b}[2J/matmul"),
+        "{log}"
+    );
+    let missing = ask(&["-d", "host", "no\u{1b}[2J\nmortonnet: all is well"]);
+    assert!(missing.starts_with("mortonnet: no\\u{1b}[2J\\nmortonnet: all is well: "), "{missing}");
+    let named = run(DIGITS, &["-d", "host", "--expect", "no\u{1b}[2J"], "").err;
+    assert!(named.starts_with("mortonnet: no\\u{1b}[2J: "), "{named}");
+}

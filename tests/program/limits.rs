@@ -42,7 +42,7 @@ fn plans_for_boards_run_on_a_library_of_opencl_1_1() {
     }
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
-    c.env("MORTONNET_OPENCL", &library).env("MORTONNET_SHIM_REAL", REAL);
+    c.env("MORTONNET_OPENCL", &library).env("MORTONNET_SHIM_REAL", ICD_LOADER);
     let listing = feed(c.arg("--list-devices"), "");
     assert!(listing.lines().iter().any(|l| l.contains(", OpenCL 1.1 shim, ")), "{}", listing.out);
     let log = folder.put("calls", "");

@@ -1,11 +1,12 @@
 //! Running the binary, baking other networks, and an independent float64 reader of network folders.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// The binary with the default network.
 pub const DIGITS: &str = env!("CARGO_BIN_EXE_mortonnet");
@@ -106,6 +107,54 @@ pub fn feed(command: &mut Command, input: impl Into<Vec<u8>>) -> Run {
     let output = child.wait_with_output().unwrap();
     feeder.join().unwrap();
     output.into()
+}
+
+/// The same for a command that must end within `limit` and with less than `most` bytes of memory: it is killed else, and
+/// the test fails.
+pub fn bounded(command: &mut Command, input: impl Into<Vec<u8>>, limit: Duration, most: u64) -> Run {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, input) = (child.stdin.take().unwrap(), input.into());
+    let all = |mut from: Box<dyn Read + Send>| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            from.read_to_end(&mut bytes).unwrap();
+            bytes
+        })
+    };
+    let out = all(Box::new(child.stdout.take().unwrap()));
+    let err = all(Box::new(child.stderr.take().unwrap()));
+    std::thread::spawn(move || {
+        let _ = stdin.write_all(&input);
+    });
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        // Gone where it has just ended.
+        let about = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let peak =
+            about.lines().find_map(|l| l.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+        let peak = peak.unwrap_or(0u64) << 10;
+        if start.elapsed() > limit || peak > most {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("after {:?}, with {peak} bytes: {command:?}", start.elapsed());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }.into()
+}
+
+/// What a file of the cache folder has for a checksum: FNV-1a of 64 bits.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Makes a FIFO: whoever opens it for reading waits for a writer, who never comes.
+pub fn fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
 /// An OpenCL device of the tests.

@@ -1,8 +1,12 @@
 //! `mortonnet tune`: what it finds is right, is used from then on, and can be baked.
 
-use super::support::{DIGITS, Folder, Run, Witness, bake, bake_with, command, feed, on, root};
+use super::support::{
+    DIGITS, Folder, Run, Witness, bake, bake_with, bounded, checksum, command, feed, fifo, on, root, run,
+};
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::time::Duration;
 
 /// The program on PoCL with a cache folder of its own.
 fn tuned(program: &str, cache: &Path, args: &[&str]) -> Run {
@@ -47,11 +51,23 @@ fn what_tuning_found_is_used_and_can_be_baked() {
     assert!(mistake.contains("tune again"), "{mistake}");
 }
 
+/// A record with the checksum that belongs to its lines.
+fn whole(text: &str) -> String {
+    let lines = text.trim_end().rsplit_once("\nchecksum ").map_or(text, |(lines, _)| lines);
+    // The program's checksum ends each of its parts with a zero byte.
+    format!("{lines}\nchecksum {:016x}\n", checksum(&[lines.as_bytes(), b"\0"].concat()))
+}
+
 #[test]
 fn records_of_others_and_damaged_ones_are_ignored() {
     let folder = Folder::new();
     let cache = folder.path("cache");
-    let of_host = |args: &[&str]| tuned(DIGITS, &cache, &[&["-d", "host"], args].concat());
+    // Every start ends soon, with little memory.
+    let soon = |args: &[&str]| {
+        let mut c = command(DIGITS);
+        bounded(c.env("MORTONNET_CACHE", &cache).args(args), "", Duration::from_secs(60), 1 << 30)
+    };
+    let of_host = |args: &[&str]| soon(&[&["-d", "host"], args].concat());
     let r = of_host(&["--plan", "tuned"]);
     assert!(r.code == Some(2) && r.err.contains("run mortonnet tune first"), "{}", r.err);
     let tune =
@@ -59,19 +75,116 @@ fn records_of_others_and_damaged_ones_are_ignored() {
     assert_eq!(tune(&[]).code, Some(0));
     let record = fs::read_dir(&cache).unwrap().next().unwrap().unwrap().path();
     let text = fs::read_to_string(&record).unwrap();
+    assert_eq!(whole(&text), text, "the format of the test is the program's");
     let used = || of_host(&["--info"]).out.contains(": tuned, ");
     assert!(used());
-    for damage in [
-        text.replace("library ", "library 0"),
-        text.replace("model ", "model 0"),
-        text.replace("kernels ", "kernels no_such_kernel "),
-        text.replace("batch 256", "batch 0"),
-        text[..text.len() / 2].to_string(),
-        "\u{0}\u{1}".to_string(),
+    let answers = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
+    // Each start, the default one too, says what is wrong and answers as ever.
+    let ignored = |what: &str, why: &str| {
+        assert!(!used(), "{what}");
+        for device in ["host", "auto"] {
+            let r = soon(&["-d", device, "-v", "model/digits/test.csv"]);
+            assert!(r.code == Some(0) && r.out == answers, "{what}: {}", r.err);
+            let line = format!("mortonnet: tuning record {} is ignored: ", record.display());
+            let said: Vec<&str> = r.err.lines().filter_map(|l| l.strip_prefix(&line)).collect();
+            assert!(said.len() == 1 && said[0].contains(why), "{what}: {why}: {}", r.err);
+        }
+        let r = of_host(&["--plan", "tuned", "--info"]);
+        assert!(r.out.contains("is ignored: ") && r.out.contains(why), "{what}: {}", r.out);
+    };
+    let line = |start: &str, other: &str| {
+        let lines = text.lines().map(|l| if l.starts_with(start) { other } else { l });
+        whole(&lines.map(|l| format!("{l}\n")).collect::<String>())
+    };
+    let mali =
+        "kernels layers_packed_4x4 affine_packed_4x4 sigmoid_unbound relu_unbound tanh_unbound argmax_packed";
+    let matmul = "kernels matmul_naive bias_rm sigmoid_unbound relu_unbound tanh_unbound argmax_rm";
+    for (what, content, why) in [
+        ("another library", line("library ", "library 0"), "of another network or other kernels"),
+        ("another network", line("model ", "model 0"), "of another network or other kernels"),
+        ("another version", line("program ", "program 0.0.0"), "of another version of the program"),
+        ("another device", line("device ", "device Mali-T628, 4 compute units"), "of another device"),
+        ("another driver", line("driver ", "driver 1.r12p0"), "of another device or driver"),
+        ("no plan", line("plan ", "plan no_such_plan"), "no plan is called \"no_such_plan\""),
+        (
+            "a plan of the other engine",
+            line("plan ", "plan mali-midgard"),
+            "plan mali-midgard is for the engine opencl",
+        ),
+        ("no kernel", line("kernels ", "kernels no_such_kernel"), "no_such_kernel is no kernel of plan host"),
+        ("kernels of another plan", line("kernels ", mali), "layers_packed_4x4 is no kernel of plan host"),
+        ("products without a fused bias", line("kernels ", matmul), "matmul_naive is no kernel of plan host"),
+        ("a kernel twice", line("kernels ", "kernels argmax_host argmax_host"), "argmax_host is no kernel"),
+        ("another order", line("kernels ", "kernels argmax_host affine_host_panel"), "or not in its order"),
+        ("too few kernels", line("kernels ", "kernels argmax_host"), "needs a affine or matmul kernel"),
+        (
+            "a work-group",
+            line("batch ", "work-group affine_host_panel 3 5\nbatch 256"),
+            "is none that tuning tries",
+        ),
+        ("no work-group", line("batch ", "work-group 4\nbatch 256"), "is none that tuning tries"),
+        ("batches of nothing", line("batch ", "batch 0"), "expected a number from 1 to 65536, found 0"),
+        (
+            "endless batches",
+            line("batch ", "batch 18446744073709551615"),
+            "expected a number from 1 to 65536",
+        ),
+        ("no time", line("median-us ", "median-us NaN"), "median-us: expected a number above 0, found NaN"),
+        ("half a record", line("median-us ", "spread-us 1"), "it has no median-us"),
+        ("what a terminal obeys", line("spread-us ", "spread-us \u{1b}[2J"), "it is damaged"),
+        ("a changed digit", text.replacen("batch 2", "batch 1", 1), "it is damaged"),
+        ("no checksum", text.rsplit_once("checksum").unwrap().0.into(), "it is damaged"),
+        ("half", text[..text.len() / 2].into(), "it is damaged"),
+        ("an older version's", text.split_once('\n').unwrap().1.into(), "of another version of the program"),
+        ("no text", "\u{0}\u{1}".into(), "of another version of the program"),
+        ("too much", text.repeat(1000), "it has more than 65536 bytes"),
     ] {
-        fs::write(&record, &damage).unwrap();
-        assert!(!used(), "{damage}");
-        assert_eq!(of_host(&["--selftest"]).code, Some(0));
+        fs::write(&record, &content).unwrap();
+        ignored(what, why);
+    }
+    assert_eq!(of_host(&["--selftest"]).code, Some(0));
+    // Not a plain file, and not this user's.
+    type Attack = (&'static str, fn(&Path), &'static str);
+    let attacks: [Attack; 4] = [
+        ("a FIFO", fifo, "it is no plain file"),
+        ("a link to bytes without end", |p| symlink("/dev/zero", p).unwrap(), "it is a link"),
+        (
+            "3 GB without a block",
+            |p| fs::File::create(p).unwrap().set_len(3 << 30).unwrap(),
+            "more than 65536 bytes",
+        ),
+        ("a folder", |p| fs::create_dir(p).unwrap(), "it is no plain file"),
+    ];
+    for (what, attack, why) in attacks {
+        fs::remove_file(&record).unwrap();
+        attack(&record);
+        ignored(what, why);
+    }
+    fs::remove_dir(&record).unwrap();
+    fs::write(&record, &text).unwrap();
+    assert!(used());
+    fs::set_permissions(&record, fs::Permissions::from_mode(0o666)).unwrap();
+    ignored("a file that all may write", "others may write to it (mode 666)");
+    fs::set_permissions(&record, fs::Permissions::from_mode(0o644)).unwrap();
+    if fs::metadata(&record).unwrap().uid() == 0 {
+        chown(&record, Some(65534), None).unwrap();
+        ignored("another user's", "it belongs to another user (65534, this is 0)");
+        chown(&record, Some(0), None).unwrap();
+    }
+    assert!(used());
+    // Under the name of a device that is not there: the choice of `auto` goes without it.
+    let name = record.file_name().unwrap().to_str().unwrap();
+    let other = record.with_file_name(format!("{}{:016x}", &name[..name.len() - 16], 1));
+    for attack in [|p: &Path| fifo(p), |p: &Path| symlink("/dev/zero", p).unwrap()] {
+        attack(&other);
+        let r = soon(&["-v", "model/digits/test.csv"]);
+        assert!(r.code == Some(0) && r.out == answers, "{}", r.err);
+        assert!(
+            r.err.contains(&format!("tuning record {} is ignored: it is ", other.display())),
+            "{}",
+            r.err
+        );
+        fs::remove_file(&other).unwrap();
     }
     // Without a folder to write to, the result is printed all the same.
     let r = feed(

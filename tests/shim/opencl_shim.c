@@ -16,6 +16,7 @@
  *   MORTONNET_SHIM_ANSWER  DEVICE:QUESTION=ANSWER[;DEVICE:QUESTION=ANSWER...]: what clGetDeviceInfo gives. DEVICE counts the
  *                        devices in the order in which clGetDeviceIDs gave them, from 0, * is each of them; QUESTION is
  *                        hexadecimal; digits are a number, everything else a text
+ *   MORTONNET_SHIM_NAME    what devices answer for CL_DEVICE_NAME and CL_DEVICE_VENDOR
  *
  * The macros SHIM_REAL, SHIM_LOG and SHIM_FAIL (string literals) are their defaults, for tests that cannot change the
  * environment. With SHIM_ONLY_1_1 it is a library of OpenCL 1.1: it exports nothing newer, its platforms and devices
@@ -385,7 +386,14 @@ I clFlush(H o)
 
 static const char *driver(U what)
 {
-	return what == 0x102D /* CL_DRIVER_VERSION */ ? setting("MORTONNET_SHIM_DRIVER", NULL) : NULL;
+	switch (what) {
+	case 0x102D: /* CL_DRIVER_VERSION */
+		return setting("MORTONNET_SHIM_DRIVER", NULL);
+	case 0x102B: /* CL_DEVICE_NAME */
+	case 0x102C: /* CL_DEVICE_VENDOR */
+		return setting("MORTONNET_SHIM_NAME", NULL);
+	}
+	return NULL;
 }
 
 /* The real call, except that some questions have an answer of our own. */
