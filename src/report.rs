@@ -210,7 +210,7 @@ fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, to
     if parts.iter().any(|p| p.clock.is_some()) {
         let _ = writeln!(
             s,
-            "GFLOPS: 2 flop a multiply-add (1 an element elsewhere) of the records, padding not counted."
+            "GFLOPS: flop of the records, without padding, as the kernel library counts them (2 a multiply-add)."
         );
     }
     if let Some(times) = times {

@@ -4,7 +4,8 @@
 // image; records stay buffers in the order in which they come, and layers chain.
 // Source: Adreno, figure 7, transposed.
 // Layouts: a an RGBA float image whose pixel (x, k) is rows 4x to 4x + 3 of column k (C);
-// b C, r C; bias is plain. l and h are multiples of 4, records of 8.
+// b C, r C; bias is plain. l and h are multiples of 4, records of 8. The global size may hang
+// over the last row: partly filled groups return early, as in the document.
 // ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
 // HALF_WEIGHTS: a is an image of halves; read_imagef gives floats of both.
 //
@@ -42,6 +43,8 @@ kernel void affine_image(uint l, uint h,
                          global float *restrict r)
 {
     const uint x = get_global_id(0);
+    if (4 * x >= h)
+        return;
     const uint first = get_global_id(1) * RECORDS;
     global const float *record = b + first * l;
     float4 sum[RECORDS];

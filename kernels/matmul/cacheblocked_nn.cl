@@ -39,8 +39,8 @@ kernel void matmul_cacheblocked_nn(uint l, uint w,
             sum += x.s0 * b0 + x.s1 * b1 + x.s2 * b2 + x.s3 * b3;
             pb += 4 * w4;
         }
-        // No memory is shared; the barrier only lets the work-items catch up.
-        barrier(CLK_LOCAL_MEM_FENCE);
+        // Nothing is shared: the barrier lets the work-items catch up (with the fence of ARM).
+        barrier(CLK_GLOBAL_MEM_FENCE);
     }
     const uint at = row * w4 + col;
     float4 result = alpha * sum;

@@ -40,8 +40,8 @@ kernel void matmul_cacheblocked_nt(uint l, uint w,
             const float4 b0 = pb[k], b1 = pb[k + l4];
             sum += (float4)(dot(a0, b0), dot(a0, b1), dot(a1, b0), dot(a1, b1));
         }
-        // No memory is shared; the barrier only lets the work-items catch up.
-        barrier(CLK_LOCAL_MEM_FENCE);
+        // Nothing is shared: the barrier lets the work-items catch up (with the fence of ARM).
+        barrier(CLK_GLOBAL_MEM_FENCE);
     }
     const uint at = 2 * row * w2 + col;
     float4 result = alpha * sum;

@@ -37,8 +37,8 @@ kernel void matmul_cacheblocked_nt_1x4x4(uint l, uint w,
             const float4 b0 = pb[k], b1 = pb[k + l4], b2 = pb[k + 2 * l4], b3 = pb[k + 3 * l4];
             sum += (float4)(dot(x, b0), dot(x, b1), dot(x, b2), dot(x, b3));
         }
-        // No memory is shared; the barrier only lets the work-items catch up.
-        barrier(CLK_LOCAL_MEM_FENCE);
+        // Nothing is shared: the barrier lets the work-items catch up (with the fence of ARM).
+        barrier(CLK_GLOBAL_MEM_FENCE);
     }
     const uint at = row * (w >> 2) + col;
     float4 result = alpha * sum;

@@ -1,5 +1,5 @@
 // Sigmoid in place, one element per work-item of a Morton 4-2 matrix.
-// Differs from sigmoid_cm: the index of C_4_2_C; a work-group of 1x16 spans one row of eight
+// Differs from sigmoid_cm: the index of C_4_2_C; a work-group of 4x16 spans one row of eight
 // chunks.
 // Source: thesis, section 9.2; index: section 8.2.
 // Layouts: r C_4_2_C.

@@ -2,8 +2,7 @@
 // Differs from char8: four input rows give two rows of output, instead of six.
 // Where the interior is not a whole number of tiles, the last tile is moved back to end at
 // the border: it and its neighbour write equal values to the pixels they share.
-// Source: ARM, section 1.3.7 and listing 1.6
-// (there dimension 0 is the column, here the row).
+// Source: ARM, section 1.3.7 and listing 1.6. Dimension 0 is the column.
 // Layouts: image, dx and dy are w x h bytes, row after row. dx is right minus left, dy top
 // minus bottom, each an eighth. The border of one pixel is not written.
 //
@@ -27,8 +26,8 @@ kernel void sobel_2xchar8(uint w, uint h,
                           global char *restrict dx,
                           global char *restrict dy)
 {
-    uint row = get_global_id(0) * 2;
-    uint col = get_global_id(1) * 8;
+    uint row = get_global_id(1) * 2;
+    uint col = get_global_id(0) * 8;
     if (row + 2 >= h || col + 2 >= w)
         return;
     if (w < 10 || h < 4) {

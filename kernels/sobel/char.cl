@@ -1,7 +1,6 @@
 // Sobel filter 3x3, one pixel per work-item.
 // Differs: the baseline.
-// Source: ARM, section 1.3.4 and listing 1.1
-// (there dimension 0 is the column, here the row).
+// Source: ARM, section 1.3.4 and listing 1.1. Dimension 0 is the column.
 // Layouts: image, dx and dy are w x h bytes, row after row. dx is right minus left, dy top
 // minus bottom, each an eighth. The border of one pixel is not written.
 //
@@ -13,8 +12,8 @@ kernel void sobel_char(uint w, uint h,
                        global char *restrict dx,
                        global char *restrict dy)
 {
-    const uint row = get_global_id(0);
-    const uint col = get_global_id(1);
+    const uint row = get_global_id(1);
+    const uint col = get_global_id(0);
     if (row + 2 >= h || col + 2 >= w)
         return;
     const uint from = row * w + col; // the upper left neighbour

@@ -3,8 +3,7 @@
 // parts of it.
 // Where the interior is not a whole number of tiles, the last tile is moved back to end at
 // the border: it and its neighbour write equal values to the pixels they share.
-// Source: ARM, section 1.3.6 and listing 1.4
-// (there dimension 0 is the column, here the row).
+// Source: ARM, section 1.3.6 and listing 1.4. Dimension 0 is the column.
 // Layouts: image, dx and dy are w x h bytes, row after row. dx is right minus left, dy top
 // minus bottom, each an eighth. The border of one pixel is not written.
 //
@@ -28,8 +27,8 @@ kernel void sobel_char8_load16(uint w, uint h,
                                global char *restrict dx,
                                global char *restrict dy)
 {
-    const uint row = get_global_id(0);
-    uint col = get_global_id(1) * 8;
+    const uint row = get_global_id(1);
+    uint col = get_global_id(0) * 8;
     if (row + 2 >= h || col + 2 >= w)
         return;
     if (w < 10) {

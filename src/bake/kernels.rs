@@ -80,7 +80,17 @@ pub fn read(
 }
 
 fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Kernel> {
-    let keys = ["codename", "aliases", "about", "document", "function", "source", "defines", "restrictions"];
+    let keys = [
+        "codename",
+        "aliases",
+        "about",
+        "document",
+        "function",
+        "source",
+        "defines",
+        "options",
+        "restrictions",
+    ];
     let o = Object::new(value, place, &keys, mistakes)?;
     o.require("codename", mistakes);
     o.require("restrictions", mistakes);
@@ -102,6 +112,7 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         "scaled",
         "scale",
         "columnsFirst",
+        "guarded",
         "flop",
         "workGroup",
         "half",
@@ -176,6 +187,19 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
             Vec::new()
         }
     };
+    let lab_options = o.get("options").and_then(|_| o.text("options", mistakes)).unwrap_or("");
+    if let Some(bad) = lab_options.split_whitespace().find(|option| !option.starts_with("-cl-")) {
+        mistakes.add(
+            o.at("options"),
+            format_args!(
+                "expected options of OpenCL's compiler (-cl-…), found \"{bad}\"; constants are defines"
+            ),
+        );
+    }
+    let flop = r.count("flop", mistakes).unwrap_or(0) as u32;
+    if operation.is_product() && r.get("flop").is_some() && flop == 0 {
+        mistakes.add(r.at("flop"), "expected the flop of a multiply-add, found 0");
+    }
     let text = |key: &str, mistakes: &mut Mistakes| o.text(key, mistakes).unwrap_or("").to_string();
     Some(Kernel {
         codename: codename.to_string().into(),
@@ -192,16 +216,18 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         function: function.to_string().into(),
         source: source.map(|s| s.to_string().into()),
         defines: defines.into_iter().map(|(n, v)| (n.into(), v)).collect::<Vec<_>>().into(),
+        lab_options: lab_options.to_string().into(),
         restrictions: Restrictions {
             arglist: arglist.to_string().into(),
             scaled: r.flag("scaled", mistakes).unwrap_or(false),
             scale,
             columns_first: r.flag("columnsFirst", mistakes).unwrap_or(false),
+            guarded: r.flag("guarded", mistakes).unwrap_or(false),
             half: r.flag("half", mistakes).unwrap_or(false),
             a,
             b,
             r: result,
-            flop: r.count("flop", mistakes).unwrap_or(0) as u32,
+            flop,
             work_group,
             sweep: sweep.into(),
             needs,

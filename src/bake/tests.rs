@@ -1,7 +1,7 @@
 //! The bake as a user meets it: folders with a network in them, and what it says about each mistake.
 
 use super::*;
-use crate::spec::library::Traits;
+use crate::spec::library::{Kernel, Operation, Problem, Traits};
 use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Precision, Transform};
 use crate::spec::reference::forward;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -663,12 +663,87 @@ fn the_library_is_checked_too() {
         ),
         ("cannot read", library_mistakes(&replace("bias/rm.cl", "bias/rn.cl"), &[])),
         (
+            "plan thesis-baseline: matmul_image_relaxed is compiled with -cl-fast-relaxed-math, which may change results",
+            library_mistakes(&replace("[\"matmul_naive\"", "[\"matmul_image_relaxed\""), &[]),
+        ),
+        (
+            "options: expected options of OpenCL's compiler (-cl-…), found \"-O3\"",
+            library_mistakes(&replace("\"-cl-fast-relaxed-math\"", "\"-cl-fast-relaxed-math -O3\""), &[]),
+        ),
+        (
+            "restrictions: flop: expected the flop of a multiply-add, found 0",
+            library_mistakes(&replace("\"flop\": 2", "\"flop\": 0"), &[]),
+        ),
+        (
             "bias_rm does not run on the host engine",
             library_mistakes(&replace("\"argmax_host\"]", "\"bias_rm\"]"), &[]),
         ),
     ];
     for (part, m) in cases {
         assert!(m.iter().any(|m| m.contains(part)), "{part:?} is not in {m:#?}");
+    }
+}
+
+/// Work-groups, work-items and barriers that the documents' text or listings fix.
+#[test]
+fn kernels_have_the_shapes_of_their_documents() {
+    let f = Folder::new();
+    let baked = f.tiny("").bake().unwrap();
+    let kernel = |name: &str| baked.library.kernel(name).unwrap().1;
+    let shape = |name: &str| (kernel(name).restrictions.scale, kernel(name).restrictions.work_group);
+    assert_eq!(shape("bias_morton_4_2"), ((4, 1), None));
+    assert_eq!(shape("bias_morton_4_2_grouped"), ((4, 1), Some((1, 16))));
+    assert_eq!(shape("sigmoid_morton_4_2_grouped"), ((1, 1), Some((4, 16))));
+    assert_eq!(shape("relu_morton_4_2_grouped"), ((1, 1), Some((4, 16))));
+    let sobel: Vec<&Kernel> =
+        baked.library.kernels.iter().filter(|k| k.operation == Operation::Sobel).collect();
+    assert!(sobel.len() == 8 && sobel.iter().all(|k| k.restrictions.columns_first));
+    for (path, text) in baked.sources.iter().filter(|s| s.0.starts_with("matmul/cacheblocked")) {
+        assert!(text.contains("barrier(CLK_GLOBAL_MEM_FENCE)") && !text.contains("LOCAL_MEM"), "{path}");
+    }
+    let local = baked.sources.iter().find(|s| s.0 == "matmul/columns_local_vector.cl").unwrap();
+    assert_eq!(local.1.matches("barrier(CLK_LOCAL_MEM_FENCE)").count(), 2);
+}
+
+/// The flop of steps are what the entries say, not a constant.
+#[test]
+fn flop_are_counted_as_the_library_says() {
+    let f = Folder::new();
+    let baked = f.tiny("").bake().unwrap();
+    let square = Problem { h: 96, w: 96, l: 96 };
+    let flop = |name: &str| baked.library.kernel(name).unwrap().1.flop(square);
+    assert_eq!(flop("matmul_naive"), 2 * 96 * 96 * 96);
+    assert_eq!(flop("matmul_cacheblocked_nt"), 2 * 96 * 96 * 97, "ARM: 2N²(N+1)");
+    assert_eq!((flop("bias_rm"), flop("sigmoid_rm")), (96 * 96, 4 * 96 * 96));
+    for plan in ["thesis-baseline", "adreno", "nvidia", "mali-midgard"] {
+        let recipe = baked.library.plan(plan).unwrap();
+        let products = |library: &Library| -> u64 {
+            let plan = lower(&baked.network, recipe, library, None).unwrap();
+            plan.steps.iter().filter(|s| s.operation.is_product()).map(|s| s.flop).sum()
+        };
+        assert_eq!(products(&baked.library), baked.network.flop(), "{plan}");
+        let mut other = baked.library.clone();
+        other.kernels.to_mut().iter_mut().for_each(|k| k.restrictions.flop = 3);
+        assert_eq!(2 * products(&other), 3 * baked.network.flop(), "{plan}");
+    }
+}
+
+/// Rows of a kernel with a guard are not padded to whole work-groups, in whatever group; its launch is whole groups.
+#[test]
+fn guarded_rows_are_not_padded_to_work_groups() {
+    let f = Folder::new();
+    let baked = f.tiny("").bake_plan("adreno").unwrap();
+    let recipe = baked.library.plan("adreno").unwrap();
+    let sweep = &baked.library.kernel("affine_image").unwrap().1.restrictions.sweep;
+    assert!(sweep.contains(&(16, 4)) && sweep.len() > 3);
+    for &(rows, cols) in sweep.iter() {
+        let groups = vec![("affine_image".into(), (rows, cols))].into();
+        let plan =
+            lower(&baked.network, &PlanRecipe { groups, ..recipe.clone() }, &baked.library, None).unwrap();
+        let step = &plan.steps[0];
+        assert_eq!((step.problem.h, step.local), (4, Some((rows, cols))));
+        assert_eq!((step.global.0.items(1), step.global.1.items(1)), (rows, cols));
+        assert_eq!(plan.granule, 8 * cols);
     }
 }
 

@@ -327,17 +327,13 @@ impl<'a> Tables<'a> {
         outcome
     }
 
-    /// GFLOPS of a product: 2 flop a multiply-add.
+    /// GFLOPS of a product: flop as its entry of the library counts them.
     fn gflops(&mut self, kernel: &'a Kernel, group: Group, size: usize) -> Cell {
-        self.rate(kernel, group, size, 2.0 * (size as f64).powi(3))
-    }
-
-    /// GFLOPS of a square product that counts as `flop`.
-    fn rate(&mut self, kernel: &'a Kernel, group: Group, size: usize, flop: f64) -> Cell {
         let real = Problem { h: size, w: size, l: size };
         match self.measure(kernel, group, real) {
             Err(why) => Cell::Skipped(why),
             Ok((times, error)) => {
+                let flop = kernel.flop(real) as f64;
                 let rates: Vec<f64> = times.run.iter().map(|us| flop / us / 1e3).collect();
                 let mut m = measured(&rates);
                 m.first = Some(flop / times.first / 1e3);
@@ -391,7 +387,8 @@ impl<'a> Tables<'a> {
                     let bytes = 2.0 * 4.0 * real.h as f64 * real.w as f64;
                     format!("{:.2} GB/s, read and written", bytes / us / 1e3)
                 } else {
-                    let flop = 2.0 * CHAINS * real.l as f64 * real.h as f64 * real.w as f64;
+                    let each = f64::from(kernel.restrictions.flop) * CHAINS;
+                    let flop = each * real.l as f64 * real.h as f64 * real.w as f64;
                     let gflops = flop / us / 1e3;
                     best = best.max(gflops);
                     format!("{gflops:.2} GFLOPS")
@@ -448,7 +445,7 @@ impl<'a> Tables<'a> {
                 }
                 rows.push(Row { label: size.to_string(), cells });
             }
-            sections.push(gflops_section(table.id, table.title, columns, rows));
+            sections.push(gflops_section(table.id, table.title, &kernels, columns, rows));
         }
         sections
     }
@@ -465,7 +462,8 @@ impl<'a> Tables<'a> {
             rows.push(Row { label: size.to_string(), cells });
         }
         let columns = kernels.iter().map(|k| k.codename.to_string()).collect();
-        Some(gflops_section("products", "Other products: SDK, Adreno, tutorial, fused layers", columns, rows))
+        let title = "Other products: SDK, Adreno, tutorial, fused layers";
+        Some(gflops_section("products", title, &kernels, columns, rows))
     }
 
     fn other_kernels(&self) -> Vec<&'a Kernel> {
@@ -530,11 +528,10 @@ impl<'a> Tables<'a> {
 
     /// Best or median of these kernels over the work-group sizes of their sweeps.
     fn over_groups(&mut self, kernels: &[&'a Kernel], size: usize, median: bool) -> Cell {
-        let n = size as f64;
         let (mut rates, mut why) = (Vec::new(), String::new());
         for &kernel in kernels {
             for group in groups(kernel) {
-                match self.rate(kernel, group, size, 2.0 * n * n * (n + 1.0)) {
+                match self.gflops(kernel, group, size) {
                     Cell::Measured(m) => rates.push(m),
                     Cell::Skipped(reason) => why = reason,
                     _ => {}
@@ -688,7 +685,10 @@ impl<'a> Tables<'a> {
     /// Column-major kernels against a serial loop in double precision on the CPU.
     fn tutorial(&mut self) -> Option<Section> {
         let kernels: Vec<&'a Kernel> =
-            ["matmul_columns", "matmul_columns_local"].iter().filter_map(|k| self.has(k)).collect();
+            ["matmul_columns", "matmul_columns_local", "matmul_columns_local_vector"]
+                .iter()
+                .filter_map(|k| self.has(k))
+                .collect();
         if kernels.is_empty() {
             return None;
         }
@@ -759,10 +759,31 @@ impl<'a> Tables<'a> {
 /// Independent multiply-add chains of the peak probe.
 const CHAINS: f64 = 8.0;
 
-fn gflops_section(id: &str, title: &str, columns: Vec<String>, rows: Vec<Row>) -> Section {
+fn gflops_section(
+    id: &str,
+    title: &str,
+    kernels: &[&Kernel],
+    columns: Vec<String>,
+    rows: Vec<Row>,
+) -> Section {
     let mut s = section(id, title, "size", "GFLOPS", true, columns, rows, Plot::Lines);
-    s.notes.push("Square products, device time, 2 flop a multiply-add; percent of the measured peak.".into());
+    let flop = counted(kernels);
+    s.notes.push(format!(
+        "Square products, device time; flop by the library: {flop}; percent of the measured peak."
+    ));
     s
+}
+
+/// What the entries of `kernels` count as flop of a product.
+fn counted(kernels: &[&Kernel]) -> String {
+    let mut each: Vec<u32> = kernels.iter().map(|k| k.restrictions.flop).collect();
+    crate::profile::sort_by(&mut each, |a, b| a < b);
+    each.dedup();
+    let each: Vec<String> = each.iter().map(u32::to_string).collect();
+    let scaled = kernels.iter().any(|k| k.restrictions.scaled);
+    let more =
+        if scaled { ", with α and β two more a result (of N×N 2N²(N+1), as ARM counts)" } else { "" };
+    format!("{} a multiply-add{more}", each.join(" or "))
 }
 
 #[allow(clippy::too_many_arguments)]

@@ -93,6 +93,11 @@ impl Operation {
         }
     }
 
+    /// Whether it multiplies matrices: its `flop` is that of a multiply-add.
+    pub fn is_product(self) -> bool {
+        matches!(self, Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers)
+    }
+
     /// Whether an activation can be part of it.
     pub fn fuses(self) -> bool {
         matches!(self, Operation::Affine | Operation::Reduce | Operation::Pair)
@@ -183,6 +188,9 @@ pub struct Restrictions {
     pub scale: (usize, usize),
     /// Dimension 0 of the work-items, which runs fastest, runs over the columns of the result; else over the rows.
     pub columns_first: bool,
+    /// Work-items below the last row of the result return at once, so that rows need no more than the alignments,
+    /// whatever the work-group; its columns are those of whole work-groups.
+    pub guarded: bool,
     /// Left operand: weights, h × l.
     pub a: Option<Operand>,
     /// Right operand: activations, l × w, a column per record.
@@ -191,7 +199,7 @@ pub struct Restrictions {
     pub r: Option<Operand>,
     /// It can read its left operand as halves, compiled with -DHALF_WEIGHTS=1.
     pub half: bool,
-    /// Floating-point operations per multiply-add (matmul) or per element.
+    /// Floating-point operations per multiply-add (products, see [`Kernel::flop`]) or per element.
     pub flop: u32,
     /// Work-group size (rows, columns of work-items, whichever comes first); the driver chooses where it is `None`.
     pub work_group: Option<(usize, usize)>,
@@ -228,6 +236,9 @@ pub struct Kernel {
     pub source: Option<Cow<'static, str>>,
     /// Constants that its source is compiled with.
     pub defines: Cow<'static, [(Cow<'static, str>, u32)]>,
+    /// More options of the compiler, which may change results; a kernel that has some is for benchmarks, never for a
+    /// plan.
+    pub lab_options: Cow<'static, str>,
     /// Demands.
     pub restrictions: Restrictions,
 }
@@ -415,6 +426,12 @@ impl Restrictions {
     pub fn dimensions<T>(&self, (rows, cols): (T, T)) -> (T, T) {
         if self.columns_first { (cols, rows) } else { (rows, cols) }
     }
+
+    /// What rows and columns of the result must be multiples of so that whole work-groups cover them.
+    pub fn covers(&self, (y, x): (usize, usize)) -> (usize, usize) {
+        let rows = if self.guarded { 1 } else { self.scale.0.max(1) * y };
+        (rows, self.scale.1.max(1) * x)
+    }
 }
 
 impl Kernel {
@@ -471,14 +488,23 @@ impl Kernel {
         if failed.is_empty() { Ok(()) } else { Err(failed) }
     }
 
+    /// Floating-point operations of `problem` without padding: of a product so many a multiply-add, and with alpha and
+    /// beta two more for each result (ARM, §1.4.9: 2N²(N+1)); of other kernels so many an element.
+    pub fn flop(&self, problem: Problem) -> u64 {
+        let Problem { h, w, l } = problem;
+        let (results, flop) = ((h * w) as u64, u64::from(self.restrictions.flop));
+        if !self.operation.is_product() {
+            return results * flop;
+        }
+        results * (flop * l as u64 + if self.restrictions.scaled { 2 } else { 0 })
+    }
+
     /// The smallest problem this kernel runs that holds `real`, in work-groups of `group`: sizes rounded up to what
     /// alignments, layouts and whole work-groups of whole tiles demand.
     pub fn pad(&self, real: Problem, group: Option<(usize, usize)>) -> Problem {
         let r = &self.restrictions;
-        let (mut h, mut w, mut l) = (1, 1, 1);
-        if let Some((y, x)) = group.filter(|_| r.tile.is_none()) {
-            (h, w) = (r.scale.0.max(1) * y, r.scale.1.max(1) * x);
-        }
+        let group = group.filter(|_| r.tile.is_none());
+        let ((mut h, mut w), mut l) = (group.map_or((1, 1), |g| r.covers(g)), 1);
         let demand = |o: &Option<Operand>, rows: &mut usize, cols: &mut usize| {
             if let Some(o) = o {
                 let (y, x) = o.representation.as_ref().map_or((1, 1), Layout::granularity);
@@ -513,6 +539,9 @@ impl Kernel {
         }
         if let Some((first, second)) = local {
             options.push(format!("-DGROUP_0={first} -DGROUP_1={second}"));
+        }
+        if !self.lab_options.is_empty() {
+            options.push(self.lab_options.to_string());
         }
         options.join(" ")
     }

@@ -102,6 +102,7 @@ pub fn lower(
         col_multiple: 1,
         errors: Vec::new(),
     };
+    l.for_plans();
     l.choose(network);
     if !l.errors.is_empty() {
         return Err(l.errors);
@@ -110,6 +111,18 @@ pub fn lower(
 }
 
 impl<'l> Lowering<'l> {
+    /// Kernels that are compiled with more than a plan's options stay out of plans.
+    fn for_plans(&mut self) {
+        for name in self.recipe.kernels.iter() {
+            if let Some((_, k)) = self.library.kernel(name).filter(|(_, k)| !k.lab_options.is_empty()) {
+                self.errors.push(format!(
+                    "plan {}: {name} is compiled with {}, which may change results: it is for bench, not for plans",
+                    self.recipe.name, k.lab_options
+                ));
+            }
+        }
+    }
+
     fn kernels(&self, operation: Operation) -> impl Iterator<Item = &'l Kernel> + use<'l> {
         let (library, recipe) = (self.library, self.recipe);
         recipe
@@ -163,11 +176,12 @@ impl<'l> Lowering<'l> {
         let kernel = self.kernel(Operation::Layers)?;
         let r = &kernel.restrictions;
         let mut layers: Vec<(usize, Activation)> = Vec::new();
-        let (mut h, mut l, mut weights) = (0, 0, 0);
+        let (mut h, mut l, mut weights, mut flop) = (0, 0, 0, 0);
         for (i, layer) in network.layers.iter().enumerate() {
             match (*layer, layers.last_mut()) {
                 (Layer::Affine { outputs, inputs }, _) => {
                     (h, l, weights) = (h.max(outputs), l.max(inputs), weights + outputs * inputs);
+                    flop += kernel.flop(Problem { h: outputs, w: 1, l: inputs });
                     layers.push((i, Activation::None));
                 }
                 (Layer::Activation(a), Some((_, none @ Activation::None))) => *none = a,
@@ -213,7 +227,7 @@ impl<'l> Lowering<'l> {
             parts: 1,
             input: 0,
             output: 2,
-            flop: network.flop(),
+            flop,
         });
         Some(())
     }
@@ -227,10 +241,11 @@ impl<'l> Lowering<'l> {
         while let Some((i, layer)) = layers.next() {
             match layer {
                 Layer::Affine { outputs, inputs } => {
-                    let flop = 2 * outputs as u64 * inputs as u64;
+                    let flop = |kernel: &Kernel, h, l| kernel.flop(Problem { h, w: 1, l });
                     if let Some((pair, activation, second)) = self.pair(network, i) {
                         let Layer::Affine { outputs: last, .. } = network.layers[second] else { continue };
-                        self.product(pair, activation, second, i, last, flop + 2 * (last * outputs) as u64);
+                        let flop = flop(pair, outputs, inputs) + flop(pair, last, outputs);
+                        self.product(pair, activation, second, i, last, flop);
                         self.drafts.iter_mut().last().into_iter().for_each(|d| d.second_layer = Some(second));
                         layers.by_ref().take(second - i).for_each(|_| {});
                     } else if let Some(affine) = self.affine(outputs, inputs) {
@@ -240,6 +255,7 @@ impl<'l> Lowering<'l> {
                             layers.next();
                         }
                         let parts = self.parts(affine, outputs, inputs);
+                        let flop = flop(affine, outputs, inputs);
                         match self.kernel(Operation::Reduce).filter(|_| parts > 1) {
                             None => self.product(affine, activation, last, i, outputs, flop),
                             Some(reduce) => {
@@ -247,6 +263,7 @@ impl<'l> Lowering<'l> {
                             }
                         }
                     } else if let Some(matmul) = self.kernel(Operation::Matmul) {
+                        let flop = flop(matmul, outputs, inputs);
                         self.product(matmul, Activation::None, i, i, outputs, flop);
                         self.in_place(Operation::Bias, i, Some(i));
                     } else {
@@ -379,7 +396,7 @@ impl<'l> Lowering<'l> {
             self.link(kernel, room, takes, layer);
         }
         self.covers(kernel, room);
-        let flop = self.rooms[room].rows as u64 * u64::from(kernel.restrictions.flop);
+        let flop = kernel.flop(Problem { h: self.rooms[room].rows, w: 1, l: 0 });
         self.drafts.push(Draft {
             kernel,
             activation: Activation::None,
@@ -409,9 +426,10 @@ impl<'l> Lowering<'l> {
         if let Some(o) = &r.r {
             self.demands(room, o.row_align, o.col_align, o.representation.as_ref());
         }
-        let (gy, gx) = self.recipe.group(kernel).filter(|_| r.tile.is_none()).unwrap_or((1, 1));
         if r.r.as_ref().is_some_and(|o| o.representation.is_some()) {
-            self.demands(room, r.scale.0 * gy, r.scale.1 * gx, None);
+            let group = self.recipe.group(kernel).filter(|_| r.tile.is_none());
+            let (rows, cols) = r.covers(group.unwrap_or((1, 1)));
+            self.demands(room, rows, cols, None);
         }
     }
 
@@ -733,6 +751,9 @@ fn global(
         _ if r.r.as_ref().is_some_and(|o| o.representation.is_none()) => {
             (per_granule(granule * p.h), Extent::Fixed(1))
         }
-        _ => r.dimensions((Extent::Fixed(p.h / r.scale.0), per_granule(granule / r.scale.1))),
+        _ => {
+            let rows = p.h.div_ceil(r.scale.0).next_multiple_of(group.map_or(1, |g| g.0));
+            r.dimensions((Extent::Fixed(rows), per_granule(granule / r.scale.1)))
+        }
     }
 }

@@ -178,8 +178,8 @@ fields! {
     Operand { representation, row_align, col_align, image }
     Most { h, l, weights, layers }
     Needs { host, images, local_bytes }
-    Restrictions { arglist, scaled, scale, columns_first, a, b, r, half, flop, work_group, sweep, needs, tile, most, split }
-    Kernel { codename, aliases, about, document, operation, function, source, defines, restrictions }
+    Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, flop, work_group, sweep, needs, tile, most, split }
+    Kernel { codename, aliases, about, document, operation, function, source, defines, lab_options, restrictions }
     PlanRecipe { name, about, engine, batch, kernels, groups }
     DeviceClass { name, cpu, matches, compute_capability, plan, launch_us, gflops, flop_per_cycle }
     Library { hash, kernels, plans, devices, hosts }
@@ -202,11 +202,13 @@ mod tests {
                 function: "größer".into(),
                 source: Some("matmul/größer.cl".into()),
                 defines: vec![("TILE".into(), 300)].into(),
+                lab_options: "-cl-mad-enable".into(),
                 restrictions: Restrictions {
                     arglist: "lh".into(),
                     scaled: true,
                     scale: (0, 70_000),
                     columns_first: true,
+                    guarded: true,
                     a: Some(Operand {
                         representation: Layout::parse("R_8_8_C_4_2_R").ok(),
                         row_align: 127,

@@ -73,6 +73,14 @@ fn tables_are_measured_and_compared() {
     let sections = v["sections"].as_array().unwrap();
     let table = sections.iter().find(|s| s["id"] == "thesis_8_2").unwrap();
     assert!(table["rows"][1]["cells"][0]["value"].as_f64().unwrap() > 0.0, "{table}");
+    // Each table says which flop it counts.
+    let notes = |id: &str| sections.iter().find(|s| s["id"] == id).unwrap()["notes"].to_string();
+    assert!(
+        notes("thesis_8_2").contains("flop by the library: 2 a multiply-add;"),
+        "{}",
+        notes("thesis_8_2")
+    );
+    assert!(notes("arm_1_4").contains("2 a multiply-add, with α and β two more"), "{}", notes("arm_1_4"));
     let file = folder.put("other.json", &json.out);
     let page = folder.path("page.html");
     let args = ["matmul_naive", "--sizes", "32,64", "--repeat", "3", "--against", file.to_str().unwrap()];
