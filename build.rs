@@ -3,6 +3,15 @@
 #[path = "src/bake/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod bake;
+#[path = "src/ir/mod.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod ir;
+#[path = "src/ops/mod.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod ops;
+#[path = "src/planner/mod.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod planner;
 #[path = "src/spec/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod spec;
@@ -32,7 +41,7 @@ fn main() {
         weights,
         plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),
     };
-    for path in ["build.rs", "src/bake", "src/spec", "kernels"] {
+    for path in ["build.rs", "src/bake", "src/ir", "src/ops", "src/planner", "src/spec", "kernels"] {
         println!("cargo::rerun-if-changed={path}");
     }
     let baked = bake::bake(&settings);
@@ -45,7 +54,6 @@ fn main() {
         Ok(baked) => {
             let out = PathBuf::from(cargo("OUT_DIR"));
             write(&baked, &out);
-            drop_unwind_tables(&out, cargo);
             // Always, so that nobody ships the network of an earlier or a later build: all go into the same file. Cargo
             // repeats it when there is nothing to build.
             let (n, plan) = (&baked.network, &baked.plan);
@@ -85,24 +93,4 @@ fn write(baked: &bake::Baked, out: &Path) {
     put(bake::emit::BLOB_FILE, &baked.blob);
     put("weights.s", bake::emit::assembly(baked).as_bytes());
     cc::Build::new().file(out.join("weights.s")).include(out).warnings(false).compile("mortonnet_weights");
-}
-
-/// Leaves the unwind tables out of release binaries for Linux: a panic aborts, so only backtraces would read them, and
-/// they are 75 KB (20 KB on 32-bit ARM), most of it the standard library's.
-fn drop_unwind_tables(out: &Path, cargo: impl Fn(&str) -> String) {
-    let arch = cargo("CARGO_CFG_TARGET_ARCH");
-    if cargo("CARGO_CFG_TARGET_OS") != "linux" || cargo("PROFILE") != "release" {
-        return;
-    }
-    let sections = match &*arch {
-        "x86_64" | "aarch64" => "*(.eh_frame) *(.eh_frame_hdr) *(.gcc_except_table .gcc_except_table.*)",
-        "arm" => "*(.ARM.exidx .ARM.exidx.*) *(.ARM.extab .ARM.extab.*)",
-        _ => return,
-    };
-    let script = out.join("no-unwind-tables.ld");
-    let text = format!("SECTIONS {{ /DISCARD/ : {{ {sections} }} }}\nINSERT AFTER .text;\n");
-    match std::fs::write(&script, text) {
-        Ok(()) => println!("cargo::rustc-link-arg-bins=-Wl,-T,{}", one_line(script.display())),
-        Err(e) => println!("cargo::error=cannot write {}: {e}", script.display()),
-    }
 }

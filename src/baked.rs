@@ -1,11 +1,13 @@
 //! What the build baked: network, plan, kernel library and sources as data; constants and golden vectors as slices of
 //! the linked symbol.
 
+use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
 use crate::model::Values;
+use crate::ops::Op;
 use crate::spec::layout::{Chunk, Layout, Order};
 use crate::spec::library::{EngineKind, KernelSources, Library, Operation, Problem};
-use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Precision, Transform};
-use crate::spec::plan::{Arg, Buffer, BufferRole, Constant, Extent, Plan, Step, Tensor, TensorRole};
+use crate::spec::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
+use crate::spec::plan::{Arg, Buffer, BufferRole, Constant, Extent, Plan, Step};
 use crate::spec::wire::{Reader, Wire};
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -17,21 +19,19 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/baked.rs"));
 }
 
-pub use generated::{BLOB_HASH, GOLDEN_GIVEN, NETWORK, PLAN};
+pub use generated::{BLOB_HASH, GOLDEN_GIVEN, NETWORK, PLAN, STEPS};
 
-static UNPACKED: LazyLock<(Library, KernelSources)> = LazyLock::new(|| {
-    let bytes = lz4_flex::block::decompress(generated::LIBRARY_PACKED, generated::LIBRARY_BYTES);
-    Wire::take(&mut Reader(bytes.expect("the build packed it").leak()))
-});
+static PARSED: LazyLock<(Library, KernelSources)> =
+    LazyLock::new(|| Wire::take(&mut Reader(generated::LIBRARY)));
 
-/// The kernel library, unpacked at its first use.
+/// The kernel library, read at its first use.
 pub fn library() -> &'static Library {
-    &UNPACKED.0
+    &PARSED.0
 }
 
 /// The kernel sources, comments stripped.
 pub fn sources() -> &'static KernelSources {
-    &UNPACKED.1
+    &PARSED.1
 }
 
 /// Constant `i` of [`PLAN`], padded and in its layout.

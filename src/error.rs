@@ -21,6 +21,8 @@ pub enum Error {
     },
     /// A device, its driver or its library failed.
     Device(String),
+    /// A limit of a device does not allow a plan: every one that does not is named.
+    Limit(String),
     /// Reading or writing failed.
     Io {
         /// The file, or `stdin` / `stdout`.
@@ -72,7 +74,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Usage(m) | Error::Device(m) | Error::Check(m) => f.write_str(m),
+            Error::Usage(m) | Error::Device(m) | Error::Limit(m) | Error::Check(m) => f.write_str(m),
             Error::Input { place, message } => write!(f, "{place}: {message}"),
             Error::Io { place, source } => write!(f, "{place}: {source}"),
             // The second one on a line of its own that begins as the first.

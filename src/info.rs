@@ -3,8 +3,9 @@
 use crate::baked::{BLOB_HASH, GOLDEN_GIVEN, NETWORK, PLAN, library};
 use crate::engine::select::{self, Decision, Request};
 use crate::escape;
+use crate::ops::Op;
 use crate::profile::Phases;
-use crate::spec::network::{Kind, Layer, Network, Transform};
+use crate::spec::network::{Kind, Network, Transform};
 use crate::spec::plan::{BufferRole, Extent, Plan};
 use std::fmt::Write;
 
@@ -90,10 +91,10 @@ fn output(n: &Network) -> String {
 
 fn layers(n: &Network) -> String {
     let mut text = n.width.to_string();
-    for layer in n.layers.iter() {
-        let _ = match layer {
-            Layer::Affine { outputs, .. } => write!(text, " → {outputs}"),
-            Layer::Activation(a) => write!(text, " {}", a.name()),
+    for node in n.graph.nodes.iter() {
+        let _ = match node.op {
+            Op::Affine => write!(text, " → {}", n.graph.values[node.output].shape.len()),
+            Op::Activation(a) => write!(text, " {}", a.name()),
         };
     }
     text
@@ -115,13 +116,17 @@ fn plan(p: &Plan, again: usize) -> String {
         );
     }
     let hidden: usize = p.buffers.iter().filter(|b| b.role == BufferRole::Hidden).count();
-    let _ = writeln!(s, "          {hidden} hidden buffers in an arena of {} bytes", p.arena_bytes);
+    let _ = writeln!(
+        s,
+        "          {hidden} hidden buffers in an arena of {} bytes (at least {} are needed)",
+        p.arena_bytes, p.arena_bound
+    );
     for c in p.constants.iter() {
         let _ = writeln!(
             s,
-            "  constant  layers[{}] {:<8} {:>5}×{:<5} padded {:>5}×{:<5} {:<10} {} bytes",
-            c.tensor.layer,
-            format!("{:?}", c.tensor.role).to_ascii_lowercase(),
+            "  constant  {} {:<8} {:>5}×{:<5} padded {:>5}×{:<5} {:<10} {} bytes",
+            c.name,
+            c.role.name(),
             c.size.0,
             c.size.1,
             c.padded.0,

@@ -1,13 +1,12 @@
 //! A network ready for an engine: its plan, and its constants in the layouts of that plan.
 
 use crate::baked;
+use crate::cl::bytes_of;
+use crate::planner;
 use crate::spec::half;
-use crate::spec::library::{EngineKind, Library, PlanRecipe};
-use crate::spec::lower::lower;
+use crate::spec::library::{EngineKind, Library, Operation, PlanRecipe};
 use crate::spec::network::{Network, Precision};
-use crate::spec::plan::TensorRole;
-use crate::spec::plan::{Constant, Plan, places};
-use crate::spec::reference::Weights;
+use crate::spec::plan::{Constant, Plan};
 use std::borrow::Cow;
 
 /// The values of a constant, as stored.
@@ -26,6 +25,14 @@ impl Default for Values {
 }
 
 impl Values {
+    /// Their bytes as stored.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Values::F32(values) => bytes_of(&values[..]),
+            Values::F16(halves) => bytes_of(&halves[..]),
+        }
+    }
+
     /// A plain matrix in the layout of `c`, as what it is stored as.
     fn pack(c: &Constant, plain: &[f32]) -> Values {
         match c.precision {
@@ -65,67 +72,50 @@ pub struct Model {
 }
 
 impl Model {
-    /// The baked network under `recipe`: constants whose layout is the baked one are used where they are, the others
-    /// are laid out again.
+    /// The baked network under `recipe`. Under the baked one nothing is planned, and constants are used where they
+    /// stand; under another one, that holds for constants whose layout is the baked one, the others are laid out again.
     pub fn baked(recipe: &PlanRecipe, batch: Option<usize>) -> Result<Model, String> {
         let network = baked::NETWORK.clone();
-        let plan = lower(&network, recipe, baked::library(), batch).map_err(|e| e.join("; "))?;
+        if batch.is_none_or(|n| n == baked::PLAN.batch) && is_baked(recipe) {
+            let plan = baked::PLAN.clone();
+            let constants = (0..plan.constants.len()).map(baked::constant).collect();
+            return Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 });
+        }
+        let plan = planner::plan(&network, recipe, baked::library(), batch).map_err(|e| e.join("; "))?;
         let (constants, laid_out_again) = laid_out(&plan, &baked::PLAN, baked::constant)?;
         Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again })
-    }
-
-    /// All constants as they stand in one buffer ([`places`]), each 32 bits a float or two halves.
-    pub fn constants_together(&self) -> Vec<u32> {
-        let (starts, bytes) = places(&self.plan.constants);
-        let mut all = vec![0u32; bytes / 4];
-        for (values, start) in self.constants.iter().zip(starts) {
-            let to = all[start / 4..].iter_mut();
-            match values {
-                Values::F32(values) => to.zip(values.iter()).for_each(|(to, v)| *to = v.to_bits()),
-                Values::F16(halves) => to.zip(halves.chunks_exact(2)).for_each(|(to, h)| {
-                    *to = u32::from(h[0]) | u32::from(h[1]) << 16;
-                }),
-            }
-        }
-        all
     }
 
     /// The same with a launch for each layer; `None` where that is no other plan.
     pub fn layer_by_layer(&self) -> Option<Model> {
         let library = baked::library();
-        let recipe = library.layer_by_layer(&self.recipe)?;
-        let plan = lower(&self.network, &recipe, library, Some(self.plan.batch)).ok()?;
-        if plan.steps == self.plan.steps {
+        if !self.plan.steps.iter().any(|s| s.operation == Operation::Layers) {
             return None;
         }
+        let recipe = library.layer_by_layer(&self.recipe)?;
+        let plan = planner::plan(&self.network, &recipe, library, Some(self.plan.batch)).ok()?;
         let (constants, again) = laid_out(&plan, &self.plan, |i| self.constants[i].clone()).ok()?;
         let laid_out_again = self.laid_out_again + again;
         Some(Model { network: self.network.clone(), recipe, plan, constants, laid_out_again })
     }
 
-    /// Any network with the given weights (`weights[i]` belongs to `network.layers[i]`) under `recipe`.
+    /// Any network under `recipe`; `tensors` has the numbers of its graph's arrays.
     pub fn new(
         network: Network,
-        weights: &[Weights],
+        tensors: &[Vec<f32>],
         recipe: &PlanRecipe,
         library: &Library,
         batch: Option<usize>,
     ) -> Result<Model, String> {
-        let plan = lower(&network, recipe, library, batch).map_err(|e| e.join("; "))?;
-        let constants = plan
-            .constants
-            .iter()
-            .map(|c| {
-                let w = &weights[c.tensor.layer];
-                let plain = match c.tensor.role {
-                    TensorRole::Weights => &w.weights,
-                    TensorRole::Biases => &w.biases,
-                };
-                Values::pack(c, plain)
-            })
-            .collect();
+        let plan = planner::plan(&network, recipe, library, batch).map_err(|e| e.join("; "))?;
+        let constants = plan.constants.iter().map(|c| Values::pack(c, &tensors[c.tensor])).collect();
         Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 })
     }
+}
+
+/// Whether `recipe` is the one that the baked plan was made of.
+fn is_baked(recipe: &PlanRecipe) -> bool {
+    recipe.name == baked::PLAN.name && baked::library().plan(&recipe.name).is_ok_and(|r| r == recipe)
 }
 
 /// The constants of `plan` out of those of `from`, and how many had to be laid out again.
@@ -139,8 +129,7 @@ fn laid_out(
     for c in plan.constants.iter() {
         let same = |f: &Constant| f.tensor == c.tensor;
         let i = from.constants.iter().position(same).ok_or_else(|| {
-            let (layer, role) = (c.tensor.layer, c.tensor.role);
-            format!("plan {}: layers[{layer}]: plan {} has no {role:?}", plan.name, from.name)
+            format!("plan {}: {}: plan {} has no {}", plan.name, c.name, from.name, c.role.name())
         })?;
         let found = &from.constants[i];
         constants.push(match (&found.layout, found.padded, found.precision) {
@@ -154,17 +143,13 @@ fn laid_out(
     Ok((constants, again))
 }
 
-/// The baked weights, row major without padding, in the order of the network's layers.
-pub fn baked_weights() -> Vec<Weights> {
-    let mut weights = vec![Weights::default(); baked::NETWORK.layers.len()];
+/// The numbers of the baked graph's arrays, row major without padding.
+pub fn baked_tensors() -> Vec<Vec<f32>> {
+    let mut tensors = vec![Vec::new(); baked::NETWORK.graph.tensors.len()];
     for (i, c) in baked::PLAN.constants.iter().enumerate() {
-        let plain = baked::constant(i).unpack(c);
-        match c.tensor.role {
-            TensorRole::Weights => weights[c.tensor.layer].weights = plain,
-            TensorRole::Biases => weights[c.tensor.layer].biases = plain,
-        }
+        tensors[c.tensor] = baked::constant(i).unpack(c);
     }
-    weights
+    tensors
 }
 
 /// The recipe called `name`, which must be one of `engine`'s.

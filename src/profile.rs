@@ -6,39 +6,6 @@ use std::time::{Duration, Instant};
 /// Buckets per doubling: percentiles are exact to 1.6 %.
 const FINE: usize = 32;
 
-/// Sorts numbers in place.
-pub fn sort(values: &mut [f64]) {
-    sort_by(values, |a, b| a.total_cmp(b).is_lt());
-}
-
-/// Sorts in place; equal values come in any order. Small: each use of the standard library's sorts brings kilobytes of
-/// its own.
-pub fn sort_by<T>(values: &mut [T], less: impl Fn(&T, &T) -> bool) {
-    // Heapsort.
-    let n = values.len();
-    let sift = |values: &mut [T], mut root: usize, end: usize| {
-        loop {
-            let mut child = 2 * root + 1;
-            if child >= end {
-                return;
-            }
-            if child + 1 < end && less(&values[child], &values[child + 1]) {
-                child += 1;
-            }
-            if !less(&values[root], &values[child]) {
-                return;
-            }
-            values.swap(root, child);
-            root = child;
-        }
-    };
-    (0..n / 2).rev().for_each(|root| sift(values, root, n));
-    for end in (1..n).rev() {
-        values.swap(0, end);
-        sift(values, 0, end);
-    }
-}
-
 /// Durations in logarithmic buckets; the first one is kept apart.
 #[derive(Clone)]
 pub struct Histogram {
@@ -196,8 +163,6 @@ impl Phases {
         result
     }
 
-    // Once in the program, not once for each kind of work.
-    #[inline(never)]
     fn done(&mut self, name: &'static str, start: Instant) {
         let took = start.elapsed();
         self.add(name, took);
@@ -293,23 +258,6 @@ pub struct MemberTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sorting() {
-        let mut seed = 1u32;
-        for n in 0..200 {
-            let mut values: Vec<f64> = (0..n)
-                .map(|_| {
-                    seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                    f64::from(seed >> 26) - 20.0
-                })
-                .collect();
-            let mut expected = values.clone();
-            expected.sort_by(f64::total_cmp);
-            sort(&mut values);
-            assert_eq!(values, expected);
-        }
-    }
 
     #[test]
     fn percentiles_are_within_two_percent() {

@@ -349,7 +349,7 @@ fn json(running: Facts<'_>, parts: &[Part<'_>], times: &StreamTimes, totals: Tot
                 "{{\"kernel\":{},\"layer\":{},\"activation\":{},\"flop_per_record\":{},\"queued_us\":{},\"wait_us\":{},\
                  \"run_us\":{},\"gflops\":{},\"share\":{}{member}}}",
                 quoted(&step.kernel),
-                step.layer,
+                step.node,
                 quoted(step.activation.name()),
                 step.flop,
                 histogram(&t.queued),

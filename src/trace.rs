@@ -14,7 +14,6 @@
 
 use crate::cl::Times;
 use crate::engine::SLOTS;
-use crate::profile::sort_by;
 use crate::report::quoted;
 use crate::spec::plan::Plan;
 use crate::sys::thread;
@@ -118,7 +117,6 @@ impl Track {
     }
 
     /// Nanoseconds from the start of the program to now.
-    #[inline(never)]
     pub fn now(self) -> u64 {
         self.at(Instant::now())
     }
@@ -128,7 +126,6 @@ impl Track {
     }
 
     /// Keeps what the calling thread did for `records` records of the batch in `slot`; none: for no batch.
-    #[inline(never)]
     pub fn span(self, name: Name, slot: usize, records: usize, start: Instant, took: Duration) {
         let thread = thread::number();
         // The main thread is the program's, also where it works for a device.
@@ -139,7 +136,6 @@ impl Track {
     }
 
     /// Keeps a command of the device's queue, its times already on the host's clock.
-    #[inline(never)]
     pub fn command(self, name: Name, slot: usize, records: usize, times: (u64, u64), waited: u64) {
         let (start, end) = times;
         let waited = waited.try_into().unwrap_or(u32::MAX);
@@ -152,7 +148,6 @@ impl Track {
         Span { start: 0, end: 0, name: CLOCK, group, thread: QUEUE, batch, records, waited: 0 }
     }
 
-    #[inline(never)]
     fn book(self) -> MutexGuard<'static, Book> {
         self.0.trace.book.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -177,7 +172,7 @@ impl Track {
         let dropped = book.dropped;
         // Parents before children, which viewers want: they may begin at the same time.
         let key = |s: &Span| (s.group, s.thread, s.start, u64::MAX - s.end);
-        sort_by(&mut book.spans, |a, b| key(a) < key(b));
+        book.spans.sort_unstable_by_key(key);
         let sums = sums.trim_end();
         let mut s = format!(
             "{{\"displayTimeUnit\":\"ns\",\"dropped\":{dropped},\"otherData\":{sums},\"traceEvents\":["
@@ -235,7 +230,7 @@ impl Track {
                 arg("records", &span.records);
             }
             if let Some(step) = step {
-                arg("layer", &step.layer);
+                arg("layer", &step.node);
             }
             if span.thread == QUEUE {
                 arg(if span.name == CLOCK { "error_us" } else { "waited_us" }, &us(span.waited.into()));

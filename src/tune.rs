@@ -20,11 +20,11 @@ use crate::engine::select::{self, DeviceWish};
 use crate::engine::{host, opencl};
 use crate::error::Error;
 use crate::escape;
-use crate::model::{Model, baked_weights};
+use crate::model::{Model, baked_tensors};
+use crate::planner;
 use crate::selftest;
 use crate::sources::Sources;
 use crate::spec::library::{EngineKind, Groups, Kernel, Operation, PlanRecipe};
-use crate::spec::lower::lower;
 use crate::spec::plan::Plan;
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -94,7 +94,7 @@ pub fn record(device: Option<&Device>, batch: Option<usize>, notes: &mut Vec<Str
     let name = file_name(&identity(device));
     let found = read(&folder, &name).and_then(|record| {
         let Some(record) = record else { return Ok(None) };
-        let plan = lower(&NETWORK, &record.recipe, library(), batch).map_err(|e| e.join("; "))?;
+        let plan = planner::plan(&NETWORK, &record.recipe, library(), batch).map_err(|e| e.join("; "))?;
         let admitted = device.map_or_else(|| host::admits(&plan), |d| opencl::admits(d, &plan));
         admitted.map(|()| Some(record)).map_err(|e| e.to_string())
     });
@@ -159,7 +159,7 @@ const HASH: usize = 16;
 fn read(folder: &Folder, name: &str) -> Result<Option<Record>, String> {
     let Some(text) = folder.text(name, MOST_BYTES)? else { return Ok(None) };
     let (recipe, device, median_us) = parse(&text, name)?;
-    lower(&NETWORK, &recipe, library(), None).map_err(|e| e.join("; "))?;
+    planner::plan(&NETWORK, &recipe, library(), None).map_err(|e| e.join("; "))?;
     Ok(Some(Record { file: escape::path(&folder.at(name)), recipe, device, median_us }))
 }
 
@@ -348,7 +348,7 @@ fn variants_of(
             }
         }
         for (label, mut recipe) in recipes {
-            let Ok(lowered) = lower(&NETWORK, &recipe, library(), None) else { continue };
+            let Ok(lowered) = planner::plan(&NETWORK, &recipe, library(), None) else { continue };
             let same = |p: &Plan| (&p.steps, p.batch) == (&lowered.steps, lowered.batch);
             if seen.iter().any(same) || !admits(&lowered) {
                 continue;
@@ -381,14 +381,14 @@ pub fn run(options: &TuneOptions, print: &mut dyn FnMut(&str) -> Result<(), Erro
     if let (None, Some(folder), Some(why)) = (&device, &options.sources.folder, &without) {
         return Err(Error::Device(format!("--kernels {} cannot be tried. {why}", folder.display())));
     }
-    let plans = all.iter().filter_map(|v| lower(&NETWORK, &v.recipe, library(), None).ok());
+    let plans = all.iter().filter_map(|v| planner::plan(&NETWORK, &v.recipe, library(), None).ok());
     let kernels: Vec<&Kernel> = plans
         .flat_map(|p| {
             p.steps.iter().filter_map(|s| library().kernel(&s.kernel)).map(|k| k.1).collect::<Vec<_>>()
         })
         .collect();
     options.sources.check_for("tune", kernels)?;
-    let weights = baked_weights();
+    let weights = baked_tensors();
     let mut timed: Vec<Timed> = Vec::new();
     let progress = std::io::stderr().is_terminal();
     let count = all.len();
@@ -474,7 +474,7 @@ fn device(options: &TuneOptions) -> Result<(Option<Device>, Option<String>), Err
 fn first_look(
     t: &mut Timed,
     device: Option<&Device>,
-    weights: &[crate::spec::reference::Weights],
+    weights: &[Vec<f32>],
     sources: &Sources,
     most: Duration,
 ) -> Result<(), Error> {
@@ -502,7 +502,7 @@ fn keep_the_fastest(timed: &mut [Timed]) {
         let rates: Vec<f64> = {
             let running = timed.iter().filter(|t| t.variant.on_host == on_host && t.rig.is_some());
             let mut rates: Vec<f64> = running.map(Timed::per_record).collect();
-            crate::profile::sort(&mut rates);
+            rates.sort_unstable_by(f64::total_cmp);
             rates
         };
         if let Some(&last) = rates.get(FINALISTS - 1) {
@@ -584,8 +584,8 @@ fn plan_file(recipe: &PlanRecipe, identity: &(String, String), median: f64) -> R
     let layouts: Vec<String> = model
         .plan
         .layouts()
-        .map(|(layer, role, layout)| {
-            format!("{{\"layer\": {layer}, \"role\": \"{role}\", \"layout\": \"{layout}\"}}")
+        .map(|(node, role, layout)| {
+            format!("{{\"node\": {}, \"role\": \"{role}\", \"layout\": \"{layout}\"}}", text(&node))
         })
         .collect();
     Ok(format!(
@@ -611,7 +611,7 @@ fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report
     let best = best.fold(f64::INFINITY, f64::min);
     let rate = |t: &Timed| if t.times.is_empty() { f64::INFINITY } else { t.per_record() };
     let mut rates: Vec<f64> = timed.iter().map(rate).collect();
-    crate::profile::sort(&mut rates);
+    rates.sort_unstable_by(f64::total_cmp);
     rates.dedup();
     let rows = rates
         .into_iter()
@@ -701,7 +701,7 @@ mod tests {
                 let part_of = other.kernels.iter().all(|k| plan.kernels.contains(k));
                 let found = read_back(&plan.name, &mixed);
                 assert_eq!(found.is_ok(), part_of, "{} {}: {found:?}", plan.name, other.name);
-                let Ok(lowered) = lower(&NETWORK, &mixed, library(), None) else { continue };
+                let Ok(lowered) = planner::plan(&NETWORK, &mixed, library(), None) else { continue };
                 assert_eq!(
                     host::admits(&lowered).is_ok(),
                     other.engine == EngineKind::Host,

@@ -1,10 +1,11 @@
-//! Writes what the program is compiled from: Rust that is data only, the packed kernel library, and the assembly that
+//! Writes what the program is compiled from: Rust that is data only, the kernel library, and the assembly that
 //! includes the constants.
 //!
 //! The text is deterministic and holds no path of the machine that built it. `tests/golden/tiny.rs` shows it for a
 //! small network.
 
 use super::Baked;
+use crate::ir::graph::Graph;
 use crate::spec::layout::Layout;
 use crate::spec::network::{Network, Transform};
 use crate::spec::plan::{Buffer, Constant, Plan, Step};
@@ -35,14 +36,10 @@ pub fn assembly(baked: &Baked) -> String {
 }
 
 /// The file of the kernel library, included by the Rust.
-pub const LIBRARY_FILE: &str = "library.lz4";
+pub const LIBRARY_FILE: &str = "library.bin";
 
-/// Library and kernel sources, packed.
+/// Library and kernel sources as bytes.
 pub fn library(baked: &Baked) -> Vec<u8> {
-    lz4_flex::block::compress(&library_bytes(baked))
-}
-
-fn library_bytes(baked: &Baked) -> Vec<u8> {
     let mut bytes = Vec::new();
     baked.library.put(&mut bytes);
     baked.sources.put(&mut bytes);
@@ -61,10 +58,10 @@ pub fn rust(baked: &Baked) -> String {
     let _ = writeln!(out, "pub static GOLDEN_GIVEN: bool = {};\n", b.golden.given);
     let _ = writeln!(out, "pub static NETWORK: Network = {};\n", network(&b.network));
     let _ = writeln!(out, "pub static PLAN: Plan = {};\n", plan(&b.plan));
-    let _ = writeln!(out, "pub(super) const LIBRARY_BYTES: usize = {};", library_bytes(baked).len());
+    let _ = writeln!(out, "pub static STEPS: &[(&str, usize)] = &{:?};\n", b.steps);
     let _ = writeln!(
         out,
-        "pub(super) static LIBRARY_PACKED: &[u8] = include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{LIBRARY_FILE}\"));"
+        "pub(super) static LIBRARY: &[u8] = include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{LIBRARY_FILE}\"));"
     );
     out
 }
@@ -106,15 +103,7 @@ fn network(n: &Network) -> String {
     let _ = writeln!(s, "    name: {},", text(&n.name));
     let _ = writeln!(s, "    hash: {},", text(&n.hash));
     let _ = writeln!(s, "    width: {},", n.width);
-    let _ = writeln!(
-        s,
-        "    layers: {},",
-        list(n.layers.iter().map(|l| {
-            let debug = format!("{l:?}");
-            // The derived text of an enum is its Rust expression, once its paths are written out.
-            format!("Layer::{}", debug.replace("Activation(", "Activation(Activation::"))
-        }))
-    );
+    let _ = writeln!(s, "    graph: {},", graph(&n.graph));
     let _ = writeln!(
         s,
         "    output: Output {{ kind: Kind::{:?}, activation: FinalActivation::{:?}, threshold: {:?} }},",
@@ -128,6 +117,39 @@ fn network(n: &Network) -> String {
     s
 }
 
+fn graph(g: &Graph) -> String {
+    let numbers = |v: &[usize]| inline(v.iter().map(usize::to_string));
+    let mut s = String::from("Graph {\n");
+    let values =
+        g.values.iter().map(|v| format!("Value {{ name: {}, shape: {:?} }}", text(&v.name), v.shape));
+    let tensors = g.tensors.iter().map(|t| {
+        format!(
+            "Tensor {{ name: {}, role: Role::{:?}, rows: {}, cols: {} }}",
+            text(&t.name),
+            t.role,
+            t.rows,
+            t.cols
+        )
+    });
+    let nodes = g.nodes.iter().map(|n| {
+        // The derived text of an enum is its Rust expression, once its paths are written out.
+        let op = format!("{:?}", n.op).replace("Activation(", "Activation(Activation::");
+        format!(
+            "Node {{ name: {}, op: Op::{op}, inputs: {}, tensors: {}, output: {} }}",
+            text(&n.name),
+            numbers(&n.inputs),
+            numbers(&n.tensors),
+            n.output
+        )
+    });
+    let _ = writeln!(s, "    values: {},", list(values));
+    let _ = writeln!(s, "    tensors: {},", list(tensors));
+    let _ = writeln!(s, "    nodes: {},", list(nodes));
+    let _ = writeln!(s, "    inputs: {},", numbers(&g.inputs));
+    let _ = write!(s, "    outputs: {},\n    }}", numbers(&g.outputs));
+    s
+}
+
 fn plan(p: &Plan) -> String {
     let mut s = String::from("Plan {\n");
     let _ = writeln!(s, "    name: {},", text(&p.name));
@@ -138,15 +160,17 @@ fn plan(p: &Plan) -> String {
     let _ = writeln!(s, "    constants: {},", list(p.constants.iter().map(constant)));
     let _ = writeln!(s, "    buffers: {},", list(p.buffers.iter().map(buffer)));
     let _ = writeln!(s, "    arena_bytes: {},", p.arena_bytes);
+    let _ = writeln!(s, "    arena_bound: {},", p.arena_bound);
     let _ = write!(s, "    steps: {},\n}}", list(p.steps.iter().map(step)));
     s
 }
 
 fn constant(c: &Constant) -> String {
     format!(
-        "Constant {{ tensor: Tensor {{ layer: {}, role: TensorRole::{:?} }}, size: {:?}, padded: {:?}, layout: {}, precision: Precision::{:?} }}",
-        c.tensor.layer,
-        c.tensor.role,
+        "Constant {{ name: {}, tensor: {}, role: Role::{:?}, size: {:?}, padded: {:?}, layout: {}, precision: Precision::{:?} }}",
+        text(&c.name),
+        c.tensor,
+        c.role,
         c.size,
         c.padded,
         layout(&c.layout),
@@ -169,9 +193,9 @@ fn buffer(b: &Buffer) -> String {
 fn step(s: &Step) -> String {
     let extent = |e| format!("Extent::{e:?}");
     format!(
-        "Step {{ layer: {}, operation: Operation::{:?}, kernel: {}, activation: Activation::{:?}, options: {}, args: {}, \
+        "Step {{ node: {}, operation: Operation::{:?}, kernel: {}, activation: Activation::{:?}, options: {}, args: {}, \
          global: ({}, {}), local: {:?}, problem: {:?}, flop: {} }}",
-        s.layer,
+        s.node,
         s.operation,
         text(&s.kernel),
         s.activation,

@@ -4,7 +4,7 @@ use super::Mistakes;
 use super::json::Object;
 use super::matrix::{self, Files};
 use crate::spec::network::{Kind, Network, Transform};
-use crate::spec::reference::{Weights, forward, score_bound};
+use crate::spec::reference::score_bound;
 use serde_json::Value;
 use std::path::Path;
 
@@ -32,7 +32,7 @@ const MOST_REPORTED: usize = 5;
 
 /// Seeded vectors spread over the raw range that the input scaling implies: network inputs 0 to 1 without scaling or
 /// with scale and offset, −2 to 2 with mean and std. `scaling` is the network's before any folding.
-pub fn synthetic(network: &Network, weights: &[Weights], scaling: &Transform) -> Golden {
+pub fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Transform) -> Golden {
     let (low, high) = if matches!(scaling, Transform::MeanStd { .. }) { (-2.0, 2.0) } else { (0.0, 1.0) };
     let mut seed = 0x6d6f_7274_6f6e_6e65u64;
     let inputs: Vec<f32> = (0..SYNTHETIC * network.width)
@@ -51,7 +51,7 @@ pub fn read(
     place: &str,
     folder: &Path,
     network: &Network,
-    weights: &[Weights],
+    weights: &[Vec<f32>],
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
 ) -> Option<Golden> {
@@ -75,7 +75,7 @@ pub fn read(
     let records = inputs.data.chunks_exact(inputs.cols).zip(scores.data.chunks_exact(scores.cols));
     for (record, (x, given)) in records.enumerate() {
         let raw: Vec<f64> = x.iter().map(|&v| f64::from(v)).collect();
-        let mut computed = forward(network, weights, &raw);
+        let mut computed = network.scores(weights, &raw);
         if network.output.kind == Kind::Values {
             network.output.activation.apply(&mut computed);
         }
@@ -118,12 +118,12 @@ fn uniform(seed: &mut u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-pub fn scores_of(network: &Network, weights: &[Weights], inputs: &[f32]) -> Vec<f32> {
+pub fn scores_of(network: &Network, weights: &[Vec<f32>], inputs: &[f32]) -> Vec<f32> {
     inputs
         .chunks_exact(network.width)
         .flat_map(|x| {
             let raw: Vec<f64> = x.iter().map(|&v| f64::from(v)).collect();
-            forward(network, weights, &raw).into_iter().map(|s| s as f32)
+            network.scores(weights, &raw).into_iter().map(|s| s as f32)
         })
         .collect()
 }

@@ -152,7 +152,7 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
     let (a, b, result) = (operand("a"), operand("b"), operand("r"));
     // The probes' operands are plain numbers, no matrices with a layout.
     let plain = matches!(operation, Operation::Order | Operation::Probe);
-    let wants = |name: &str| !plain && operation.operands().contains(&name);
+    let wants = |name: &str| !plain && operation.operands().iter().any(|o| o.name == name);
     for (name, there) in [("a", a.is_some()), ("b", b.is_some()), ("r", result.is_some())] {
         if wants(name) != there && r.get(name).is_some() == there {
             let what = if there { "takes no" } else { "needs an" };
@@ -396,8 +396,8 @@ fn read_groups(o: &Object<'_>, names: &[String], mistakes: &mut Mistakes) -> Gro
 pub struct PlanFile {
     /// The plan.
     pub recipe: PlanRecipe,
-    /// Layer, role (`weights`, `biases`) and layout of each constant.
-    pub layouts: Vec<(usize, String, String)>,
+    /// Node, role (`weights`, `biases`) and layout of each constant.
+    pub layouts: Vec<(String, String, String)>,
     /// Hash of the library it was made with.
     pub library: String,
 }
@@ -440,9 +440,9 @@ pub fn read_plan_file(
     let mut layouts = Vec::new();
     for (i, entry) in o.list("layouts", mistakes).map_or(&[][..], |l| l).iter().enumerate() {
         let place = format!("{name}: layouts[{i}]");
-        let entry = Object::new(entry, place, &["layer", "role", "layout"], mistakes)?;
-        let layer = entry.count("layer", mistakes)?;
-        layouts.push((layer, entry.text("role", mistakes)?.into(), entry.text("layout", mistakes)?.into()));
+        let entry = Object::new(entry, place, &["node", "role", "layout"], mistakes)?;
+        let mut text = |key: &str| entry.text(key, mistakes).map(String::from);
+        layouts.push((text("node")?, text("role")?, text("layout")?));
     }
     let made_with = o.text("library", mistakes).unwrap_or("").to_string();
     Some(PlanFile { recipe, layouts, library: made_with })

@@ -10,12 +10,11 @@ pub mod kernels;
 pub mod matrix;
 pub mod model;
 
+use crate::planner;
 use crate::spec::half;
 use crate::spec::library::{KernelSources, Library, PlanRecipe};
-use crate::spec::lower::lower;
 use crate::spec::network::{Network, Precision};
-use crate::spec::plan::{Constant, Plan, TensorRole};
-use crate::spec::reference::Weights;
+use crate::spec::plan::{Constant, Plan, Role};
 use golden::Golden;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -53,6 +52,8 @@ pub struct Baked {
     pub sources: KernelSources,
     /// The plan.
     pub plan: Plan,
+    /// Steps of each plan of the library for this network.
+    pub steps: Vec<(String, usize)>,
     /// Constants in their layouts, then the golden vectors: everything page-aligned.
     pub blob: Vec<u8>,
     /// Byte offset of each of the plan's constants in `blob`.
@@ -94,15 +95,21 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     let mut files = Vec::new();
     let library = kernels::read(&settings.root, &mut files, &mut mistakes);
     let model = model::read(settings, &mut files, &mut mistakes);
-    let (Some((mut library, sources)), Some((network, weights, golden, rounding))) = (library, model) else {
+    let (Some((mut library, sources)), Some((network, tensors, golden, rounding))) = (library, model) else {
         return Err((mistakes, files));
     };
+    let mut steps = Vec::new();
     // Every plan of the library must serve this network: they can all be chosen at run time.
     for recipe in library.plans.iter() {
         // With a launch for each layer too, which serves where one for all cannot run.
         for recipe in [Some(recipe.clone()), library.layer_by_layer(recipe)].iter().flatten() {
-            if let Err(failed) = lower(&network, recipe, &library, None) {
-                failed.iter().for_each(|f| mistakes.add("kernels/library.json", f));
+            match planner::plan(&network, recipe, &library, None) {
+                Ok(plan) => {
+                    let wrong = planner::check::check(&plan, &library);
+                    wrong.iter().for_each(|w| mistakes.add("kernels/library.json", w));
+                    steps.push((recipe.name.to_string(), plan.steps.len()));
+                }
+                Err(failed) => failed.iter().for_each(|f| mistakes.add("kernels/library.json", f)),
             }
         }
     }
@@ -110,7 +117,7 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
         plan_of_file(settings, &network, &mut library, &mut files, &mut mistakes)
     } else {
         match library.plan(&settings.plan) {
-            Ok(recipe) => lower(&network, recipe, &library, None).ok(),
+            Ok(recipe) => planner::plan(&network, recipe, &library, None).ok(),
             Err(e) => {
                 mistakes.add("MORTONNET_PLAN", format_args!("{e}; a plan file ends in .json"));
                 None
@@ -118,7 +125,7 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
         }
     };
     if let (Some(plan), Precision::F16) = (&plan, settings.weights) {
-        let whole = |c: &&Constant| c.tensor.role == TensorRole::Weights && c.precision == Precision::F32;
+        let whole = |c: &&Constant| c.role == Role::Weights && c.precision == Precision::F32;
         if plan.constants.iter().any(|c| whole(&c)) {
             let reads = |p: &&PlanRecipe| {
                 let mut kernels =
@@ -147,10 +154,7 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     let constant_offsets: Vec<usize> = plan
         .constants
         .iter()
-        .map(|c| {
-            let plain = tensor(&weights[c.tensor.layer], c.tensor.role);
-            append(&c.layout.pack(plain, c.size, c.padded, 0.0), c.precision)
-        })
+        .map(|c| append(&c.layout.pack(&tensors[c.tensor], c.size, c.padded, 0.0), c.precision))
         .collect();
     let golden_offsets = (append(&golden.inputs, Precision::F32), append(&golden.scores, Precision::F32));
     let blob_hash = hex(&Sha256::digest(&blob));
@@ -159,6 +163,7 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
         library,
         sources,
         plan,
+        steps,
         blob,
         constant_offsets,
         golden_offsets,
@@ -180,20 +185,17 @@ fn plan_of_file(
     let path = settings.root.join(&settings.plan);
     let mut files = matrix::Files { root: &settings.root, read: files };
     let file = kernels::read_plan_file(&path, library, &mut files, mistakes)?;
-    let plan = match lower(network, &file.recipe, library, None) {
+    let plan = match planner::plan(network, &file.recipe, library, None) {
         Ok(plan) => plan,
         Err(failed) => {
             failed.iter().for_each(|f| mistakes.add(&settings.plan, f));
             return None;
         }
     };
-    let found: Vec<(usize, String, String)> = plan.layouts().collect();
+    let found: Vec<(String, String, String)> = plan.layouts().collect();
     if !file.layouts.is_empty() && file.layouts != found {
-        let say = |l: &[(usize, String, String)]| {
-            l.iter()
-                .map(|(n, role, layout)| format!("layers[{n}] {role} {layout}"))
-                .collect::<Vec<_>>()
-                .join(", ")
+        let say = |l: &[(String, String, String)]| {
+            l.iter().map(|(n, role, layout)| format!("{n} {role} {layout}")).collect::<Vec<_>>().join(", ")
         };
         mistakes.add(
             &settings.plan,
@@ -209,13 +211,6 @@ fn plan_of_file(
     }
     library.plans.to_mut().push(file.recipe);
     Some(plan)
-}
-
-fn tensor(weights: &Weights, role: TensorRole) -> &[f32] {
-    match role {
-        TensorRole::Weights => &weights.weights,
-        TensorRole::Biases => &weights.biases,
-    }
 }
 
 /// Bytes in hexadecimal.

@@ -4,9 +4,10 @@ use super::golden::{self, Golden};
 use super::json::{self, Object, found};
 use super::matrix::{self, Files, Matrix, Unreadable};
 use super::{Mistakes, Rounding, Settings, hex};
+use crate::ir::graph::{Graph, Role, Shape};
+use crate::ops::Op;
 use crate::spec::half;
-use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Precision, Transform};
-use crate::spec::reference::Weights;
+use crate::spec::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,20 @@ enum FileLayer {
     Affine,
     Activation(Activation),
     Softmax,
+}
+
+/// A layer that is computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Layer {
+    Affine { outputs: usize, inputs: usize },
+    Activation(Activation),
+}
+
+/// Weights and biases of an affine layer, row major; empty for other layers.
+#[derive(Debug, Default)]
+struct Weights {
+    weights: Vec<f32>,
+    biases: Vec<f32>,
 }
 
 const LAYERS: [(&str, FileLayer); 5] = [
@@ -37,7 +52,7 @@ pub fn read(
     settings: &Settings,
     read: &mut Vec<PathBuf>,
     mistakes: &mut Mistakes,
-) -> Option<(Network, Vec<Weights>, Golden, Option<Rounding>)> {
+) -> Option<(Network, Vec<Vec<f32>>, Golden, Option<Rounding>)> {
     let mut files = Files { root: &settings.root, read };
     let mut path = settings.root.join(&settings.model);
     if path.is_dir() {
@@ -119,11 +134,18 @@ pub fn read(
         return None;
     }
     let (width, output, transform) = (width?, output?, transform?);
-    let layers: Vec<Layer> = layers.into_iter().filter_map(|l| l.1).collect();
+    let layers = layers.into_iter().filter_map(|(i, layer)| Some((i, layer?))).collect();
+    let (graph, mut tensors) = match graph(width, layers, weights) {
+        Ok(built) => built,
+        Err(e) => {
+            mistakes.add(o.place(), e);
+            return None;
+        }
+    };
     let scaling = transform.clone();
     // Folding makes weights of 8-bit images so small that halves would lose digits: then the reader scales.
     let (transform, folded) = match settings.weights {
-        Precision::F32 => fold(&layers, &mut weights, transform),
+        Precision::F32 => fold(&graph, &mut tensors, transform),
         Precision::F16 => (transform, false),
     };
     let owned = |v: Vec<String>| v.into_iter().map(Into::into).collect::<Vec<_>>().into();
@@ -131,7 +153,7 @@ pub fn read(
         name: name.into(),
         hash: "".into(),
         width,
-        layers: layers.into(),
+        graph,
         output,
         labels: owned(labels),
         features: owned(features),
@@ -141,9 +163,9 @@ pub fn read(
     };
     let mut golden = match o.get("check") {
         Some(check) => {
-            golden::read(check, &o.at("check"), &folder, &network, &weights, &mut files, mistakes)?
+            golden::read(check, &o.at("check"), &folder, &network, &tensors, &mut files, mistakes)?
         }
-        None => golden::synthetic(&network, &weights, &scaling),
+        None => golden::synthetic(&network, &tensors, &scaling),
     };
     if golden.inputs.iter().chain(&golden.scores).any(|v| !v.is_finite()) {
         let what =
@@ -153,10 +175,32 @@ pub fn read(
     }
     let rounding = match settings.weights {
         Precision::F32 => None,
-        Precision::F16 => Some(round(&network, &mut weights, &mut golden, o.place(), mistakes)?),
+        Precision::F16 => Some(round(&network, &mut tensors, &mut golden, o.place(), mistakes)?),
     };
-    network.hash = hash(&network, &weights, &golden).into();
-    Some((network, weights, golden, rounding))
+    network.hash = hash(&network, &tensors, &golden).into();
+    Some((network, tensors, golden, rounding))
+}
+
+/// The layers of a file as a graph, a node each, with the numbers of its arrays.
+fn graph(
+    width: usize,
+    layers: Vec<(usize, Layer)>,
+    weights: Vec<Weights>,
+) -> Result<(Graph, Vec<Vec<f32>>), String> {
+    let mut graph = Graph::new(Shape::vector(width));
+    let (mut tensors, mut value) = (Vec::new(), 0);
+    for ((i, layer), w) in layers.into_iter().zip(weights) {
+        let name = format!("layers[{i}]");
+        value = match layer {
+            Layer::Affine { outputs, inputs } => {
+                let arrays = [(Role::Weights, outputs, inputs), (Role::Biases, outputs, 1)];
+                tensors.extend([w.weights, w.biases]);
+                graph.push(name, Op::Affine, &[value], &arrays)?
+            }
+            Layer::Activation(a) => graph.push(name, Op::Activation(a), &[value], &[])?,
+        };
+    }
+    Ok((graph, tensors))
 }
 
 /// The name of a network without one: its folder's, or its file's.
@@ -460,15 +504,16 @@ fn nonzero(i: &Object<'_>, key: &str, list: &[f64], mistakes: &mut Mistakes) {
 /// The bound: rounding W', b' and the sum to f32 loses 2⁻²³·(Σ|W'ᵢ|·|xᵢ| + |b'|), and |xᵢ| ≤ (1 + |sᵢ|)/|fᵢ| for
 /// |zᵢ| ≤ 1. Relative to the layer's own magnitude, Σ|Wᵢ| + |b|, it must stay under [`FOLD_BOUND`]: far from zero
 /// (a barometer at 101325 ± 300 Pa), x·f and s cancel and the fold would lose three digits.
-fn fold(layers: &[Layer], weights: &mut [Weights], transform: Transform) -> (Transform, bool) {
-    let (Some(Layer::Affine { inputs, .. }), false) = (layers.first(), transform == Transform::Identity)
-    else {
+fn fold(graph: &Graph, tensors: &mut [Vec<f32>], transform: Transform) -> (Transform, bool) {
+    // All that reads the input must be one affine layer.
+    let first = graph.only_consumer(0).map(|i| &graph.nodes[i]).filter(|n| n.op == Op::Affine);
+    let (Some(&[w, b]), false) = (first.map(|n| &*n.tensors), transform == Transform::Identity) else {
         return (transform, false);
     };
-    let first = &weights[0];
-    let linear: Vec<(f64, f64)> = (0..*inputs).map(|i| transform.linear(i)).collect();
+    let inputs = graph.tensors[w].cols;
+    let linear: Vec<(f64, f64)> = (0..inputs).map(|i| transform.linear(i)).collect();
     let mut folded = Weights::default();
-    for (row, &b) in first.weights.chunks_exact(*inputs).zip(&first.biases) {
+    for (row, &b) in tensors[w].chunks_exact(inputs).zip(&tensors[b]) {
         let (mut bias, mut loss, mut magnitude) = (f64::from(b), 0.0, f64::from(b).abs());
         for (&w, &(f, s)) in row.iter().zip(&linear) {
             let w = f64::from(w);
@@ -487,17 +532,17 @@ fn fold(layers: &[Layer], weights: &mut [Weights], transform: Transform) -> (Tra
     // driven to nothing, 1e-30 and less, lose nothing that matters.)
     let lost =
         |(&w, &before): (&f32, &f32)| !w.is_finite() || (w.abs() < f32::MIN_POSITIVE && before.abs() > 1e-30);
-    if folded.weights.iter().zip(&first.weights).any(lost) || folded.biases.iter().any(|b| !b.is_finite()) {
+    if folded.weights.iter().zip(&tensors[w]).any(lost) || folded.biases.iter().any(|b| !b.is_finite()) {
         return (transform, false);
     }
-    weights[0] = folded;
+    (tensors[w], tensors[b]) = (folded.weights, folded.biases);
     (Transform::Identity, true)
 }
 
 /// Rounds the weights to halves, and computes the golden scores anew: they are of the weights as baked.
 fn round(
     network: &Network,
-    weights: &mut [Weights],
+    tensors: &mut [Vec<f32>],
     golden: &mut Golden,
     place: &str,
     mistakes: &mut Mistakes,
@@ -505,12 +550,15 @@ fn round(
     /// The smallest half with eleven digits.
     const NORMAL: f32 = 1.0 / (1 << 14) as f32;
     let mut rounding = Rounding { weight: (0.0, 0.0), score: 0.0, classes: 0 };
-    for (i, w) in weights.iter_mut().enumerate() {
-        for value in &mut w.weights {
+    for (tensor, values) in network.graph.tensors.iter().zip(tensors.iter_mut()) {
+        if tensor.role != Role::Weights {
+            continue;
+        }
+        for value in values {
             let rounded = half::to_f32(half::from_f32(*value));
             if rounded.is_infinite() {
                 mistakes.add(
-                    format_args!("{place}: layers[{i}]: weights"),
+                    format_args!("{place}: {}: weights", tensor.name),
                     format_args!("a half holds up to 65504, found {value}; MORTONNET_WEIGHTS=f32 bakes it"),
                 );
                 return None;
@@ -524,7 +572,7 @@ fn round(
             *value = rounded;
         }
     }
-    let before = std::mem::replace(&mut golden.scores, golden::scores_of(network, weights, &golden.inputs));
+    let before = std::mem::replace(&mut golden.scores, golden::scores_of(network, tensors, &golden.inputs));
     for (old, new) in before.chunks(network.outputs()).zip(golden.scores.chunks(network.outputs())) {
         let wide = |s: &[f32]| s.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>();
         let (old, new) = (wide(old), wide(new));
@@ -535,17 +583,14 @@ fn round(
 }
 
 /// Identifies a network whatever the plan: its description, its weights as baked, its golden vectors.
-fn hash(network: &Network, weights: &[Weights], golden: &Golden) -> String {
+fn hash(network: &Network, tensors: &[Vec<f32>], golden: &Golden) -> String {
     let mut sha = Sha256::new();
     sha.update(format!("{network:?}"));
     let mut update = |values: &[f32]| {
         sha.update((values.len() as u64).to_le_bytes());
         values.iter().for_each(|v| sha.update(v.to_le_bytes()));
     };
-    for w in weights {
-        update(&w.weights);
-        update(&w.biases);
-    }
+    tensors.iter().for_each(|values| update(values));
     update(&golden.inputs);
     update(&golden.scores);
     hex(&sha.finalize()[..8])

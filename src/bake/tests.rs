@@ -1,9 +1,10 @@
 //! The bake as a user meets it: folders with a network in them, and what it says about each mistake.
 
 use super::*;
+use crate::ir::graph::{Graph, Shape};
+use crate::ops::Op;
 use crate::spec::library::{Kernel, Operation, Problem, Traits};
-use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Precision, Transform};
-use crate::spec::reference::forward;
+use crate::spec::network::{Activation, FinalActivation, Kind, Precision, Transform};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder that goes away with the test.
@@ -90,7 +91,7 @@ fn the_thesis_own_file_shapes_are_enough() {
     let f = Folder::new();
     let baked = f.tiny("").bake().unwrap();
     let n = &baked.network;
-    assert_eq!((n.width, n.outputs(), n.layers.len()), (3, 2, 3));
+    assert_eq!((n.width, n.outputs(), n.graph.nodes.len()), (3, 2, 3));
     assert_eq!((n.output.kind, n.output.activation), (Kind::Classes, FinalActivation::Softmax));
     assert_eq!(n.transform, Transform::Identity);
     assert_eq!(n.shape(), "3-4-2 relu");
@@ -110,7 +111,7 @@ fn constants_are_packed_padded_and_page_aligned() {
                 .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
                 .collect();
             let plain = c.layout.unpack(&values, c.size, c.padded);
-            if (c.tensor.layer, c.tensor.role) == (0, TensorRole::Weights) {
+            if c.tensor == 0 {
                 assert_eq!(plain[0..4], [-0.75, -0.5, -0.25, -0.25]);
             }
             let nonzero = |v: &[f32]| v.iter().filter(|x| **x != 0.0).count();
@@ -173,13 +174,13 @@ fn weights_become_halves() {
     assert_eq!(halves.rounding, Some(Rounding { weight: (0.0, 0.0), score: 0.0, classes: 0 }));
     assert_eq!(halves.golden.scores, whole.golden.scores);
     for (a, b) in whole.plan.constants.iter().zip(halves.plan.constants.iter()) {
-        let factor = if a.tensor.role == TensorRole::Weights { 2 } else { 1 };
+        let factor = if a.role == Role::Weights { 2 } else { 1 };
         assert_eq!((a.bytes(), a.layout.clone()), (factor * b.bytes(), b.layout.clone()));
     }
     for plan in ["mali-midgard", "mali-bifrost", "adreno", "desktop", "cpu-simd", "nvidia"] {
         let (whole, halves) = (f.bake_plan(plan).unwrap(), f.bake_halves(plan).unwrap());
         for (a, b) in whole.plan.constants.iter().zip(halves.plan.constants.iter()) {
-            let factor = if a.tensor.role == TensorRole::Weights { 2 } else { 1 };
+            let factor = if a.role == Role::Weights { 2 } else { 1 };
             assert_eq!((a.bytes(), a.tensor), (factor * b.bytes(), b.tensor), "{plan}");
         }
     }
@@ -514,28 +515,24 @@ fn scaling_is_folded_where_it_costs_nothing_and_left_to_the_reader_elsewhere() {
     assert_eq!(barometer.network.transform.apply(0, 101625.0), 1.0);
     // Same answers for the same scaled inputs, and golden vectors in the raw range.
     let weights = |b: &Baked| {
-        let mut w = vec![Weights::default(); b.network.layers.len()];
+        let mut w = vec![Vec::new(); b.network.graph.tensors.len()];
         for (c, &o) in b.plan.constants.iter().zip(&b.constant_offsets) {
             let v: Vec<f32> = b.blob[o..o + c.bytes()]
                 .chunks_exact(4)
                 .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
                 .collect();
-            let plain = c.layout.unpack(&v, c.size, c.padded);
-            match c.tensor.role {
-                TensorRole::Weights => w[c.tensor.layer].weights = plain,
-                TensorRole::Biases => w[c.tensor.layer].biases = plain,
-            }
+            w[c.tensor] = c.layout.unpack(&v, c.size, c.padded);
         }
         w
     };
     let z = [0.25, 0.5, 1.0];
-    let expected = forward(&plain.network, &weights(&plain), &z);
+    let expected = plain.network.scores(&weights(&plain), &z);
     let raw = z.map(|v| v * 255.0);
-    for (a, b) in expected.iter().zip(forward(&images.network, &weights(&images), &raw)) {
+    for (a, b) in expected.iter().zip(images.network.scores(&weights(&images), &raw)) {
         assert!((a - b).abs() < 1e-5, "{a} {b}");
     }
     let raw = [101325.0 + 300.0 * z[0], z[1], z[2]];
-    for (a, b) in expected.iter().zip(forward(&barometer.network, &weights(&barometer), &raw)) {
+    for (a, b) in expected.iter().zip(barometer.network.scores(&weights(&barometer), &raw)) {
         assert!((a - b).abs() < 1e-6, "{a} {b}");
     }
     assert!(
@@ -557,7 +554,7 @@ fn outputs_mean_what_the_last_layer_says() {
             extra,
         );
         let o = f.bake().unwrap().network;
-        (o.output.kind, o.output.activation, o.layers.len())
+        (o.output.kind, o.output.activation, o.graph.nodes.len())
     };
     assert_eq!(end("", "2_w", ""), (Kind::Classes, FinalActivation::Softmax, 2));
     assert_eq!(end("SoftmaxLayer", "2_w", ""), (Kind::Classes, FinalActivation::Softmax, 2));
@@ -718,7 +715,7 @@ fn flop_are_counted_as_the_library_says() {
     for plan in ["thesis-baseline", "adreno", "nvidia", "mali-midgard"] {
         let recipe = baked.library.plan(plan).unwrap();
         let products = |library: &Library| -> u64 {
-            let plan = lower(&baked.network, recipe, library, None).unwrap();
+            let plan = planner::plan(&baked.network, recipe, library, None).unwrap();
             plan.steps.iter().filter(|s| s.operation.is_product()).map(|s| s.flop).sum()
         };
         assert_eq!(products(&baked.library), baked.network.flop(), "{plan}");
@@ -739,7 +736,8 @@ fn guarded_rows_are_not_padded_to_work_groups() {
     for &(rows, cols) in sweep.iter() {
         let groups = vec![("affine_image".into(), (rows, cols))].into();
         let plan =
-            lower(&baked.network, &PlanRecipe { groups, ..recipe.clone() }, &baked.library, None).unwrap();
+            planner::plan(&baked.network, &PlanRecipe { groups, ..recipe.clone() }, &baked.library, None)
+                .unwrap();
         let step = &plan.steps[0];
         assert_eq!((step.problem.h, step.local), (4, Some((rows, cols))));
         assert_eq!((step.global.0.items(1), step.global.1.items(1)), (rows, cols));
@@ -754,7 +752,7 @@ fn layers_are_fused_and_buffers_share_the_arena() {
     let layer_by_layer = |f: &Folder| {
         let b = f.bake_plan("mali-midgard").unwrap();
         let recipe = b.library.layer_by_layer(b.library.plan("mali-midgard").unwrap()).unwrap();
-        lower(&b.network, &recipe, &b.library, None).unwrap()
+        planner::plan(&b.network, &recipe, &b.library, None).unwrap()
     };
     let fused = layer_by_layer(&f);
     assert_eq!(
@@ -794,22 +792,27 @@ fn small_networks_are_one_launch() {
     );
     let items = (step.global.0.items(17), step.global.1.items(17));
     assert_eq!((items, step.local, baked.plan.granule), ((64, 2), Some((64, 1)), 16));
-    let other = lower(&baked.network, &separate, library, None).unwrap();
+    let other = planner::plan(&baked.network, &separate, library, None).unwrap();
     assert_eq!(other.constants, baked.plan.constants);
     // In fours of halves the weights start elsewhere.
     let halves = f.bake_halves("mali-midgard").unwrap().plan;
     assert!(halves.steps[0].options.contains("-DA1=1024 -DB1=768"), "{}", halves.steps[0].options);
 
     let network = |sizes: &[usize], activations: &[Activation]| {
-        let layer = |pair: &[usize]| Layer::Affine { outputs: pair[1], inputs: pair[0] };
-        let layers = sizes.windows(2).flat_map(|pair| {
-            std::iter::once(layer(pair)).chain(activations.iter().map(|&a| Layer::Activation(a)))
-        });
-        Network { width: sizes[0], layers: layers.collect::<Vec<_>>().into(), ..baked.network.clone() }
+        let mut graph = Graph::new(Shape::vector(sizes[0]));
+        let mut value = 0;
+        for pair in sizes.windows(2) {
+            let arrays = [(Role::Weights, pair[1], pair[0]), (Role::Biases, pair[1], 1)];
+            value = graph.push("affine", Op::Affine, &[value], &arrays).unwrap();
+            for &a in activations {
+                value = graph.push("activation", Op::Activation(a), &[value], &[]).unwrap();
+            }
+        }
+        Network { width: sizes[0], graph, ..baked.network.clone() }
     };
     let relu = [Activation::Relu];
     let steps = |sizes: &[usize], activations: &[Activation], recipe: &PlanRecipe, batch| {
-        lower(&network(sizes, activations), recipe, library, batch).unwrap().steps.len()
+        planner::plan(&network(sizes, activations), recipe, library, batch).unwrap().steps.len()
     };
     for name in ["mali-midgard", "mali-bifrost", "mali-valhall"] {
         let recipe = library.plan(name).unwrap();
@@ -830,14 +833,15 @@ fn small_networks_are_one_launch() {
     let alone = PlanRecipe { kernels: vec!["layers_packed_4x4".into()].into(), ..recipe.clone() };
     assert_eq!(steps(&[784, 2500, 2000, 10], &relu, &alone, None), 1);
     // Values between layers take turns in two places; the last layer's are the scores.
-    let plan = lower(&network(&[5, 40, 20, 33, 8], &relu), recipe, library, None).unwrap();
+    let plan = planner::plan(&network(&[5, 40, 20, 33, 8], &relu), recipe, library, None).unwrap();
     let places: Vec<&str> = plan.steps[0].options.split(' ').filter(|o| o.starts_with("-DS")).collect();
     assert_eq!(places, ["-DS0=0", "-DS1=192", "-DS2=0", "-DS3=0"]);
     let rows: Vec<usize> = plan.buffers.iter().map(|b| b.padded_rows).collect();
     assert_eq!(rows, [5, 48 + 32, 16, 1]);
     // In groups of another size, as tuning tries them.
     let groups = vec![("layers_packed_4x4".into(), (256, 1))].into();
-    let tuned = lower(&baked.network, &PlanRecipe { groups, ..recipe.clone() }, library, None).unwrap();
+    let tuned =
+        planner::plan(&baked.network, &PlanRecipe { groups, ..recipe.clone() }, library, None).unwrap();
     let items = (tuned.steps[0].global.0.items(17), tuned.steps[0].global.1.items(17));
     assert_eq!((items, tuned.steps[0].local), ((256, 2), Some((256, 1))));
 }
@@ -936,6 +940,6 @@ fn standalone_activations_work_under_every_plan() {
         "",
     );
     let b = f.bake().unwrap();
-    assert_eq!(b.network.layers[0], Layer::Activation(crate::spec::network::Activation::Tanh));
+    assert_eq!(b.network.graph.nodes[0].op, Op::Activation(Activation::Tanh));
     assert_eq!(f.bake_plan("mali-midgard").unwrap().plan.steps.len(), 5);
 }

@@ -41,7 +41,6 @@ pub fn read(json_text: &str) -> Result<Report, String> {
 const SECTION: [&str; 9] =
     ["id", "title", "rows_are", "unit", "larger_is_better", "columns", "rows", "notes", "plot"];
 
-#[inline(never)]
 fn section(p: &mut Parser) -> Result<Section, String> {
     let mut texts: [String; 4] = Default::default();
     let (mut columns, mut notes, mut rows) = (Vec::new(), Vec::new(), Vec::new());
@@ -78,7 +77,6 @@ fn section(p: &mut Parser) -> Result<Section, String> {
     Ok(Section { id, title, rows_are, unit, larger_is_better, columns, rows, notes, plot })
 }
 
-#[inline(never)]
 fn row(p: &mut Parser) -> Result<Row, String> {
     let mut row = Row { label: String::new(), cells: Vec::new() };
     let mut seen = [false; 2];
@@ -103,7 +101,6 @@ fn row(p: &mut Parser) -> Result<Row, String> {
 
 const CELL: [&str; 8] = ["document", "skipped", "value", "spread", "runs", "first", "percent", "error"];
 
-#[inline(never)]
 fn cell(p: &mut Parser) -> Result<Cell, String> {
     let start = p.start();
     match p.peek() {
@@ -157,13 +154,11 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    #[inline(never)]
     fn fail(&self, what: &str) -> String {
         self.fail_at(self.at, what)
     }
 
     /// `line:column: what`, columns counted in characters.
-    #[inline(never)]
     fn fail_at(&self, at: usize, what: &str) -> String {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
@@ -188,7 +183,6 @@ impl Parser<'_> {
     }
 
     /// Takes that byte if it is next.
-    #[inline(never)]
     fn take(&mut self, byte: u8) -> bool {
         self.blanks();
         let found = self.peek() == Some(byte);
@@ -196,12 +190,10 @@ impl Parser<'_> {
         found
     }
 
-    #[inline(never)]
     fn expect(&mut self, byte: u8, what: &str) -> Result<(), String> {
         if self.take(byte) { Ok(()) } else { Err(self.fail(what)) }
     }
 
-    #[inline(never)]
     fn word(&mut self, word: &str) -> Result<(), String> {
         self.blanks();
         if !self.text[self.at..].starts_with(word) {
@@ -211,7 +203,6 @@ impl Parser<'_> {
         Ok(())
     }
 
-    #[inline(never)]
     fn truth(&mut self) -> Result<bool, String> {
         self.blanks();
         match self.peek() {
@@ -234,7 +225,6 @@ impl Parser<'_> {
         }
     }
 
-    #[inline(never)]
     fn object(&mut self, each: &mut dyn FnMut(&mut Self, &str) -> Result<(), String>) -> Result<(), String> {
         self.expect(b'{', "expected {")?;
         if self.take(b'}') {
@@ -251,7 +241,6 @@ impl Parser<'_> {
         }
     }
 
-    #[inline(never)]
     fn array(&mut self, each: &mut dyn FnMut(&mut Self) -> Result<(), String>) -> Result<(), String> {
         self.expect(b'[', "expected [")?;
         if self.take(b']') {
@@ -275,7 +264,6 @@ impl Parser<'_> {
         Ok(all)
     }
 
-    #[inline(never)]
     fn string(&mut self) -> Result<String, String> {
         self.expect(b'"', "expected a string")?;
         let mut s = String::new();
@@ -296,7 +284,6 @@ impl Parser<'_> {
         }
     }
 
-    #[inline(never)]
     fn escape(&mut self) -> Result<char, String> {
         let start = self.at;
         self.at += 2;
@@ -329,7 +316,6 @@ impl Parser<'_> {
     }
 
     /// Four hexadecimal digits.
-    #[inline(never)]
     fn hex(&mut self, start: usize) -> Result<u32, String> {
         let mut code = 0;
         for _ in 0..4 {
@@ -351,7 +337,6 @@ impl Parser<'_> {
     }
 
     /// A number as JSON spells it; null is NaN.
-    #[inline(never)]
     fn number(&mut self) -> Result<f64, String> {
         let start = self.start();
         if self.peek() == Some(b'n') {

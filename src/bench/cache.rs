@@ -393,7 +393,7 @@ impl<'a> Walk<'a> {
                 lines.extend(sweep.starts.iter().map(|start| (start + k) >> shift));
             }
         }
-        crate::profile::sort_by(&mut lines, |a, b| a < b);
+        lines.sort_unstable();
         lines.dedup();
         lines
     }
@@ -552,7 +552,7 @@ pub fn misses(pattern: &Pattern, size: usize, shape: &CacheShape, sample: Sample
     let total = |level: usize| counts.iter().map(|c| c[level]).sum::<f64>() / counts.len() as f64 * all;
     let spread = |level: usize| {
         let mut sorted: Vec<f64> = counts.iter().map(|c| c[level]).collect();
-        crate::profile::sort(&mut sorted);
+        sorted.sort_unstable_by(f64::total_cmp);
         let quartile = |q: usize| sorted[((sorted.len() - 1) * q + 2) / 4];
         (quartile(3) - quartile(1)) / 2.0 * all
     };

@@ -9,13 +9,14 @@ use crate::cl::{
 use crate::engine::NAN_CLASS;
 use crate::engine::opencl::limits;
 use crate::error::Error;
-use crate::model::Model;
+use crate::model::{Model, Values};
+use crate::planner::bind::{Call, Holds, Operand, Sizes, bind};
 use crate::sources::Sources;
 use crate::spec::half;
-use crate::spec::layout::Layout;
-use crate::spec::library::{EngineKind, Kernel as Entry, Operand, Operation, PlanRecipe, Problem};
+use crate::spec::layout::{Layout, Order};
+use crate::spec::library::{EngineKind, Kernel as Entry, Operation, PlanRecipe, Problem};
 use crate::spec::network::{Activation, Kind, Precision};
-use crate::spec::plan::{Arg, BufferRole};
+use crate::spec::plan::{Arg, BufferRole, Role, places};
 use std::time::Instant;
 
 /// Work-group of a launch.
@@ -173,6 +174,17 @@ struct Data {
 }
 
 impl Data {
+    /// The sizes of a launch of `entry` on problem `p`, the one of these inputs or the padded one.
+    fn sizes(&self, entry: &Entry, p: Problem, parts: usize, padded: bool) -> Sizes {
+        let mut sizes = Sizes { parts, rows: self.real.l, ..Sizes::of(p) };
+        if entry.operation == Operation::Pair {
+            sizes.middle = middle(self.real);
+            let align = entry.restrictions.a.as_ref().filter(|_| padded).map_or(1, |a| a.row_align);
+            sizes.middle = sizes.middle.next_multiple_of(align);
+        }
+        sizes
+    }
+
     /// The weights as halves hold them; those of every third row are so small that halves hold them without all their
     /// digits, which a conversion by hand or a device may lose. Their biases are as small: beside larger ones their
     /// sums would be rounded more coarsely than the bound allows.
@@ -297,7 +309,7 @@ impl Lab {
         activation: Activation,
         group: Group,
         data: &Data,
-        canaries: bool,
+        (parts, canaries): (usize, bool),
     ) -> Result<Setup, Trouble> {
         let padded = entry.pad(data.real, group);
         let limits = limits(&self.device);
@@ -310,138 +322,80 @@ impl Lab {
             return Err(Trouble::Refused(format!("a buffer of {largest} bytes, the device allows {most}")));
         }
         let mut kernel = self.program(entry, activation, data.weights, group, "")?.kernel(&entry.function)?;
-        let r = &entry.restrictions;
-        let mut index = 0;
-        for letter in r.arglist.chars() {
-            let size = match letter {
-                'l' => padded.l,
-                'w' => padded.w,
-                'h' => padded.h,
-                'm' => middle(data.real).next_multiple_of(4),
-                _ => data.real.l,
-            };
-            kernel.set_arg_u32(index, size as u32)?;
-            index += 1;
-        }
-        if r.scaled {
-            kernel.set_arg_f32(index, data.alpha)?;
-            kernel.set_arg_f32(index + 1, data.beta)?;
-            index += 2;
-        }
         let queue = self.queue.clone();
-        let real = data.real;
-        let m = middle(real);
-        let m4 = m.next_multiple_of(4);
-        let pack =
-            |o: &Option<Operand>, values: &[f32], size: (usize, usize), padded: (usize, usize), pad: f32| {
-                let layout = o.as_ref().and_then(|o| o.representation.clone()).unwrap_or(Layout::R);
-                layout.pack(values, size, padded, pad)
-            };
-        let operand = |name: &str| if name == "a" { r.a.as_ref() } else { r.b.as_ref() };
+        let (real, sizes) =
+            (data.sizes(entry, data.real, parts, false), data.sizes(entry, padded, parts, true));
+        let call = Call { kernel: entry, group, sizes, factors: (data.alpha, data.beta), granule: padded.w };
+        let mut operands: Vec<&Operand> = Vec::new();
+        let launch = bind(&call, |operand| {
+            operands.push(operand);
+            Arg::Buffer(operands.len() - 1)
+        });
         let (mut buffers, mut image) = (Vec::new(), None);
-        for &name in entry.operation.operands() {
-            let guarded = match (entry.operation, name) {
-                (Operation::Sobel, "image") => Guarded::new(&queue, name, &data.image, canaries)?,
-                (Operation::Sobel, _) => {
-                    Guarded::new(&queue, name, &vec![BORDER; real.h * real.w], canaries)?
-                }
-                (Operation::Order, "counter") => Guarded::new(&queue, name, &[0u32], canaries)?,
-                (Operation::Order, _) => Guarded::new(&queue, name, &vec![0u32; real.h * real.w], canaries)?,
-                (Operation::Probe, "a") => Guarded::new(&queue, name, &data.a, canaries)?,
-                (_, "classes") => Guarded::new(&queue, name, &vec![0u32; padded.w], canaries)?,
-                (_, "bias2") => {
-                    let mut bias = data.second.1.clone();
-                    bias.resize(padded.h, 0.0);
-                    Guarded::new(&queue, name, &bias, canaries)?
-                }
-                (Operation::Reduce, "b") => {
-                    let parts = (real.l * real.h, real.w);
-                    let b = pack(&r.b, &data.b, parts, (real.l * padded.h, padded.w), 0.0);
-                    Guarded::new(&queue, name, &b, canaries)?
-                }
-                (_, "a" | "b") if operand(name).is_some_and(|o| o.image) => {
-                    let (values, line) = if name == "b" {
-                        let b = Layout::R.pack(&data.b, (real.l, real.w), (padded.l, padded.w), 0.0);
-                        (b, padded.w)
-                    } else {
-                        (Layout::C.pack(&data.a, (real.h, real.l), (padded.h, padded.l), 0.0), padded.h)
-                    };
-                    let halves = name == "a" && data.weights == Precision::F16;
-                    let channel = if halves { Channel::Half } else { Channel::Float };
-                    let pixels = Image2d::new(&queue, name, line / 4, padded.l, channel, Access::ReadOnly)?;
-                    if halves {
-                        let halves: Vec<u16> = values.iter().map(|&v| half::from_f32(v)).collect();
-                        pixels.upload(&halves)?;
-                    } else {
-                        pixels.upload(&values)?;
-                    }
-                    kernel.set_arg_image(index, &pixels)?;
-                    index += 1;
-                    image = Some(pixels);
+        for &operand in &operands {
+            let name = operand.name;
+            let size = |sizes: &Sizes| sizes.of_operand(entry.operation, operand);
+            let (plain, to) = (size(&real), size(&sizes));
+            let layout = entry.layout(operand);
+            let pack = |values: &[f32], pad: f32| layout.pack(values, plain, to, pad);
+            let written =
+                |values: &[f32]| pack(values, if values.iter().any(|v| v.is_nan()) { f32::NAN } else { 0.0 });
+            let values = match (operand.holds, name) {
+                (Holds::Bytes, "image") => {
+                    buffers.push((name, Guarded::new(&queue, name, &data.image, canaries)?));
                     continue;
                 }
-                (_, "a" | "a2") => {
-                    let pair = entry.operation == Operation::Pair;
-                    let (values, layout, size, padded) = if name == "a2" {
-                        (&data.second.0, Layout::R, (real.h, m), (padded.h, m4))
-                    } else {
-                        let layout = r.a.as_ref().and_then(|o| o.representation.clone());
-                        let (rows, to) = if pair { (m, m4) } else { (real.h, padded.h) };
-                        (&data.a, layout.unwrap_or(Layout::R), (rows, real.l), (to, padded.l))
-                    };
-                    let a = layout.pack(values, size, padded, 0.0);
-                    if data.weights == Precision::F16 {
-                        let halves: Vec<u16> = a.iter().map(|&v| half::from_f32(v)).collect();
-                        Guarded::new(&queue, name, &halves, canaries)?
-                    } else {
-                        Guarded::new(&queue, name, &a, canaries)?
-                    }
+                (Holds::Bytes, _) => {
+                    buffers.push((
+                        name,
+                        Guarded::new(&queue, name, &vec![BORDER; plain.0 * plain.1], canaries)?,
+                    ));
+                    continue;
                 }
-                (_, "bias") => {
-                    let mut bias = data.bias.clone();
-                    bias.resize(if entry.operation == Operation::Pair { m4 } else { padded.h }, 0.0);
-                    Guarded::new(&queue, name, &bias, canaries)?
+                (Holds::Words | Holds::Classes, _) => {
+                    buffers.push((name, Guarded::new(&queue, name, &vec![0u32; to.0 * to.1], canaries)?));
+                    continue;
                 }
-                (_, "b") => {
-                    let b = pack(&r.b, &data.b, (real.l, real.w), (padded.l, padded.w), 0.0);
-                    Guarded::new(&queue, name, &b, canaries)?
-                }
-                _ => {
-                    let pad = if data.r.first().is_some_and(|v| v.is_nan()) { f32::NAN } else { 0.0 };
-                    let r = pack(&r.r, &data.r, (real.h, real.w), (padded.h, padded.w), pad);
-                    Guarded::new(&queue, name, &r, canaries)?
-                }
+                (Holds::Biases, "bias2") => pack(&data.second.1, 0.0),
+                (Holds::Biases, _) => pack(&data.bias, 0.0),
+                (_, "a2") => pack(&data.second.0, 0.0),
+                (_, "a") => pack(&data.a, 0.0),
+                (_, "b") => pack(&data.b, 0.0),
+                _ if parts > 1 => vec![f32::NAN; to.0 * to.1],
+                _ => written(&data.r),
             };
-            kernel.set_arg_buffer(index, &guarded.view)?;
-            index += 1;
-            buffers.push((name, guarded));
-        }
-        let (sy, sx) = (r.scale.0.max(1), r.scale.1.max(1));
-        let global = match entry.operation {
-            Operation::ArgMax => vec![padded.w],
-            Operation::Sobel => {
-                let tiles = |size: usize, tile: usize| size.saturating_sub(2).div_ceil(tile).max(1);
-                let (first, second) = r.dimensions((tiles(real.h, sy), tiles(real.w, sx)));
-                vec![first, second]
-            }
-            // Whole tiles only: `check` and `peaks` ask for multiples of them.
-            Operation::Probe => vec![padded.w / sx, padded.h],
-            _ if r.r.as_ref().is_some_and(|o| o.representation.is_none()) => vec![padded.h * padded.w],
-            _ => {
-                let items = match (r.tile, group) {
-                    (Some((y, x)), Some(group)) => {
-                        (padded.h.div_ceil(y) * group.0, padded.w.div_ceil(x) * group.1)
-                    }
-                    // Rows may be fewer than those of whole groups.
-                    _ => {
-                        let rows = padded.h.div_ceil(sy).next_multiple_of(group.map_or(1, |g| g.0));
-                        (rows, padded.w.div_ceil(sx))
-                    }
+            let halves = operand.holds == Holds::Weights && data.weights == Precision::F16;
+            let halves = halves.then(|| values.iter().map(|&v| half::from_f32(v)).collect::<Vec<u16>>());
+            if entry.reads_image(operand) {
+                // A pixel is four neighbours in the order of the layout.
+                let (line, lines) = if layout.outer == Order::R { (to.1, to.0) } else { to };
+                let channel = if halves.is_some() { Channel::Half } else { Channel::Float };
+                let pixels = Image2d::new(&queue, name, line / 4, lines, channel, Access::ReadOnly)?;
+                match &halves {
+                    Some(halves) => pixels.upload(halves)?,
+                    None => pixels.upload(&values)?,
+                }
+                image = Some((name, pixels));
+            } else {
+                let guarded = match &halves {
+                    Some(halves) => Guarded::new(&queue, name, halves, canaries)?,
+                    None => Guarded::new(&queue, name, &values, canaries)?,
                 };
-                let (first, second) = r.dimensions(items);
-                vec![first, second]
+                buffers.push((name, guarded));
             }
-        };
+        }
+        for (index, arg) in (0..).zip(&launch.args) {
+            match *arg {
+                Arg::Size(n) => kernel.set_arg_u32(index, n)?,
+                Arg::Scalar(x) => kernel.set_arg_f32(index, x)?,
+                Arg::Buffer(i) => match (&image, buffers.iter().find(|b| b.0 == operands[i].name)) {
+                    (_, Some((_, buffer))) => kernel.set_arg_buffer(index, &buffer.view)?,
+                    (Some((_, image)), None) => kernel.set_arg_image(index, image)?,
+                    (None, None) => {}
+                },
+                Arg::Constant(_) | Arg::Constants => {}
+            }
+        }
         if let Some((y, x)) = group {
             let most = kernel.work_group_limit()?;
             if y * x > most {
@@ -450,8 +404,9 @@ impl Lab {
                 )));
             }
         }
-        let local = group.map(|group| r.dimensions(group)).map(|(first, second)| vec![first, second]);
-        Ok(Setup { kernel, buffers, global, local, padded, _image: image })
+        let global = vec![launch.global.0.items(padded.w), launch.global.1.items(padded.w)];
+        let local = launch.local.map(|(first, second)| vec![first, second]);
+        Ok(Setup { kernel, buffers, global, local, padded, _image: image.map(|i| i.1) })
     }
 
     /// Checks a kernel at sizes that hit every edge: with canaries first, then exact buffers. Gives the largest error in
@@ -512,7 +467,7 @@ impl Lab {
                         if weights == Precision::F16 {
                             data.become_halves();
                         }
-                        let setup = self.setup(entry, activation, group, &data, canaries)?;
+                        let setup = self.setup(entry, activation, group, &data, (1, canaries))?;
                         self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None)?;
                         self.queue.finish()?;
                         worst = worst.max(verify(entry, activation, &setup, &data)?);
@@ -531,15 +486,11 @@ impl Lab {
         const PARTS: usize = 3;
         let real = data.real;
         data.bias.fill(0.0);
-        let setup = self.setup(entry, Activation::None, group, &data, false)?;
+        let setup = self.setup(entry, Activation::None, group, &data, (PARTS, true))?;
         let Problem { h, w, .. } = setup.padded;
-        let mut kernel = setup.kernel;
-        let parts = Guarded::new(&self.queue, "r", &vec![f32::NAN; PARTS * h * w], true)?;
-        let last = entry.restrictions.arglist.len() + entry.operation.operands().len() - 1;
-        kernel.set_arg_buffer(last as u32, &parts.view)?;
-        let global = [setup.global[0] * PARTS, setup.global[1]];
-        self.queue.launch(&kernel, &global, setup.local.as_deref(), None)?;
+        self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None)?;
         self.queue.finish()?;
+        let Some(parts) = setup.buffer("r") else { return Ok(0.0) };
         if !parts.intact()? {
             return Err(Trouble::Wrong(format!("wrote outside its parts at {}", shape(real))));
         }
@@ -605,16 +556,17 @@ impl Lab {
         network.weights = precision;
         if precision == Precision::F16 {
             let rounded = |v: &mut f32| *v = half::to_f32(half::from_f32(*v));
-            weights.iter_mut().for_each(|w| w.weights.iter_mut().for_each(rounded));
+            let halves = weights.iter_mut().zip(network.graph.tensors.iter());
+            halves.filter(|(_, t)| t.role == Role::Weights).for_each(|(w, _)| w.iter_mut().for_each(rounded));
         }
         // The last score is the first once more; without canaries one in the middle is NaN.
         let one_nan = !canaries;
-        if let (Some(w), outputs) = (weights.last_mut(), network.outputs()) {
-            let inputs = w.weights.len() / outputs;
-            w.weights.copy_within(..inputs, (outputs - 1) * inputs);
-            w.biases[outputs - 1] = w.biases[0];
+        if let ([.., w, biases], outputs) = (&mut weights[..], network.outputs()) {
+            let inputs = w.len() / outputs;
+            w.copy_within(..inputs, (outputs - 1) * inputs);
+            biases[outputs - 1] = biases[0];
             if one_nan {
-                w.biases[outputs / 2] = f32::NAN;
+                biases[outputs / 2] = f32::NAN;
             }
         }
         let recipe = PlanRecipe {
@@ -646,7 +598,12 @@ impl Lab {
         input[network.width * (records - 1)] = f32::NAN;
         const UNTOUCHED: u32 = 0x5A5A_5A5A;
         let queue = self.queue.clone();
-        let mut all = vec![("a", Guarded::new(&queue, "a", &model.constants_together(), canaries)?)];
+        let (starts, bytes) = places(&plan.constants);
+        let mut constants = vec![0u8; bytes];
+        for (start, values) in starts.into_iter().zip(model.constants.iter().map(Values::bytes)) {
+            constants[start..start + values.len()].copy_from_slice(values);
+        }
+        let mut all = vec![("a", Guarded::new(&queue, "a", &constants, canaries)?)];
         for (name, b) in ["b", "hidden", "r", "classes"].into_iter().zip(plan.buffers.iter()) {
             let len = b.len(plan.padded_batch);
             let guarded = match b.role {
@@ -703,7 +660,7 @@ impl Lab {
             } else if !nan {
                 let raw = &input[n * network.width..][..network.width];
                 let raw: Vec<f64> = raw.iter().map(|&v| v.into()).collect();
-                let expected = crate::spec::reference::forward(network, &weights, &raw);
+                let expected = network.scores(&weights, &raw);
                 worst = worst.max(crate::spec::reference::excess(&expected, column.into_iter()));
             }
             if classes.get(n).is_some_and(|&c| c != class) {
@@ -734,7 +691,7 @@ impl Lab {
             kept && same == (entry.operation, real, factor.0, factor.1)
         });
         let data = last.map_or_else(|| self.data(entry, real, factor), |(_, data)| data);
-        let setup = self.setup(entry, activation, group, &data, false)?;
+        let setup = self.setup(entry, activation, group, &data, (1, false))?;
         let mut times = Times::default();
         let mut event = Event::new();
         let mut error = 0.0;
@@ -759,7 +716,7 @@ impl Lab {
     /// The order in which work-groups of one work-item started, on a `size` × `size` grid.
     pub fn order(&mut self, entry: &Entry, size: usize) -> Result<Vec<u32>, Trouble> {
         let data = self.data(entry, Problem { h: size, w: size, l: 0 }, (1.0, 0.0));
-        let setup = self.setup(entry, Activation::None, entry.restrictions.work_group, &data, false)?;
+        let setup = self.setup(entry, Activation::None, entry.restrictions.work_group, &data, (1, false))?;
         self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None)?;
         self.queue.finish()?;
         match setup.buffer("r") {
@@ -917,7 +874,7 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
         Operation::Order => {
             let mut seen =
                 setup.buffer("r").map(|r| r.read::<u32>(real.h * real.w)).transpose()?.unwrap_or_default();
-            crate::profile::sort_by(&mut seen, |a, b| a < b);
+            seen.sort_unstable();
             if !seen.iter().zip(1..).all(|(&found, n)| found == n) {
                 return wrong("the numbers are not 1 to the number of work-items".into());
             }
@@ -973,7 +930,7 @@ mod tests {
         let mut data = lab.data(entry, real, (alpha, beta));
         (data.a, data.b, data.r) = (A.to_vec(), B.to_vec(), c.to_vec());
         let group = entry.restrictions.work_group;
-        let setup = lab.setup(entry, Activation::None, group, &data, true).unwrap();
+        let setup = lab.setup(entry, Activation::None, group, &data, (1, true)).unwrap();
         lab.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None).unwrap();
         lab.queue.finish().unwrap();
         verify(entry, Activation::None, &setup, &data).unwrap();

@@ -145,7 +145,6 @@ pub fn page(report: &Report, title: &str) -> String {
 }
 
 /// Text, escaped for elements and for attributes in double quotes.
-#[inline(never)]
 fn put(o: &mut String, s: &str) {
     for c in clean(s).chars() {
         match c {
@@ -160,7 +159,6 @@ fn put(o: &mut String, s: &str) {
     }
 }
 
-#[inline(never)]
 fn element(o: &mut String, name: &str, text: &str) {
     o.push('<');
     add(o, name);
@@ -172,7 +170,6 @@ fn element(o: &mut String, name: &str, text: &str) {
 }
 
 /// An anchor for each section: its id, made unique where it has to be.
-#[inline(never)]
 fn anchors(report: &Report) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for section in &report.sections {
@@ -187,7 +184,6 @@ fn anchors(report: &Report) -> Vec<String> {
     all
 }
 
-#[inline(never)]
 fn put_section(o: &mut String, section: &Section, anchor: &str) {
     add(o, "<section id=\"");
     add(o, anchor);
@@ -225,7 +221,6 @@ fn put_section(o: &mut String, section: &Section, anchor: &str) {
 // --- the table ---
 
 /// Smallest and largest number of a grid: a table of nothing but numbers is shaded by them.
-#[inline(never)]
 fn heat(section: &Section) -> Option<(f64, f64)> {
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
     for cell in section.rows.iter().flat_map(|r| &r.cells) {
@@ -253,7 +248,6 @@ struct Column {
     widest: String,
 }
 
-#[inline(never)]
 fn column(section: &Section, i: usize) -> Column {
     let blank = || vec![String::new(); section.rows.len()];
     let (mut values, mut beside, mut percents) = (blank(), blank(), blank());
@@ -287,7 +281,6 @@ fn column(section: &Section, i: usize) -> Column {
     Column { numbers, values, beside, widest }
 }
 
-#[inline(never)]
 fn table(o: &mut String, section: &Section, anchor: &str) {
     let heat = heat(section);
     let wide = section.columns.len();
@@ -338,7 +331,6 @@ fn table(o: &mut String, section: &Section, anchor: &str) {
     add(o, "</tbody>\n</table>\n</div>\n");
 }
 
-#[inline(never)]
 fn heading(o: &mut String, text: &str, scope: &str, number: bool) {
     add(o, "<th scope=\"");
     add(o, scope);
@@ -347,7 +339,6 @@ fn heading(o: &mut String, text: &str, scope: &str, number: bool) {
     add(o, "</th>");
 }
 
-#[inline(never)]
 fn put_cell(o: &mut String, cell: &Cell, column: &Column, r: usize, skips: &[&str], anchor: &str) {
     let (value, beside) = (&column.values[r], &column.beside[r]);
     match cell {
@@ -383,7 +374,6 @@ struct Canvas {
 const LETTER: f64 = 9.0;
 
 /// A coordinate: a tenth of a pixel is enough.
-#[inline(never)]
 fn at(x: f64) -> String {
     let mut s = format!("{x:.1}");
     if s.ends_with(".0") {
@@ -393,7 +383,6 @@ fn at(x: f64) -> String {
 }
 
 impl Canvas {
-    #[inline(never)]
     fn line(&mut self, class: &str, [x1, y1, x2, y2]: [f64; 4]) {
         add(&mut self.o, "<path class=\"");
         add(&mut self.o, class);
@@ -405,7 +394,6 @@ impl Canvas {
         add(&mut self.o, "\" />");
     }
 
-    #[inline(never)]
     fn text(&mut self, class: &str, anchor: &str, x: f64, y: f64, text: &str) {
         add(&mut self.o, "<text class=\"");
         add(&mut self.o, class);
@@ -418,7 +406,6 @@ impl Canvas {
     }
 
     /// Ends an attribute, gives x and y, the second left open.
-    #[inline(never)]
     fn place(&mut self, x: f64, y: f64) {
         add(&mut self.o, "\" x=\"");
         add(&mut self.o, &at(x));
@@ -427,7 +414,6 @@ impl Canvas {
     }
 
     /// A group of a series' colour with a tooltip, left open.
-    #[inline(never)]
     fn group(&mut self, series: usize, tip: &str) {
         add(&mut self.o, &format!("<g class=\"k{}\">", series % COLOURS));
         if !tip.is_empty() {
@@ -435,7 +421,6 @@ impl Canvas {
         }
     }
 
-    #[inline(never)]
     fn marker(&mut self, series: usize, hollow: bool, x: f64, y: f64) {
         add(
             &mut self.o,
@@ -454,7 +439,6 @@ impl Canvas {
         add(&mut self.o, "\" />");
     }
 
-    #[inline(never)]
     fn finish(self, label: &str, into: &mut String) {
         add(
             into,
@@ -493,7 +477,6 @@ struct Series<'a> {
 }
 
 /// What a cell draws: value, spread, whether it is the document's. Infinite values are not drawn.
-#[inline(never)]
 fn drawn(row: &Row, column: usize) -> Option<(f64, f64, bool)> {
     match row.cells.get(column)? {
         Cell::Measured(m) if m.value.abs() < 1e300 => {
@@ -506,7 +489,6 @@ fn drawn(row: &Row, column: usize) -> Option<(f64, f64, bool)> {
 }
 
 /// What a point is, in words.
-#[inline(never)]
 fn tip(section: &Section, row: &Row, series: &Series) -> String {
     let mut s = format!("{}, {} {}: ", series.name, section.rows_are, row.label);
     match row.cells.get(series.column) {
@@ -538,7 +520,6 @@ fn tip(section: &Section, row: &Row, series: &Series) -> String {
 /// What draws a plot.
 type Draw = fn(&mut Canvas, &Section, &[Series]);
 
-#[inline(never)]
 fn figure(o: &mut String, section: &Section, draw: Draw) {
     let mut all = Vec::new();
     let mut documents = false;
@@ -587,7 +568,6 @@ fn figure(o: &mut String, section: &Section, draw: Draw) {
     add(o, "</figcaption>\n</figure>\n");
 }
 
-#[inline(never)]
 fn legend(o: &mut String, all: &[Series], bars: bool) {
     add(o, "<ul class=\"legend\">\n");
     for (k, s) in all.iter().enumerate() {
@@ -608,7 +588,6 @@ fn legend(o: &mut String, all: &[Series], bars: bool) {
     add(o, "</ul>\n");
 }
 
-#[inline(never)]
 fn bar(c: &mut Canvas, hollow: bool, [x, y, width, height]: [f64; 4]) {
     add(&mut c.o, if hollow { "<rect class=\"h d" } else { "<rect class=\"f" });
     c.place(x, y);
@@ -629,7 +608,6 @@ struct Axis {
 
 impl Axis {
     /// An axis of about that many round ticks around two values. `binary` takes powers of two as round.
-    #[inline(never)]
     fn new(low: f64, high: f64, ticks: f64, binary: bool) -> Axis {
         // Ticks need room to be told apart.
         let high =
@@ -659,7 +637,6 @@ impl Axis {
         Axis { low: (low / step + slack).floor() * step, high: (high / step - slack).ceil() * step, step }
     }
 
-    #[inline(never)]
     fn ticks(&self) -> Vec<(f64, String)> {
         let count = ((self.high - self.low) / self.step).round().min(40.0) as usize;
         let digits = (-self.step.log10()).ceil().clamp(0.0, 9.0) as usize;
@@ -677,13 +654,11 @@ impl Axis {
     }
 }
 
-#[inline(never)]
 fn letters(s: &str) -> f64 {
     width(s) as f64 * LETTER
 }
 
 /// At most so many characters.
-#[inline(never)]
 fn cut(s: &str, most: usize) -> String {
     let mut t = String::from(s);
     if width(s) > most {
@@ -853,7 +828,6 @@ fn bars(c: &mut Canvas, section: &Section, all: &[Series]) {
     c.height = y - gap + 4.0;
 }
 
-#[inline(never)]
 fn bar_value(row: &Row, series: &Series) -> String {
     match row.cells.get(series.column) {
         Some(Cell::Measured(m)) => number(m.value),

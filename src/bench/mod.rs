@@ -281,3 +281,27 @@ fn verdict(unsound: &[Unsound]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planner::bind::fault::{self, Fault};
+
+    /// What binds arguments and ranges for the engines binds them for the checks too: a mistake there is found.
+    #[test]
+    fn a_mistake_in_bind_is_found_by_the_check() {
+        let library = Library::open().expect("the tests need OpenCL");
+        let devices = cl::devices(library).expect("platforms can be listed");
+        let device = devices.devices.first().expect("the tests need an OpenCL device");
+        let mut lab = Lab::new(device, Sources::default()).unwrap();
+        for name in ["matmul_naive", "affine_packed_4x4"] {
+            let kernel = self::library().kernel(name).unwrap().1;
+            let group = kernel.restrictions.work_group;
+            for fault in [Fault::Size, Fault::Operands, Fault::Short] {
+                let found = fault::with(fault, || lab.check(kernel, group));
+                assert!(matches!(found, Err(Trouble::Wrong(_))), "{name}: {fault:?}: {found:?}");
+            }
+            assert!(lab.check(kernel, group).is_ok(), "{name}");
+        }
+    }
+}

@@ -11,13 +11,15 @@ use crate::engine::host::HostEngine;
 use crate::engine::opencl::{self, OpenClEngine, Wanted};
 use crate::engine::select::{DeviceWish, threads};
 use crate::error::Error;
-use crate::model::{Model, baked_weights};
+use crate::ir::graph::{Graph, Role, Shape};
+use crate::model::{Model, baked_tensors};
+use crate::ops::Op;
 use crate::profile::Phases;
 use crate::sources::Sources;
 use crate::spec::half;
 use crate::spec::library::{EngineKind, Operation, PlanRecipe};
-use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Precision, Transform};
-use crate::spec::reference::{Weights, excess, forward};
+use crate::spec::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
+use crate::spec::reference::excess;
 use std::time::Instant;
 
 /// The networks of the thesis (§6.4 and §10), and their shapes.
@@ -33,7 +35,7 @@ pub const NAMED: [(&str, &str); 5] = [
 pub const BATCH: usize = 100;
 
 /// A network of the given shape with random weights, scaled so that values keep their size from layer to layer.
-pub fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Weights>), String> {
+pub fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Vec<f32>>), String> {
     let name = shape;
     let shape = NAMED.iter().find(|n| n.0 == shape).map_or(shape, |n| n.1);
     let (sizes, activation) = shape.split_once(':').unwrap_or((shape, "relu"));
@@ -49,25 +51,25 @@ pub fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Weights>), Str
         format!("expected sizes like 784-100-10:relu, or {}; found \"{shape}\"", names.join(", "))
     })?;
     let mut random = Random::new(sizes.iter().sum::<usize>() as u64);
-    let (mut layers, mut weights) = (Vec::new(), Vec::new());
+    let mut graph = Graph::new(Shape::vector(sizes[0]));
+    let (mut tensors, mut value) = (Vec::new(), 0);
     for (i, pair) in sizes.windows(2).enumerate() {
         let (inputs, outputs) = (pair[0], pair[1]);
         let scale = (3.0 / inputs as f32).sqrt();
-        layers.push(Layer::Affine { outputs, inputs });
-        weights.push(Weights {
-            weights: (0..inputs * outputs).map(|_| random.float() * scale).collect(),
-            biases: (0..outputs).map(|_| random.float() * 0.1).collect(),
-        });
+        let arrays = [(Role::Weights, outputs, inputs), (Role::Biases, outputs, 1)];
+        value = graph.push(format!("layers[{}]", graph.nodes.len()), Op::Affine, &[value], &arrays)?;
+        tensors.push((0..inputs * outputs).map(|_| random.float() * scale).collect());
+        tensors.push((0..outputs).map(|_| random.float() * 0.1).collect());
         if i + 2 < sizes.len() && activation != Activation::None {
-            layers.push(Layer::Activation(activation));
-            weights.push(Weights::default());
+            let name = format!("layers[{}]", graph.nodes.len());
+            value = graph.push(name, Op::Activation(activation), &[value], &[])?;
         }
     }
     let network = Network {
         name: name.to_string().into(),
         hash: "generated".into(),
         width: sizes[0],
-        layers: layers.into(),
+        graph,
         output: Output { kind, activation: FinalActivation::None, threshold: 0.5 },
         labels: Vec::new().into(),
         features: Vec::new().into(),
@@ -75,7 +77,7 @@ pub fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Weights>), Str
         folded: false,
         weights: Precision::F32,
     };
-    Ok((network, weights))
+    Ok((network, tensors))
 }
 
 /// A network on a device, filled with random records.
@@ -99,7 +101,7 @@ impl Rig {
     /// Starts `recipe` for the network on `device` (`None`: the host), and checks the answers of a batch against
     /// float64. `classes` adds the arg-max.
     pub fn new(
-        (network, weights): (&Network, &[Weights]),
+        (network, weights): (&Network, &[Vec<f32>]),
         device: Option<&Device>,
         recipe: &PlanRecipe,
         batch: usize,
@@ -146,14 +148,14 @@ impl Rig {
     }
 
     /// Runs a batch: the scores of its first and last record against float64.
-    fn check(&mut self, network: &Network, weights: &[Weights]) -> Result<(), Error> {
+    fn check(&mut self, network: &Network, weights: &[Vec<f32>]) -> Result<(), Error> {
         self.fill()?;
         self.engine.submit(0, self.batch)?;
         self.engine.collect(0)?;
         for n in [0, self.batch - 1] {
             let raw: Vec<f64> =
                 self.records[n * self.width..(n + 1) * self.width].iter().map(|&v| f64::from(v)).collect();
-            let expected = forward(network, weights, &raw);
+            let expected = network.scores(weights, &raw);
             let e = excess(&expected, self.engine.answer(0, n).scores.iter());
             if e > 1.0 {
                 let text = format!(
@@ -208,7 +210,7 @@ impl Rig {
 /// The value below which `share` of the sorted times lie.
 pub fn quantile(times: &[f64], share: f64) -> f64 {
     let mut sorted = times.to_vec();
-    crate::profile::sort(&mut sorted);
+    sorted.sort_unstable_by(f64::total_cmp);
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(f64::NAN)
 }
@@ -259,7 +261,7 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
         None => {
             let mut network = NETWORK.clone();
             network.output.kind = kind;
-            (network, baked_weights())
+            (network, baked_tensors())
         }
     };
     let (mut network, mut weights) = (network, weights);
@@ -269,7 +271,8 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
     if network.weights == Precision::F16 {
         // What the plan stores as halves is what float64 is compared with.
         let rounded = |w: &mut f32| *w = half::to_f32(half::from_f32(*w));
-        weights.iter_mut().for_each(|w| w.weights.iter_mut().for_each(rounded));
+        let arrays = weights.iter_mut().zip(network.graph.tensors.iter());
+        arrays.filter(|(_, t)| t.role == Role::Weights).for_each(|(w, _)| w.iter_mut().for_each(rounded));
     }
     let recipe = recipe_for(device.as_ref(), options.plan.as_deref())?;
     let batch = options.batch.unwrap_or(BATCH);
@@ -478,13 +481,13 @@ fn label(layer: usize, operation: &str) -> String {
 fn steps(
     rig: &mut Rig,
     network: &Network,
-    weights: &[Weights],
+    weights: &[Vec<f32>],
     recipe: &PlanRecipe,
     options: &BenchOptions,
 ) -> Result<Steps, Error> {
     let model =
         Model::new(network.clone(), weights, recipe, library(), Some(rig.batch)).map_err(Error::Device)?;
-    let names = model.plan.steps.iter().map(|s| label(s.layer, s.operation.name()));
+    let names = model.plan.steps.iter().map(|s| label(s.node, s.operation.name()));
     let mut all: Vec<(String, Vec<f64>)> = names.map(|name| (name, Vec::new())).collect();
     rig.resident(1)?;
     let mut total = Vec::new();
@@ -502,7 +505,7 @@ fn steps(
 }
 
 /// The same by [`sequential`], three runs.
-fn sequential_steps(network: &Network, weights: &[Weights], records: usize) -> Steps {
+fn sequential_steps(network: &Network, weights: &[Vec<f32>], records: usize) -> Steps {
     let mut random = Random::new(records as u64);
     let input: Vec<f32> = (0..network.width * records).map(|_| random.float()).collect();
     let mut all: Vec<(String, Vec<f64>)> = Vec::new();
@@ -526,7 +529,7 @@ fn sequential_steps(network: &Network, weights: &[Weights], records: usize) -> S
 /// step.
 fn sequential(
     network: &Network,
-    weights: &[Weights],
+    weights: &[Vec<f32>],
     input: &[f32],
     records: usize,
 ) -> (Vec<f32>, Vec<(String, f64)>) {
@@ -536,29 +539,31 @@ fn sequential(
         work();
         steps.push((label(layer, operation), start.elapsed().as_secs_f64() * 1e3));
     };
-    for (i, (layer, w)) in network.layers.iter().zip(weights).enumerate() {
-        match *layer {
-            Layer::Affine { outputs, inputs } => {
+    for (i, node) in network.graph.nodes.iter().enumerate() {
+        match node.op {
+            Op::Affine => {
+                let (w, biases) = (&weights[node.tensors[0]], &weights[node.tensors[1]]);
+                let (outputs, inputs) = (biases.len(), w.len() / biases.len().max(1));
                 let mut result = vec![0.0f32; outputs * records];
                 timed(i, Operation::Matmul.name(), &mut || {
                     for (row, results) in result.chunks_exact_mut(records).enumerate() {
                         for (col, r) in results.iter_mut().enumerate() {
                             let mut sum = 0.0;
                             for k in 0..inputs {
-                                sum += w.weights[row * inputs + k] * values[k * records + col];
+                                sum += w[row * inputs + k] * values[k * records + col];
                             }
                             *r = sum;
                         }
                     }
                 });
                 timed(i, Operation::Bias.name(), &mut || {
-                    for (results, bias) in result.chunks_exact_mut(records).zip(&w.biases) {
+                    for (results, bias) in result.chunks_exact_mut(records).zip(biases) {
                         results.iter_mut().for_each(|r| *r += bias);
                     }
                 });
                 values = result;
             }
-            Layer::Activation(a) => timed(i, a.name(), &mut || {
+            Op::Activation(a) => timed(i, a.name(), &mut || {
                 values.iter_mut().for_each(|v| *v = a.apply(f64::from(*v)) as f32);
             }),
         }
@@ -635,7 +640,7 @@ mod tests {
         );
         for n in 0..RECORDS {
             let raw: Vec<f64> = (0..7).map(|i| f64::from(input[i * RECORDS + n])).collect();
-            let expected = forward(&network, &weights, &raw);
+            let expected = network.scores(&weights, &raw);
             assert!(excess(&expected, (0..3).map(|i| scores[i * RECORDS + n])) <= 1.0);
         }
     }

@@ -67,7 +67,6 @@ fn decimals(x: f64) -> usize {
 }
 
 /// A number with that many digits after the point, or in scientific notation where it is extreme.
-#[inline(never)]
 fn fixed(x: f64, decimals: usize) -> String {
     let a = x.abs();
     if a == 0.0 || ((1e-4..1e12).contains(&a)) {
@@ -80,7 +79,6 @@ fn fixed(x: f64, decimals: usize) -> String {
 }
 
 /// A number with three or four significant digits.
-#[inline(never)]
 pub(crate) fn number(x: f64) -> String {
     if x == 0.0 { "0".into() } else { fixed(x, decimals(x)) }
 }
@@ -93,7 +91,6 @@ fn printed(x: f64) -> String {
 }
 
 /// A number with every digit that it needs to be read back.
-#[inline(never)]
 fn exact(x: f64) -> String {
     let mut s = format!("{x:?}");
     if s.ends_with(".0") {
@@ -114,7 +111,6 @@ pub(crate) struct Shown {
 }
 
 /// A measured value in parts.
-#[inline(never)]
 pub(crate) fn measured(m: &Measured) -> Shown {
     let value = number(m.value);
     let spread = m.spread.map_or(String::new(), |spread| {
@@ -128,7 +124,6 @@ pub(crate) fn measured(m: &Measured) -> Shown {
 }
 
 /// A cell in parts; skipped cells show the number of their reason.
-#[inline(never)]
 fn shown(cell: &Cell, skips: &[&str]) -> Shown {
     let value = match cell {
         Cell::Empty => String::new(),
@@ -146,7 +141,6 @@ pub(crate) fn document(x: f64) -> String {
 }
 
 /// Why cells of a section were skipped: each reason once, in order.
-#[inline(never)]
 pub(crate) fn skips(section: &Section) -> Vec<&str> {
     let mut all: Vec<&str> = Vec::new();
     for cell in section.rows.iter().flat_map(|r| &r.cells) {
@@ -160,25 +154,21 @@ pub(crate) fn skips(section: &Section) -> Vec<&str> {
 }
 
 /// The number of a reason, from 1.
-#[inline(never)]
 pub(crate) fn reason_number(skips: &[&str], why: &str) -> usize {
     skips.iter().position(|s| *s == why).map_or(0, |i| i + 1)
 }
 
 /// Text for one line: control characters (a driver's strings may hold any) become blanks.
-#[inline(never)]
 pub(crate) fn clean(s: &str) -> String {
     s.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Whether a word stands for a number.
-#[inline(never)]
 pub(crate) fn is_number(s: &str) -> bool {
     s.trim().parse::<f64>().is_ok_and(f64::is_finite)
 }
 
 /// How the numbers of a section are to be read: unit, direction, and the marks that occur in it.
-#[inline(never)]
 pub(crate) fn reading(section: &Section, document: &str) -> String {
     let (mut spread, mut percent, mut figures, mut values) = (false, false, false, false);
     for cell in section.rows.iter().flat_map(|r| &r.cells) {
@@ -214,7 +204,6 @@ pub(crate) fn reading(section: &Section, document: &str) -> String {
 }
 
 /// The largest error of the section's checks, and where. An error that is not a number is the largest.
-#[inline(never)]
 pub(crate) fn largest_error(section: &Section) -> Option<String> {
     let mut worst: Option<(f64, &str, &str)> = None;
     for row in &section.rows {
@@ -235,12 +224,10 @@ pub(crate) fn largest_error(section: &Section) -> Option<String> {
 }
 
 /// `push_str` out of line: a report is made of hundreds of pieces, and speed does not matter here.
-#[inline(never)]
 pub(crate) fn add(o: &mut String, s: &str) {
     o.push_str(s);
 }
 
-#[inline(never)]
 fn pad(s: &mut String, count: usize, with: char) {
     for _ in 0..count {
         s.push(with);
@@ -248,12 +235,10 @@ fn pad(s: &mut String, count: usize, with: char) {
 }
 
 /// Characters.
-#[inline(never)]
 pub(crate) fn width(s: &str) -> usize {
     s.chars().count()
 }
 
-#[inline(never)]
 fn right(s: &str, wide: usize) -> String {
     let mut r = String::new();
     pad(&mut r, wide.saturating_sub(width(s)), ' ');
@@ -261,7 +246,6 @@ fn right(s: &str, wide: usize) -> String {
     r
 }
 
-#[inline(never)]
 fn left(s: &str, wide: usize) -> String {
     let mut r = String::from(s);
     pad(&mut r, wide.saturating_sub(width(s)), ' ');
@@ -269,7 +253,6 @@ fn left(s: &str, wide: usize) -> String {
 }
 
 /// Characters before the decimal point, and from it on.
-#[inline(never)]
 fn halves(s: &str) -> (usize, usize) {
     // Numbers are ASCII but for the ± before the point.
     let point = s.find('.').unwrap_or(s.len());
@@ -278,7 +261,6 @@ fn halves(s: &str) -> (usize, usize) {
 
 /// Numbers of one column, padded so that their points stand below each other. `point` and `digit` are blanks as wide
 /// as those; empty strings stay empty.
-#[inline(never)]
 pub(crate) fn align(column: &mut [&mut String], point: char, digit: char) {
     let (mut before, mut after) = (0, 0);
     for (b, a) in column.iter().filter(|s| !s.is_empty()).map(|s| halves(s)) {
@@ -303,7 +285,6 @@ pub(crate) fn align(column: &mut [&mut String], point: char, digit: char) {
 }
 
 /// Breaks text into lines of at most `wide` characters, at blanks.
-#[inline(never)]
 fn wrap(text: &str, wide: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
@@ -323,7 +304,6 @@ fn wrap(text: &str, wide: usize) -> Vec<String> {
 // --- table ---
 
 /// A paragraph with a mark before its first line, the others indented to match.
-#[inline(never)]
 fn paragraph(o: &mut String, mark: &str, text: &str) {
     for (i, line) in wrap(&clean(text), LINE - width(mark)).iter().enumerate() {
         add(o, &if i == 0 { mark.into() } else { left("", width(mark)) });
@@ -332,7 +312,6 @@ fn paragraph(o: &mut String, mark: &str, text: &str) {
     }
 }
 
-#[inline(never)]
 fn end_line(o: &mut String, line: &str) {
     add(o, line.trim_end());
     o.push('\n');
@@ -377,7 +356,6 @@ impl Printed {
     }
 }
 
-#[inline(never)]
 fn table_section(o: &mut String, section: &Section) {
     paragraph(o, "", &section.title);
     let reading = reading(section, "(in parentheses)");
@@ -428,7 +406,6 @@ fn table_section(o: &mut String, section: &Section) {
 }
 
 /// The cells of column `i`, aligned.
-#[inline(never)]
 fn table_column(section: &Section, i: usize, heading: &str, skips: &[&str]) -> Printed {
     let mut parts: Vec<Shown> = Vec::new();
     let mut words = false;
@@ -478,7 +455,6 @@ fn in_word(c: char) -> bool {
 }
 
 /// Text that Markdown shows as it is.
-#[inline(never)]
 fn md_text(s: &str) -> String {
     let mut o = String::new();
     let mut before = ' ';
@@ -521,7 +497,6 @@ fn md(report: &Report) -> String {
     o
 }
 
-#[inline(never)]
 fn md_section(o: &mut String, section: &Section) {
     add(o, "## ");
     add(o, &md_text(&section.title));
@@ -591,7 +566,6 @@ fn md_section(o: &mut String, section: &Section) {
 
 // --- CSV ---
 
-#[inline(never)]
 fn csv_field(o: &mut String, s: &str) {
     if s.contains([',', '"', '\n', '\r']) {
         o.push('"');
@@ -616,7 +590,6 @@ fn csv(report: &Report) -> String {
     o
 }
 
-#[inline(never)]
 fn csv_line(o: &mut String, section: &Section, names: [&str; 3], cell: &Cell) {
     for name in names {
         csv_field(o, name);
@@ -657,7 +630,6 @@ fn csv_line(o: &mut String, section: &Section, names: [&str; 3], cell: &Cell) {
 
 // --- JSON ---
 
-#[inline(never)]
 pub(crate) fn json_string(o: &mut String, s: &str) {
     o.push('"');
     for c in s.chars() {
@@ -677,12 +649,10 @@ pub(crate) fn json_string(o: &mut String, s: &str) {
 }
 
 /// JSON has no word for what is not a finite number: null, read back as NaN.
-#[inline(never)]
 fn json_number(o: &mut String, x: f64) {
     add(o, &if x.is_finite() { exact(x) } else { "null".into() });
 }
 
-#[inline(never)]
 fn json_strings(o: &mut String, all: &[String]) {
     o.push('[');
     for (i, s) in all.iter().enumerate() {
@@ -695,7 +665,6 @@ fn json_strings(o: &mut String, all: &[String]) {
 }
 
 /// Nothing is null, words are a string, everything else an object.
-#[inline(never)]
 fn json_cell(o: &mut String, cell: &Cell) {
     match cell {
         Cell::Empty => add(o, "null"),
@@ -748,7 +717,6 @@ fn json(report: &Report) -> String {
     o
 }
 
-#[inline(never)]
 fn json_section(o: &mut String, section: &Section) {
     for (name, value) in [
         ("{\"id\":", &section.id),

@@ -425,7 +425,7 @@ impl<'a> Tables<'a> {
         let growing: Vec<(&[&'a Kernel], &[usize])> =
             plans.iter().map(|p| (&*p.1, &*p.2)).chain(std::iter::once((&*others.0, &*others.1))).collect();
         let mut sizes: Vec<usize> = growing.iter().flat_map(|g| g.1.iter().copied()).collect();
-        crate::profile::sort_by(&mut sizes, |a, b| a < b);
+        sizes.sort_unstable();
         sizes.dedup();
         for size in sizes {
             for kernel in growing.iter().filter(|g| g.1.contains(&size)).flat_map(|g| g.0.iter()) {
@@ -538,7 +538,7 @@ impl<'a> Tables<'a> {
                 }
             }
         }
-        crate::profile::sort_by(&mut rates, |a, b| a.value > b.value);
+        rates.sort_unstable_by(|a, b| b.value.total_cmp(&a.value));
         let at = if median { rates.len() / 2 } else { 0 };
         rates.get(at).map_or(Cell::Skipped(why), |m| Cell::Measured(*m))
     }
@@ -777,7 +777,7 @@ fn gflops_section(
 /// What the entries of `kernels` count as flop of a product.
 fn counted(kernels: &[&Kernel]) -> String {
     let mut each: Vec<u32> = kernels.iter().map(|k| k.restrictions.flop).collect();
-    crate::profile::sort_by(&mut each, |a, b| a < b);
+    each.sort_unstable();
     each.dedup();
     let each: Vec<String> = each.iter().map(u32::to_string).collect();
     let scaled = kernels.iter().any(|k| k.restrictions.scaled);

@@ -208,7 +208,7 @@ impl Blobs {
                 all.push((about.mtime(), about.len(), path));
             }
         }
-        crate::profile::sort_by(&mut all, |a, b| a.0 > b.0);
+        all.sort_unstable_by(|a, b| b.0.cmp(&a.0));
         let mut bytes = self.at(keep, "").symlink_metadata().map_or(0, |m| m.len());
         for (i, (_, len, path)) in all.iter().enumerate() {
             bytes += len;

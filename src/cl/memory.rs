@@ -75,6 +75,12 @@ mod sealed {
 /// Element types of host views: every bit pattern is a value, alignment at most 4.
 pub trait Element: Copy + sealed::Sealed + 'static {}
 
+/// The bytes of numbers, as they stand in memory.
+pub fn bytes_of<T: Element>(data: &[T]) -> &[u8] {
+    // SAFETY: an element is a plain number without padding, and the slice's memory is borrowed for the result's life.
+    unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
+}
+
 impl Element for f32 {}
 impl Element for u32 {}
 impl Element for i32 {}
@@ -242,6 +248,20 @@ impl Buffer {
     pub fn upload<T: Element>(&self, data: &[T]) -> Result<(), ClError> {
         self.check_range("clEnqueueMapBuffer", 0, size_of_val(data))?;
         self.fill_with(|all: &mut [T]| all[..data.len()].copy_from_slice(data))
+    }
+
+    /// Writes several arrays by one map and unmap, each from its byte on. What lies between them keeps no defined value.
+    pub fn upload_parts<'d>(&self, parts: impl Iterator<Item = (usize, &'d [u8])>) -> Result<(), ClError> {
+        let mut inside = Ok(());
+        self.fill_with(|all: &mut [u8]| {
+            for (start, bytes) in parts {
+                match start.checked_add(bytes.len()).and_then(|end| all.get_mut(start..end)) {
+                    Some(to) => to.copy_from_slice(bytes),
+                    None => inside = self.check_range("clEnqueueMapBuffer", start, bytes.len()),
+                }
+            }
+        })?;
+        inside
     }
 
     /// Sets every byte to zero.

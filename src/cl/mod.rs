@@ -60,7 +60,7 @@ pub use device::{Details, Device, DeviceKind, Devices, LocalMemory, devices};
 pub use error::{ClError, code_name};
 pub use image::{Channel, Image2d, MappedImage};
 pub use loader::{Library, LoadError, VARIABLE};
-pub use memory::{Access, Buffer, Element, Home, MapMode, MappedBuffer};
+pub use memory::{Access, Buffer, Element, Home, MapMode, MappedBuffer, bytes_of};
 pub use nodes::nodes;
 pub use program::{Kernel, Program};
 pub use queue::{Context, Event, Queue, Times};

@@ -184,27 +184,28 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::graph::{Graph, Role, Shape};
+    use crate::ops::{Activation, Op};
     use crate::spec::library::EngineKind;
-    use crate::spec::network::{Activation, Layer, Network};
-    use crate::spec::reference::Weights;
+    use crate::spec::network::Network;
 
     /// A record that overflows to infinity in a hidden layer: padding rows do not turn it into NaN.
     #[test]
     fn infinity_in_a_hidden_layer_is_not_nan() {
-        let affine = |outputs| Layer::Affine { outputs, inputs: 1 };
-        let relu = Layer::Activation(Activation::Relu);
-        let sigmoid = Layer::Activation(Activation::Sigmoid);
-        let network = Network {
-            width: 1,
-            layers: vec![affine(1), relu, affine(1), sigmoid, affine(2)].into(),
-            labels: Vec::new().into(),
-            ..crate::baked::NETWORK.clone()
-        };
-        let layer = |rows: usize, w| Weights { weights: vec![w; rows], biases: vec![0.0; rows] };
-        let none = Weights::default;
-        let weights = [layer(1, 1e30), none(), layer(1, 1.0), none(), layer(2, 1.0)];
+        let (mut graph, mut tensors, mut value) = (Graph::new(Shape::vector(1)), Vec::new(), 0);
+        for (outputs, w, activation) in
+            [(1, 1e30f32, Some(Activation::Relu)), (1, 1.0, Some(Activation::Sigmoid)), (2, 1.0, None)]
+        {
+            let arrays = [(Role::Weights, outputs, 1), (Role::Biases, outputs, 1)];
+            value = graph.push("affine", Op::Affine, &[value], &arrays).unwrap();
+            tensors.extend([vec![w; outputs], vec![0.0; outputs]]);
+            if let Some(a) = activation {
+                value = graph.push("activation", Op::Activation(a), &[value], &[]).unwrap();
+            }
+        }
+        let network = Network { width: 1, graph, labels: Vec::new().into(), ..crate::baked::NETWORK.clone() };
         let recipe = crate::model::recipe("host", EngineKind::Host).unwrap();
-        let model = Model::new(network, &weights, recipe, crate::baked::library(), None).unwrap();
+        let model = Model::new(network, &tensors, recipe, crate::baked::library(), None).unwrap();
         let mut engine = HostEngine::new(model, 1, false).unwrap();
         engine.record(0, 0).unwrap().set(0, 1e10);
         engine.submit(0, 1).unwrap();

@@ -28,7 +28,7 @@ use crate::profile::{Phases, StepClock};
 use crate::sources::Sources;
 use crate::spec::layout::Offsets;
 use crate::spec::library::{DeviceClass, DeviceLimits, Operation, Traits};
-use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Step, TensorRole, places};
+use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Role, Step, places};
 use crate::trace::{CLOCK, Clocks, Name, Track};
 use std::time::Duration;
 
@@ -93,7 +93,8 @@ const EXCHANGES: usize = 16;
 
 impl OpenClEngine {
     /// Creates everything on `device`. `timed` measures every launch. The phases say what start-up took. Where the
-    /// plan is one launch and that cannot be, each layer has its own ([`OpenClEngine::instead`] says why).
+    /// plan is one launch and a limit of the device does not allow that, each layer has its own
+    /// ([`OpenClEngine::instead`] says which limit). A kernel that does not compile, or a driver that fails, is an error.
     pub fn new(
         device: &Device,
         model: &Model,
@@ -103,8 +104,8 @@ impl OpenClEngine {
         phases: &mut Phases,
     ) -> Result<OpenClEngine, Error> {
         let found = OpenClEngine::with(device, model, wanted, timed, sources, phases);
-        let Err(why) = found else { return found };
-        let Some(other) = model.layer_by_layer() else { return Err(why) };
+        let Err(Error::Limit(why)) = found else { return found };
+        let Some(other) = model.layer_by_layer() else { return Err(Error::Limit(why)) };
         let mut engine = OpenClEngine::with(device, &other, wanted, timed, sources, phases)?;
         engine.instead = Some(format!("a launch for each layer: {why}"));
         Ok(engine)
@@ -243,7 +244,6 @@ impl OpenClEngine {
 
 impl Timeline {
     /// Keeps a command of the batch in a slot, which is done.
-    #[inline(never)]
     fn keep(&mut self, name: Name, slot: usize, t: Times) {
         let (records, before, after) = self.flying[slot];
         if let Some(times) = self.clocks.host([before, after, self.track.now()], t) {
@@ -287,8 +287,8 @@ pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
         let ((width, height), (most_wide, most_high)) = (pixels(c.padded), device.image2d_max);
         if width > most_wide || height > most_high {
             failed.push(format!(
-                "layers[{}] as an image of {width}×{height} pixels, the device allows {most_wide}×{most_high}",
-                plan.constants[i].tensor.layer
+                "{} as an image of {width}×{height} pixels, the device allows {most_wide}×{most_high}",
+                plan.constants[i].name
             ));
         }
     }
@@ -318,7 +318,7 @@ pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     if failed.is_empty() {
         return Ok(());
     }
-    Err(Error::Device(format!("plan {} cannot run on {}: {}", plan.name, device.name, failed.join("; "))))
+    Err(Error::Limit(format!("plan {} cannot run on {}: {}", plan.name, device.name, failed.join("; "))))
 }
 
 /// A constant on the device.
@@ -337,7 +337,7 @@ fn is_image(plan: &Plan, i: usize) -> bool {
     let image = |step: &&Step| {
         library().kernel(&step.kernel).and_then(|(_, k)| k.restrictions.a.as_ref()).is_some_and(|a| a.image)
     };
-    let weights = plan.constants[i].tensor.role == TensorRole::Weights;
+    let weights = plan.constants[i].role == Role::Weights;
     weights && plan.steps.iter().filter(image).any(|s| s.args.contains(&Arg::Constant(i)))
 }
 
@@ -346,9 +346,9 @@ fn is_image(plan: &Plan, i: usize) -> bool {
 fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
     let home = if queue.device().unified_memory { Home::Shared } else { Home::Device };
     if takes_all(&model.plan) {
-        let all = model.constants_together();
-        let buffer = Buffer::new(queue, "constants", 4 * all.len(), Access::ReadOnly, home)?;
-        buffer.upload(&all)?;
+        let (starts, bytes) = places(&model.plan.constants);
+        let buffer = Buffer::new(queue, "constants", bytes, Access::ReadOnly, home)?;
+        buffer.upload_parts(starts.into_iter().zip(model.constants.iter().map(Values::bytes)))?;
         return Ok(vec![Resident::Buffer(buffer)]);
     }
     model
@@ -358,7 +358,7 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
         .zip(&model.constants)
         .enumerate()
         .map(|(i, (c, values))| {
-            let name = format!("layers[{}] {:?}", c.tensor.layer, c.tensor.role).to_ascii_lowercase();
+            let name = format!("{} {}", c.name, c.role.name());
             if is_image(&model.plan, i) {
                 let (width, height) = pixels(c.padded);
                 let channel = match values {
@@ -373,10 +373,7 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
                 return Ok(Resident::Image(image));
             }
             let buffer = Buffer::new(queue, &name, c.bytes(), Access::ReadOnly, home)?;
-            match values {
-                Values::F32(values) => buffer.upload(&values[..])?,
-                Values::F16(halves) => buffer.upload(&halves[..])?,
-            }
+            buffer.upload(values.bytes())?;
             Ok(Resident::Buffer(buffer))
         })
         .collect()

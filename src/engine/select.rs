@@ -11,7 +11,6 @@ use crate::model::{Model, recipe};
 use crate::profile::Phases;
 use crate::sources::Sources;
 use crate::spec::library::{DeviceClass, EngineKind, PlanRecipe};
-use crate::spec::lower::lower;
 use crate::spec::plan::{BufferRole, Plan};
 use crate::trace::Track;
 use crate::tune::{self, Record};
@@ -172,21 +171,19 @@ pub fn each(
 fn of_device(device: Option<&str>, e: Error) -> Error {
     match (device, e) {
         (Some(device), Error::Device(e)) => Error::Device(format!("opencl {device}: {e}")),
+        (Some(device), Error::Limit(e)) => Error::Limit(format!("opencl {device}: {e}")),
         (_, e) => e,
     }
 }
 
 fn alone(request: &Request, decision: Decision, mut phases: Phases) -> Result<Running, Error> {
-    let running = |started: Started, mut why: Vec<String>, warning: Option<String>, phases| Running {
+    let running = |started: Started, why: Vec<String>, warning: Option<String>, phases| Running {
         engine: started.engine,
         device: started.device,
         plan: started.plan,
         laid_out_again: started.laid_out_again,
-        why: {
-            why.extend(started.instead);
-            why
-        },
-        warnings: warning.into_iter().collect(),
+        why,
+        warnings: warning.into_iter().chain(started.instead).collect(),
         phases,
         members: Vec::new(),
     };
@@ -208,7 +205,7 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
     // The host engine leaves a core to each device's thread.
     let threads = threads().saturating_sub(decisions.len() - 1).max(1);
     let (mut all, mut parts, mut reasons, mut warnings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut laid_out_again = 0;
+    let (mut laid_out_again, mut limits) = (0, Vec::new());
     for (group, mut decision) in decisions.into_iter().enumerate() {
         let name = decision.device.as_ref().map(line);
         let why = std::mem::take(&mut decision.why);
@@ -235,17 +232,20 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
                     told.lock().unwrap_or_else(|e| e.into_inner()).take()
                 {
                     laid_out_again += again;
-                    reasons.extend(instead);
+                    limits.extend(instead);
                     phases.join(took);
                     parts.push(part);
                 }
             }
-            Err(e @ Error::Device(_)) if request.device == DeviceWish::All => warnings.push(e.to_string()),
+            Err(e @ (Error::Device(_) | Error::Limit(_))) if request.device == DeviceWish::All => {
+                warnings.push(e.to_string())
+            }
             Err(e) => return Err(e),
         }
     }
     let Some(first) = parts.first() else { return Err(Error::Device(warnings.join("\n"))) };
     warnings.iter_mut().for_each(|w| w.push_str("; running without it"));
+    warnings.extend(limits);
     let plan = first.plan.clone();
     let network = &baked::NETWORK;
     let Wanted { scores, classes } = request.wanted;
@@ -498,10 +498,10 @@ fn host_class() -> Option<&'static DeviceClass> {
 /// Expected time of a full batch in microseconds, for as many records as the host takes at once.
 fn estimate(class: &DeviceClass, rate: f64, records: usize) -> Option<f64> {
     let recipe = baked::library().plan(&class.plan).ok()?;
-    let plan = lower(&baked::NETWORK, recipe, baked::library(), Some(records)).ok()?;
+    let steps = baked::STEPS.iter().find(|(plan, _)| *plan == recipe.name)?.1;
     // Handing the input over and taking the results back cost about a launch each (23 µs with launches of 8.6 on an
     // H200).
-    let launches = if plan.engine == EngineKind::Host { 1 } else { plan.steps.len() + 2 };
+    let launches = if recipe.engine == EngineKind::Host { 1 } else { steps + 2 };
     let flop = baked::NETWORK.flop() as f64 * records as f64;
     Some(launches as f64 * class.launch_us + flop / (class.gflops * rate) / 1e3)
 }
@@ -741,4 +741,44 @@ pub fn listing(devices: &Devices, all: bool) -> String {
     let served = devices.devices.iter().any(|d| d.kind == DeviceKind::Gpu);
     cl::nodes(served).iter().for_each(|line| text.extend([line, "\n"]));
     text.trim_end().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Values;
+    use crate::planner::CALLS;
+    use std::borrow::Cow;
+
+    /// What was baked is what runs: nothing is planned at start, no constant is copied.
+    #[test]
+    fn the_baked_plan_runs_as_it_was_baked() {
+        let request = Request {
+            device: DeviceWish::Auto,
+            compute_units: None,
+            plan: Some("baked".into()),
+            batch: None,
+            wanted: Wanted { scores: true, classes: true },
+            timed: false,
+            track: None,
+            sources: Sources::default(),
+        };
+        for device in [DeviceWish::Auto, DeviceWish::Host] {
+            for plan in [None, Some("baked".to_string())] {
+                let request = Request { device: device.clone(), plan, ..request.clone() };
+                let before = CALLS.get();
+                let running = start(&request).unwrap();
+                assert_eq!(CALLS.get(), before, "{:?} {:?}", request.device, request.plan);
+                assert_eq!((running.plan, running.laid_out_again), (baked::PLAN.clone(), 0));
+            }
+        }
+        let model = Model::baked(baked::library().plan(&baked::PLAN.name).unwrap(), None).unwrap();
+        let borrowed =
+            |v: &Values| matches!(v, Values::F32(Cow::Borrowed(_)) | Values::F16(Cow::Borrowed(_)));
+        assert!(model.constants.iter().all(borrowed));
+        // Another batch is another plan.
+        let before = CALLS.get();
+        start(&Request { batch: Some(7), ..request }).unwrap();
+        assert_eq!(CALLS.get(), before + 1);
+    }
 }

@@ -76,23 +76,6 @@ impl Operation {
         }
     }
 
-    /// The operands a kernel of this operation takes after its sizes, in order.
-    pub fn operands(self) -> &'static [&'static str] {
-        match self {
-            Operation::Matmul => &["a", "b", "r"],
-            Operation::Bias => &["r", "bias"],
-            Operation::Affine => &["a", "b", "bias", "r"],
-            Operation::Reduce => &["b", "bias", "r"],
-            Operation::Pair => &["a", "bias", "a2", "bias2", "b", "r"],
-            Operation::Layers => &["a", "b", "hidden", "r", "classes"],
-            Operation::Sigmoid | Operation::Relu | Operation::Tanh => &["r"],
-            Operation::ArgMax => &["b", "classes"],
-            Operation::Sobel => &["image", "dx", "dy"],
-            Operation::Order => &["counter", "r"],
-            Operation::Probe => &["a", "r"],
-        }
-    }
-
     /// Whether it multiplies matrices: its `flop` is that of a multiply-add.
     pub fn is_product(self) -> bool {
         matches!(self, Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers)
@@ -368,7 +351,8 @@ impl Library {
         };
         let kernels: Vec<Cow<'static, str>> = recipe.kernels.iter().filter(other).cloned().collect();
         let fewer = kernels.len() < recipe.kernels.len();
-        fewer.then(|| PlanRecipe { kernels: kernels.into(), ..recipe.clone() })
+        let name = format!("{} (a launch for each layer)", recipe.name);
+        fewer.then(|| PlanRecipe { name: name.into(), kernels: kernels.into(), ..recipe.clone() })
     }
 
     /// The plan called `name`; the error lists the plans.
@@ -565,16 +549,11 @@ impl Kernel {
         if self.restrictions.scaled {
             expected.extend(["float alpha".into(), "float beta".into()]);
         }
-        let is_image = |o: &Option<Operand>| o.as_ref().is_some_and(|o| o.image);
-        let (a, b) = (is_image(&self.restrictions.a), is_image(&self.restrictions.b));
-        let image = |name: &str| (a && name == "a") || (b && name == "b");
         let scalars = expected.len();
-        expected.extend(
-            self.operation
-                .operands()
-                .iter()
-                .map(|o| if image(o) { format!("read_only image2d_t {o}") } else { o.to_string() }),
-        );
+        expected.extend(self.operation.operands().iter().map(|o| match self.reads_image(o) {
+            true => format!("read_only image2d_t {}", o.name),
+            false => o.name.to_string(),
+        }));
         let agrees = |(i, (found, expected)): (usize, (&&str, &String))| {
             if i < scalars || expected.contains(' ') {
                 found == expected

@@ -5,7 +5,6 @@
 pub mod half;
 pub mod layout;
 pub mod library;
-pub mod lower;
 pub mod network;
 pub mod npy;
 pub mod plan;

@@ -1,71 +1,9 @@
 //! A network as the program knows it: sizes and meanings; the weights are constants beside it.
 
+use crate::ir::graph::Graph;
+pub use crate::ops::Activation;
+use crate::ops::Op;
 use std::borrow::Cow;
-
-/// An element-wise function between layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// x
-    None,
-    /// 1 / (1 + e^−x)
-    Sigmoid,
-    /// max(x, 0), NaN stays NaN
-    Relu,
-    /// tanh x
-    Tanh,
-}
-
-impl Activation {
-    /// The value the kernels know it by (`-DACTIVATION=…`, `kernels/common/activation.h` in spirit).
-    pub fn code(self) -> u32 {
-        match self {
-            Activation::None => 0,
-            Activation::Sigmoid => 1,
-            Activation::Relu => 2,
-            Activation::Tanh => 3,
-        }
-    }
-
-    /// Its lower-case name; `none` for the identity.
-    pub fn name(self) -> &'static str {
-        match self {
-            Activation::None => "none",
-            Activation::Sigmoid => "sigmoid",
-            Activation::Relu => "relu",
-            Activation::Tanh => "tanh",
-        }
-    }
-
-    /// The function in float64. NaN stays NaN.
-    pub fn apply(self, x: f64) -> f64 {
-        match self {
-            Activation::None => x,
-            Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-            Activation::Relu => {
-                if x < 0.0 {
-                    0.0
-                } else {
-                    x
-                }
-            }
-            Activation::Tanh => x.tanh(),
-        }
-    }
-}
-
-/// A layer that the plan computes. A final softmax, sigmoid or tanh is not among them: it belongs to [`Output`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layer {
-    /// R = W·I + b, W of `outputs` × `inputs`.
-    Affine {
-        /// Values of a record after the layer.
-        outputs: usize,
-        /// Values of a record before the layer.
-        inputs: usize,
-    },
-    /// An element-wise function.
-    Activation(Activation),
-}
 
 /// What the last values of the network mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,8 +178,8 @@ pub struct Network {
     pub hash: Cow<'static, str>,
     /// Values of one input record.
     pub width: usize,
-    /// Layers in order.
-    pub layers: Cow<'static, [Layer]>,
+    /// What is computed, up to the last values. A final softmax, sigmoid or tanh is not in it: it belongs to [`Output`].
+    pub graph: Graph,
     /// What the last values mean.
     pub output: Output,
     /// Names of the classes (or outputs); empty where none were given.
@@ -259,14 +197,7 @@ pub struct Network {
 impl Network {
     /// Values of a record after the last layer.
     pub fn outputs(&self) -> usize {
-        self.layers
-            .iter()
-            .rev()
-            .find_map(|l| match l {
-                Layer::Affine { outputs, .. } => Some(*outputs),
-                Layer::Activation(_) => None,
-            })
-            .unwrap_or(self.width)
+        self.graph.outputs.first().map_or(self.width, |&v| self.graph.values[v].shape.len())
     }
 
     /// The class of one record in float64: arg-max (ties to the lowest), or 0/1 by the threshold for `Binary`. `None`
@@ -285,23 +216,17 @@ impl Network {
 
     /// Multiply-adds of one record, two flop each (biases and activations are not counted, as in the thesis).
     pub fn flop(&self) -> u64 {
-        self.layers
-            .iter()
-            .map(|l| match l {
-                Layer::Affine { outputs, inputs } => 2 * (*outputs as u64) * (*inputs as u64),
-                Layer::Activation(_) => 0,
-            })
-            .sum()
+        (0..self.graph.nodes.len()).map(|i| self.graph.flop(i)).sum()
     }
 
     /// `64-32-10 relu`: the sizes, and the activations where they are all the same or listed otherwise.
     pub fn shape(&self) -> String {
         let mut sizes = vec![self.width.to_string()];
         let mut activations: Vec<&str> = Vec::new();
-        for l in self.layers.iter() {
-            match l {
-                Layer::Affine { outputs, .. } => sizes.push(outputs.to_string()),
-                Layer::Activation(a) => activations.push(a.name()),
+        for node in self.graph.nodes.iter() {
+            match node.op {
+                Op::Affine => sizes.push(self.graph.values[node.output].shape.len().to_string()),
+                Op::Activation(a) => activations.push(a.name()),
             }
         }
         activations.dedup();
@@ -310,6 +235,13 @@ impl Network {
         } else {
             format!("{} {}", sizes.join("-"), activations.join(","))
         }
+    }
+
+    /// The last values of one record in float64, from raw inputs; `tensors` has the numbers of the graph's.
+    pub fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
+        let input = raw.iter().enumerate().map(|(i, &x)| self.transform.apply(i, x)).collect();
+        let mut values = self.graph.evaluate(tensors, input);
+        self.graph.outputs.first().map_or_else(Vec::new, |&v| values.swap_remove(v))
     }
 }
 

@@ -6,31 +6,18 @@
 use super::layout::Layout;
 use super::library::{EngineKind, Operation, Problem};
 use super::network::{Activation, Precision};
+pub use crate::ir::graph::Role;
 use std::borrow::Cow;
-
-/// Which array of the network a constant holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tensor {
-    /// The affine layer it belongs to (index in `Network::layers`).
-    pub layer: usize,
-    /// Weights (h × d) or biases (h × 1).
-    pub role: TensorRole,
-}
-
-/// The two arrays of an affine layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TensorRole {
-    /// W, outputs × inputs.
-    Weights,
-    /// b, outputs × 1.
-    Biases,
-}
 
 /// An array of the network in the layout that its kernel wants, padded with zeros.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constant {
-    /// Which array.
-    pub tensor: Tensor,
+    /// The name of its node: `layers[2]`.
+    pub name: Cow<'static, str>,
+    /// Which array (index in the graph's tensors).
+    pub tensor: usize,
+    /// What it is to its node.
+    pub role: Role,
     /// Rows and columns without padding.
     pub size: (usize, usize),
     /// Rows and columns with padding.
@@ -152,8 +139,8 @@ pub enum Arg {
 /// One launch of one kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Layer of the network that it (last) belongs to; the number of layers for the arg-max.
-    pub layer: usize,
+    /// Node of the graph that it (last) computes; the number of nodes for the arg-max.
+    pub node: usize,
     /// What it computes.
     pub operation: Operation,
     /// The kernel's codename.
@@ -193,6 +180,8 @@ pub struct Plan {
     pub buffers: Cow<'static, [Buffer]>,
     /// Bytes of the arena.
     pub arena_bytes: usize,
+    /// The least that any arrangement of its buffers would need.
+    pub arena_bound: usize,
     /// Steps in order.
     pub steps: Cow<'static, [Step]>,
 }
@@ -203,15 +192,9 @@ impl Plan {
         self.buffers.iter().position(|b| b.role == role)
     }
 
-    /// Layer, role (`weights`, `biases`) and layout of each constant.
-    pub fn layouts(&self) -> impl Iterator<Item = (usize, String, String)> + '_ {
-        self.constants.iter().map(|c| {
-            let role = match c.tensor.role {
-                TensorRole::Weights => "weights",
-                TensorRole::Biases => "biases",
-            };
-            (c.tensor.layer, role.to_string(), c.layout.to_string())
-        })
+    /// Node, role (`weights`, `biases`) and layout of each constant.
+    pub fn layouts(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
+        self.constants.iter().map(|c| (c.name.to_string(), c.role.name().to_string(), c.layout.to_string()))
     }
 
     /// Bytes of all constants as stored.

@@ -1,40 +1,8 @@
-//! The network in float64: the answer that every engine is measured against.
-
-use super::network::{Layer, Network};
-
-/// Weights and biases of one affine layer as baked, row major without padding; empty for other layers.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Weights {
-    /// W, outputs × inputs.
-    pub weights: Vec<f32>,
-    /// b, outputs.
-    pub biases: Vec<f32>,
-}
+//! How far an engine's answer may be from that of the network in float64.
 
 /// Largest difference that a score may have: 1e-4 · max(1, |score|).
 pub fn score_bound(score: f64) -> f64 {
     1e-4 * score.abs().max(1.0)
-}
-
-/// The last values of one record, from raw inputs; `weights[i]` belongs to `network.layers[i]`.
-pub fn forward(network: &Network, weights: &[Weights], raw: &[f64]) -> Vec<f64> {
-    let mut values: Vec<f64> = raw.iter().enumerate().map(|(i, &x)| network.transform.apply(i, x)).collect();
-    for (layer, w) in network.layers.iter().zip(weights) {
-        match layer {
-            Layer::Affine { inputs, .. } => {
-                values = w
-                    .weights
-                    .chunks_exact(*inputs)
-                    .zip(&w.biases)
-                    .map(|(row, &b)| {
-                        f64::from(b) + row.iter().zip(&values).map(|(&w, x)| f64::from(w) * x).sum::<f64>()
-                    })
-                    .collect();
-            }
-            Layer::Activation(a) => values.iter_mut().for_each(|v| *v = a.apply(*v)),
-        }
-    }
-    values
 }
 
 /// How far `found` is from `expected` in units of the bound, over all scores of a record; NaN counts as infinite.

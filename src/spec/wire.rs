@@ -1,6 +1,5 @@
-//! The kernel library as bytes: how the build packs it (LZ4 around this) and the program reads it back at its first use.
+//! The kernel library as bytes: how the build writes it and the program reads it back at its first use.
 //!
-//! As Rust data the library would cost 1.5 times its size again in relocations, and sources compress to a seventh.
 //! Numbers are LEB128, floats their eight bytes, text and lists follow their length, enums are an index. Writer and
 //! reader are always of the same build, so there are no versions, and [`Reader`] trusts its bytes.
 

@@ -71,7 +71,7 @@ impl Latencies {
     /// The smallest latency that `percent` of the kept ones do not exceed (nearest rank); `None` without any.
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let mut sorted: Vec<f64> = self.nanoseconds.iter().map(|&ns| ns as f64).collect();
-        crate::profile::sort(&mut sorted);
+        sorted.sort_unstable_by(f64::total_cmp);
         let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
         let ns = sorted.get(rank.clamp(1, sorted.len().max(1)) - 1)?;
         Some(Duration::from_nanos(*ns as u64))

@@ -9,13 +9,29 @@ pub static GOLDEN_GIVEN: bool = false;
 
 pub static NETWORK: Network = Network {
     name: Cow::Borrowed("tiny"),
-    hash: Cow::Borrowed("0790822a979c2227"),
+    hash: Cow::Borrowed("bf9ede75b3210eec"),
     width: 3,
-    layers: Cow::Borrowed(&[
-        Layer::Affine { outputs: 4, inputs: 3 },
-        Layer::Activation(Activation::Relu),
-        Layer::Affine { outputs: 2, inputs: 4 },
+    graph: Graph {
+    values: Cow::Borrowed(&[
+        Value { name: Cow::Borrowed("input"), shape: Shape { c: 3, h: 1, w: 1 } },
+        Value { name: Cow::Borrowed("layers[0]"), shape: Shape { c: 4, h: 1, w: 1 } },
+        Value { name: Cow::Borrowed("layers[1]"), shape: Shape { c: 4, h: 1, w: 1 } },
+        Value { name: Cow::Borrowed("layers[2]"), shape: Shape { c: 2, h: 1, w: 1 } },
     ]),
+    tensors: Cow::Borrowed(&[
+        Tensor { name: Cow::Borrowed("layers[0]"), role: Role::Weights, rows: 4, cols: 3 },
+        Tensor { name: Cow::Borrowed("layers[0]"), role: Role::Biases, rows: 4, cols: 1 },
+        Tensor { name: Cow::Borrowed("layers[2]"), role: Role::Weights, rows: 2, cols: 4 },
+        Tensor { name: Cow::Borrowed("layers[2]"), role: Role::Biases, rows: 2, cols: 1 },
+    ]),
+    nodes: Cow::Borrowed(&[
+        Node { name: Cow::Borrowed("layers[0]"), op: Op::Affine, inputs: Cow::Borrowed(&[0]), tensors: Cow::Borrowed(&[0, 1]), output: 1 },
+        Node { name: Cow::Borrowed("layers[1]"), op: Op::Activation(Activation::Relu), inputs: Cow::Borrowed(&[1]), tensors: Cow::Borrowed(&[]), output: 2 },
+        Node { name: Cow::Borrowed("layers[2]"), op: Op::Affine, inputs: Cow::Borrowed(&[2]), tensors: Cow::Borrowed(&[2, 3]), output: 3 },
+    ]),
+    inputs: Cow::Borrowed(&[0]),
+    outputs: Cow::Borrowed(&[3]),
+    },
     output: Output { kind: Kind::Classes, activation: FinalActivation::Softmax, threshold: 0.5 },
     labels: Cow::Borrowed(&[Cow::Borrowed("no"), Cow::Borrowed("yes")]),
     features: Cow::Borrowed(&[]),
@@ -31,10 +47,10 @@ pub static PLAN: Plan = Plan {
     padded_batch: 256,
     granule: 16,
     constants: Cow::Borrowed(&[
-        Constant { tensor: Tensor { layer: 0, role: TensorRole::Weights }, size: (4, 3), padded: (16, 3), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 16, cols: 1, order: Order::C }]) }, precision: Precision::F32 },
-        Constant { tensor: Tensor { layer: 0, role: TensorRole::Biases }, size: (4, 1), padded: (16, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) }, precision: Precision::F32 },
-        Constant { tensor: Tensor { layer: 2, role: TensorRole::Weights }, size: (2, 4), padded: (16, 16), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 16, cols: 1, order: Order::C }]) }, precision: Precision::F32 },
-        Constant { tensor: Tensor { layer: 2, role: TensorRole::Biases }, size: (2, 1), padded: (16, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) }, precision: Precision::F32 },
+        Constant { name: Cow::Borrowed("layers[0]"), tensor: 0, role: Role::Weights, size: (4, 3), padded: (16, 3), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 16, cols: 1, order: Order::C }]) }, precision: Precision::F32 },
+        Constant { name: Cow::Borrowed("layers[0]"), tensor: 1, role: Role::Biases, size: (4, 1), padded: (16, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) }, precision: Precision::F32 },
+        Constant { name: Cow::Borrowed("layers[2]"), tensor: 2, role: Role::Weights, size: (2, 4), padded: (16, 16), layout: Layout { outer: Order::R, chunks: Cow::Borrowed(&[Chunk { rows: 16, cols: 1, order: Order::C }]) }, precision: Precision::F32 },
+        Constant { name: Cow::Borrowed("layers[2]"), tensor: 3, role: Role::Biases, size: (2, 1), padded: (16, 1), layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) }, precision: Precision::F32 },
     ]),
     buffers: Cow::Borrowed(&[
         Buffer { name: Cow::Borrowed("input"), role: BufferRole::Input, rows: 3, padded_rows: 3, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[Chunk { rows: 1, cols: 16, order: Order::R }]) }, arena: 0 },
@@ -43,10 +59,12 @@ pub static PLAN: Plan = Plan {
         Buffer { name: Cow::Borrowed("classes"), role: BufferRole::Classes, rows: 1, padded_rows: 1, layout: Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) }, arena: 0 },
     ]),
     arena_bytes: 16384,
+    arena_bound: 16384,
     steps: Cow::Borrowed(&[
-        Step { layer: 3, operation: Operation::Layers, kernel: Cow::Borrowed("layers_packed_4x4"), activation: Activation::None, options: Cow::Borrowed("-DLAYERS=2 -DCLASSES=2 -DHIDDEN=64 -DROWS=64 -DL0=3 -DK0=3 -DQ0=1 -DACT0=2 -DA0=0 -DB0=256 -DS0=0 -DL1=16 -DK1=4 -DQ1=1 -DACT1=0 -DA1=512 -DB1=768 -DS1=0"), args: Cow::Borrowed(&[Arg::Constants, Arg::Buffer(0), Arg::Buffer(1), Arg::Buffer(2), Arg::Buffer(3)]), global: (Extent::Fixed(64), Extent::Records { records: 16, items: 1 }), local: Some((64, 1)), problem: Problem { h: 16, w: 256, l: 3 }, flop: 40 },
+        Step { node: 3, operation: Operation::Layers, kernel: Cow::Borrowed("layers_packed_4x4"), activation: Activation::None, options: Cow::Borrowed("-DLAYERS=2 -DCLASSES=2 -DHIDDEN=64 -DROWS=64 -DL0=3 -DK0=3 -DQ0=1 -DACT0=2 -DA0=0 -DB0=256 -DS0=0 -DL1=16 -DK1=4 -DQ1=1 -DACT1=0 -DA1=512 -DB1=768 -DS1=0"), args: Cow::Borrowed(&[Arg::Constants, Arg::Buffer(0), Arg::Buffer(1), Arg::Buffer(2), Arg::Buffer(3)]), global: (Extent::Fixed(64), Extent::Records { records: 16, items: 1 }), local: Some((64, 1)), problem: Problem { h: 16, w: 256, l: 3 }, flop: 40 },
     ]),
 };
 
-pub(super) const LIBRARY_BYTES: usize = 7;
-pub(super) static LIBRARY_PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/library.lz4"));
+pub static STEPS: &[(&str, usize)] = &[("host", 3), ("mali-midgard", 1), ("mali-midgard (a launch for each layer)", 3), ("mali-bifrost", 1), ("mali-bifrost (a launch for each layer)", 3), ("mali-valhall", 1), ("mali-valhall (a launch for each layer)", 3), ("nvidia", 2), ("adreno", 3), ("generic", 1), ("generic (a launch for each layer)", 3), ("desktop", 3), ("cpu-simd", 3), ("thesis-morton", 6), ("thesis-baseline", 6)];
+
+pub(super) static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/library.bin"));

@@ -1,7 +1,8 @@
 //! OpenCL on two witnesses, PoCL and oclgrind: classes of the host, scores within the bound, every plan.
 
 use super::support::{
-    DIGITS, Folder, ICD_LOADER, Reference, Run, Witness, bake, command, feed, on, random_bytes, root, run, shim,
+    DIGITS, Folder, ICD_LOADER, Reference, Run, Witness, bake, command, feed, on, random_bytes, root, run,
+    shim,
 };
 use std::fs;
 use std::path::Path;
@@ -377,13 +378,12 @@ fn a_device_that_cannot_run_a_plan_says_why() {
     assert_eq!(r.lines().len(), 597);
 }
 
-/// Where the one launch for all layers does not fit the device, or fails, each layer has its own, and `-v` says why. Its
+/// Where a limit of the device does not allow the one launch for all layers, each layer has its own, with a warning. Its
 /// constants are the same.
 #[test]
 fn one_launch_gives_way_to_a_launch_for_each_layer() {
     let folder = Folder::new();
     let host = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
-    let shim = shim(&folder, &[]);
     let digits = |plan: &str, settings: &[(&str, &str)]| {
         let mut c = command(DIGITS);
         on(Witness::Pocl, &mut c, &folder.path("log"));
@@ -405,19 +405,45 @@ fn one_launch_gives_way_to_a_launch_for_each_layer() {
         steps == 3 && said.contains("a launch for each layer: plan mali-midgard cannot run on "),
         "{steps}: {said}"
     );
+    let mut c = command(DIGITS);
+    on(Witness::Pocl, &mut c, &folder.path("log"));
+    c.env("POCL_MAX_WORK_GROUP_SIZE", "32").args(["-d", "opencl", "--plan", "mali-midgard", "--selftest"]);
+    let r = feed(&mut c, "");
+    assert!(r.out.contains("plan mali-midgard (a launch for each layer): "), "{}", r.out);
+    assert!(r.err.contains("a launch for each layer: plan mali-midgard cannot run on "), "{}", r.err);
     assert!(said.contains("work-groups of 64×1 work-items, the device allows 32"), "{said}");
-    let (steps, said) = digits(
-        "mali-bifrost",
-        &[
-            ("MORTONNET_OPENCL", shim.to_str().unwrap()),
-            ("MORTONNET_SHIM_REAL", ICD_LOADER),
-            ("MORTONNET_SHIM_FAIL", "clGetKernelWorkGroupInfo:1:-5"),
-        ],
-    );
-    assert!(
-        steps == 3 && said.contains("a launch for each layer: ") && said.contains("CL_OUT_OF_RESOURCES"),
-        "{said}"
-    );
+}
+
+/// A kernel that does not compile, or a driver that fails, is an error: never silently another plan.
+#[test]
+fn a_broken_launch_for_all_layers_is_an_error() {
+    let folder = Folder::new();
+    let kernels = folder.path("kernels");
+    fs::create_dir_all(kernels.join("layers")).unwrap();
+    let text = fs::read_to_string(root().join("kernels/layers/packed_4x4.cl")).unwrap();
+    fs::write(kernels.join("layers/packed_4x4.cl"), text + "\nnot_a_name;\n").unwrap();
+    let shim = shim(&folder, &[]);
+    let broken: [(&[&str], &[(&str, &str)], &str); 2] = [
+        (&["--kernels", kernels.to_str().unwrap()], &[], "not_a_name"),
+        (
+            &[],
+            &[
+                ("MORTONNET_OPENCL", shim.to_str().unwrap()),
+                ("MORTONNET_SHIM_REAL", ICD_LOADER),
+                ("MORTONNET_SHIM_FAIL", "clGetKernelWorkGroupInfo:1:-5"),
+            ],
+            "CL_OUT_OF_RESOURCES",
+        ),
+    ];
+    for (arguments, settings, expected) in broken {
+        let mut c = command(DIGITS);
+        on(Witness::Pocl, &mut c, &folder.path("log"));
+        c.env("POCL_MAX_WORK_GROUP_SIZE", "256").envs(settings.iter().copied());
+        c.args(["-d", "opencl", "--plan", "mali-midgard", "--selftest"]).args(arguments);
+        let r = feed(&mut c, "");
+        assert_eq!((r.code, &*r.out), (Some(1), ""), "{}", r.err);
+        assert!(r.err.contains(expected), "{expected}: {}", r.err);
+    }
 }
 
 /// Calls that the OpenCL library sees, through a shim that writes them down.

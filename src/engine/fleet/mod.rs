@@ -123,12 +123,10 @@ impl Drop for Member {
 }
 
 impl Seat {
-    #[inline(never)]
     fn stage(&self) -> MutexGuard<'_, Stage> {
         self.stage.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    #[inline(never)]
     fn enter(&self, stage: Stage) {
         *self.stage() = stage;
         self.turn.notify_all();
@@ -320,8 +318,6 @@ impl State {
 }
 
 impl Shared {
-    // Once in the program: locks take a hundred bytes.
-    #[inline(never)]
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -443,7 +439,6 @@ struct Worker {
 }
 
 impl Worker {
-    #[inline(never)]
     fn desk(&self) -> MutexGuard<'_, Desk> {
         self.shared.crew[self.who].desk.lock().unwrap_or_else(|e| e.into_inner())
     }

@@ -560,7 +560,6 @@ impl Shared {
         desk
     }
 
-    #[inline(never)]
     fn clock(&self) -> Option<MutexGuard<'_, Clock>> {
         self.clock.as_ref().map(|clock| clock.lock().unwrap_or_else(|e| e.into_inner()))
     }

@@ -1,0 +1,189 @@
+//! A network as a graph: values, and the nodes that compute them from other values and from weights.
+//!
+//! Plain data in topological order. What a node computes stands in `ops`, one file an operation.
+
+use crate::ops::Op;
+use std::borrow::Cow;
+
+/// The shape of a value of one record: channels × height × width. A vector has height and width 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Channels.
+    pub c: usize,
+    /// Height in pixels.
+    pub h: usize,
+    /// Width in pixels.
+    pub w: usize,
+}
+
+impl Shape {
+    /// A vector of `n` values.
+    pub const fn vector(n: usize) -> Shape {
+        Shape { c: n, h: 1, w: 1 }
+    }
+
+    /// Values of a record.
+    pub const fn len(self) -> usize {
+        self.c * self.h * self.w
+    }
+
+    /// Whether there is nothing in it (never so in a checked graph).
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Something that is computed of each record, or its input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// Its name, for messages: that of the node that computes it, or `input`.
+    pub name: Cow<'static, str>,
+    /// Its shape.
+    pub shape: Shape,
+}
+
+/// What an array of weights is to its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Factors, a row for each output.
+    Weights,
+    /// Summands, one for each output.
+    Biases,
+}
+
+impl Role {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Weights => "weights",
+            Role::Biases => "biases",
+        }
+    }
+}
+
+/// An array of weights: a row-major matrix. Its numbers stand beside the graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// The name of its node, for messages.
+    pub name: Cow<'static, str>,
+    /// What it is to its node.
+    pub role: Role,
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub cols: usize,
+}
+
+/// One operation on values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// The name that it had in its file: `layers[2]`.
+    pub name: Cow<'static, str>,
+    /// What it computes.
+    pub op: Op,
+    /// Values that it reads (indices in `Graph::values`).
+    pub inputs: Cow<'static, [usize]>,
+    /// Arrays of weights that it reads (indices in `Graph::tensors`).
+    pub tensors: Cow<'static, [usize]>,
+    /// The value that it computes.
+    pub output: usize,
+}
+
+/// A network.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Graph {
+    /// Values; a node's output stands behind its inputs.
+    pub values: Cow<'static, [Value]>,
+    /// Arrays of weights.
+    pub tensors: Cow<'static, [Tensor]>,
+    /// Nodes, each behind those whose outputs it reads.
+    pub nodes: Cow<'static, [Node]>,
+    /// Values that come from outside.
+    pub inputs: Cow<'static, [usize]>,
+    /// Values that go out.
+    pub outputs: Cow<'static, [usize]>,
+}
+
+impl Graph {
+    /// A graph of one input and no nodes.
+    pub fn new(input: Shape) -> Graph {
+        let value = Value { name: "input".into(), shape: input };
+        Graph {
+            values: vec![value].into(),
+            inputs: vec![0].into(),
+            outputs: vec![0].into(),
+            ..Graph::default()
+        }
+    }
+
+    /// Adds a node that reads `inputs`, with arrays of weights of the given role, rows and columns; its value is the
+    /// graph's output until another node is added. Gives the number of the value.
+    ///
+    /// # Errors
+    /// What the operation says of shapes that do not meet.
+    pub fn push(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        op: Op,
+        inputs: &[usize],
+        tensors: &[(Role, usize, usize)],
+    ) -> Result<usize, String> {
+        let name = name.into();
+        let shapes: Vec<Shape> = inputs.iter().map(|&i| self.values[i].shape).collect();
+        let sizes: Vec<(usize, usize)> = tensors.iter().map(|t| (t.1, t.2)).collect();
+        let shape = op.shape(&shapes, &sizes).map_err(|e| format!("{name}: {e}"))?;
+        let first = self.tensors.len();
+        let added = tensors.iter().map(|&(role, rows, cols)| Tensor { name: name.clone(), role, rows, cols });
+        self.tensors.to_mut().extend(added);
+        self.values.to_mut().push(Value { name: name.clone(), shape });
+        let output = self.values.len() - 1;
+        self.nodes.to_mut().push(Node {
+            name,
+            op,
+            inputs: inputs.to_vec().into(),
+            tensors: (first..first + tensors.len()).collect::<Vec<_>>().into(),
+            output,
+        });
+        self.outputs = vec![output].into();
+        Ok(output)
+    }
+
+    /// The node that computes `value`; `None` for an input.
+    pub fn producer(&self, value: usize) -> Option<usize> {
+        self.nodes.iter().position(|n| n.output == value)
+    }
+
+    /// The nodes that read `value`.
+    pub fn consumers(&self, value: usize) -> impl Iterator<Item = usize> + '_ {
+        self.nodes.iter().enumerate().filter(move |(_, n)| n.inputs.contains(&value)).map(|(i, _)| i)
+    }
+
+    /// The one node that reads `value`, where exactly one does and it does not go out: what may be fused with the node
+    /// that computes it.
+    pub fn only_consumer(&self, value: usize) -> Option<usize> {
+        let mut found = self.consumers(value);
+        let one = found.next().filter(|_| !self.outputs.contains(&value))?;
+        found.next().is_none().then_some(one)
+    }
+
+    /// Floating-point operations of node `i` for one record.
+    pub fn flop(&self, i: usize) -> u64 {
+        let node = &self.nodes[i];
+        let shapes: Vec<Shape> = node.inputs.iter().map(|&v| self.values[v].shape).collect();
+        node.op.flop(&shapes, self.values[node.output].shape)
+    }
+
+    /// Every value of one record in float64: `values[i]` is that of `Graph::values[i]`; `tensors` has the numbers of
+    /// `Graph::tensors`.
+    pub fn evaluate(&self, tensors: &[Vec<f32>], input: Vec<f64>) -> Vec<Vec<f64>> {
+        let mut values: Vec<Vec<f64>> = vec![Vec::new(); self.values.len()];
+        values[self.inputs[0]] = input;
+        for node in self.nodes.iter() {
+            let inputs: Vec<&[f64]> = node.inputs.iter().map(|&i| &*values[i]).collect();
+            let weights: Vec<&[f32]> = node.tensors.iter().map(|&i| &*tensors[i]).collect();
+            let output = node.op.reference(&inputs, &weights);
+            values[node.output] = output;
+        }
+        values
+    }
+}

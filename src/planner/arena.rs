@@ -1,0 +1,114 @@
+//! Where hidden buffers stand in the arena: those that live at the same time apart from each other, the others where
+//! they need least (greedy by size; after arXiv 2001.03288, several orders are tried).
+
+use crate::spec::plan::{ARENA_ALIGN, Buffer, BufferRole};
+
+/// Bytes of an arena, and the least that any arrangement needs.
+pub(super) struct Arena {
+    pub bytes: usize,
+    pub bound: usize,
+}
+
+/// A buffer's life and size.
+struct Life {
+    buffer: usize,
+    first: usize,
+    last: usize,
+    bytes: usize,
+}
+
+impl Life {
+    fn meets(&self, other: &Life) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// Gives each hidden buffer its place. `uses(step, buffer)` says whether a step reads or writes a buffer.
+pub(super) fn place(
+    buffers: &mut [Buffer],
+    columns: usize,
+    steps: usize,
+    uses: impl Fn(usize, usize) -> bool,
+) -> Arena {
+    let hidden = buffers.iter().enumerate().filter(|(_, b)| b.role == BufferRole::Hidden);
+    let mut lives: Vec<Life> = hidden
+        .filter_map(|(buffer, b)| {
+            let first = (0..steps).find(|&s| uses(s, buffer))?;
+            let last = (0..steps).rfind(|&s| uses(s, buffer))?;
+            let bytes = (b.len(columns) * 4).next_multiple_of(ARENA_ALIGN);
+            Some(Life { buffer, first, last, bytes })
+        })
+        .collect();
+    let alive =
+        |step: usize| lives.iter().filter(|l| l.first <= step && step <= l.last).map(|l| l.bytes).sum();
+    let bound = (0..steps).map(alive).max().unwrap_or(0);
+    let mut best: Option<(usize, Vec<(usize, usize)>)> = None;
+    let mut attempt = |lives: &[Life]| {
+        let found = arrange(lives);
+        if best.as_ref().is_none_or(|b| found.0 < b.0) {
+            best = Some(found);
+        }
+    };
+    attempt(&lives);
+    lives.sort_by_key(|l| std::cmp::Reverse(l.bytes));
+    attempt(&lives);
+    lives.sort_by_key(|l| std::cmp::Reverse((l.last - l.first, l.bytes)));
+    attempt(&lives);
+    let (bytes, starts) = best.unwrap_or_default();
+    starts.into_iter().for_each(|(buffer, start)| buffers[buffer].arena = start);
+    Arena { bytes, bound }
+}
+
+/// In the order of `lives`, each at the lowest place that is free for its whole life. Gives the bytes in all, and each
+/// buffer's start.
+fn arrange(lives: &[Life]) -> (usize, Vec<(usize, usize)>) {
+    let mut placed: Vec<(&Life, usize)> = Vec::new();
+    for life in lives {
+        let mut start = 0;
+        // Move behind whatever is in the way, until nothing is.
+        let in_the_way = |start: usize| {
+            placed
+                .iter()
+                .filter(|(other, _)| life.meets(other))
+                .find(|(other, at)| start < at + other.bytes && *at < start + life.bytes)
+                .map(|(other, at)| at + other.bytes)
+        };
+        while let Some(end) = in_the_way(start) {
+            start = end;
+        }
+        placed.push((life, start));
+    }
+    let bytes = placed.iter().map(|(l, start)| start + l.bytes).max().unwrap_or(0);
+    (bytes, placed.into_iter().map(|(l, start)| (l.buffer, start)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// No two that live at once overlap, and never less than the bound.
+        #[test]
+        fn lives_that_meet_stand_apart(sizes in prop::collection::vec((0usize..9, 0usize..5, 1usize..9), 1..12)) {
+            let lives: Vec<Life> = sizes
+                .iter()
+                .enumerate()
+                .map(|(buffer, &(first, more, units))| Life {
+                    buffer,
+                    first,
+                    last: first + more,
+                    bytes: units * ARENA_ALIGN,
+                })
+                .collect();
+            let (bytes, starts) = arrange(&lives);
+            let at = |life: &Life| starts.iter().find(|s| s.0 == life.buffer).unwrap().1;
+            for (i, a) in lives.iter().enumerate() {
+                prop_assert!(at(a) + a.bytes <= bytes);
+                for b in lives[..i].iter().filter(|b| a.meets(b)) {
+                    prop_assert!(at(a) + a.bytes <= at(b) || at(b) + b.bytes <= at(a));
+                }
+            }
+        }
+    }
+}

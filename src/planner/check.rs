@@ -1,0 +1,150 @@
+//! A second opinion on a finished plan, which knows nothing of how it was made: every value is written before it is
+//! read and not overwritten before its last use, layouts meet, operands are as large as their kernels take them, ranges
+//! cover every row and record.
+
+use crate::spec::library::{EngineKind, Kernel, Library, Operation};
+use crate::spec::plan::{Arg, Buffer, BufferRole, Constant, Plan, Step};
+
+/// What is wrong with a plan; nothing of a right one.
+pub fn check(plan: &Plan, library: &Library) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut say =
+        |step: &Step, text: String| wrong.push(format!("plan {}: {}: {text}", plan.name, step.kernel));
+    let touched = |step: &Step| -> Vec<usize> {
+        step.args.iter().filter_map(|a| if let Arg::Buffer(i) = *a { Some(i) } else { None }).collect()
+    };
+    // Which buffer's values each byte range of the arena holds: (start, end, buffer).
+    let mut holds: Vec<(usize, usize, usize)> = Vec::new();
+    for step in plan.steps.iter() {
+        let Some((_, kernel)) = library.kernel(&step.kernel) else {
+            say(step, "no kernel of the library".into());
+            continue;
+        };
+        let outside = |a: &Arg| match *a {
+            Arg::Buffer(i) => i >= plan.buffers.len(),
+            Arg::Constant(i) => i >= plan.constants.len(),
+            _ => false,
+        };
+        if step.args.iter().any(outside) {
+            say(step, "an argument that the plan does not have".into());
+            continue;
+        }
+        let operands = kernel.operation.operands();
+        let sizes = step.args.len() - operands.len().min(step.args.len());
+        for (operand, arg) in operands.iter().zip(&step.args[sizes..]) {
+            let result = matches!(operand.name, "r" | "classes" | "hidden");
+            let Arg::Buffer(i) = *arg else {
+                if let Arg::Constant(c) = *arg {
+                    constant(&plan.constants[c], kernel, operand.name, step, plan)
+                        .into_iter()
+                        .for_each(|t| say(step, t));
+                }
+                continue;
+            };
+            let buffer = &plan.buffers[i];
+            layout(buffer, kernel, operand.name, plan).into_iter().for_each(|t| say(step, t));
+            if buffer.role != BufferRole::Hidden {
+                continue;
+            }
+            let (start, end) = (buffer.arena, buffer.arena + buffer.len(plan.padded_batch) * 4);
+            if end > plan.arena_bytes {
+                say(step, format!("{} ends at byte {end} of an arena of {}", buffer.name, plan.arena_bytes));
+            }
+            let whole = holds.contains(&(start, end, i));
+            let in_place = result && kernel.restrictions.b.is_none() && operand.name == "r";
+            if (!result || in_place) && !whole {
+                say(step, format!("{} is read, but its values are not there", buffer.name));
+            }
+        }
+        // What it writes drives out whatever stood there; an operand of this very step must not be hit.
+        for (operand, arg) in operands.iter().zip(&step.args[sizes..]) {
+            let Arg::Buffer(i) = *arg else { continue };
+            let buffer = &plan.buffers[i];
+            if !matches!(operand.name, "r" | "hidden") || buffer.role != BufferRole::Hidden {
+                continue;
+            }
+            let (start, end) = (buffer.arena, buffer.arena + buffer.len(plan.padded_batch) * 4);
+            for other in touched(step).into_iter().filter(|&o| o != i) {
+                let other = &plan.buffers[other];
+                let at = other.arena;
+                let overlaps = at < end && start < at + other.len(plan.padded_batch) * 4;
+                if other.role == BufferRole::Hidden && overlaps {
+                    say(step, format!("writes {} over {}, which it also uses", buffer.name, other.name));
+                }
+            }
+            holds.retain(|h| h.1 <= start || end <= h.0);
+            holds.push((start, end, i));
+        }
+        if plan.engine == EngineKind::OpenCl {
+            ranges(plan, step, kernel).into_iter().for_each(|t| say(step, t));
+        }
+    }
+    wrong
+}
+
+/// Whether a buffer stands as the kernel takes it.
+fn layout(buffer: &Buffer, kernel: &Kernel, operand: &str, plan: &Plan) -> Option<String> {
+    let r = &kernel.restrictions;
+    let takes = match operand {
+        "b" => r.b.as_ref(),
+        "r" => r.r.as_ref(),
+        _ => None,
+    }?;
+    let takes = takes.representation.as_ref()?;
+    let (rows, cols) = (buffer.padded_rows, plan.padded_batch);
+    let meets = takes.fits(rows, cols).is_ok()
+        && buffer.layout.fits(rows, cols).is_ok()
+        && takes.same_placement(&buffer.layout, rows, cols);
+    (!meets).then(|| format!("{} stands as {}, the kernel takes {takes}", buffer.name, buffer.layout))
+}
+
+/// Whether a constant is as the kernel takes it.
+fn constant(c: &Constant, kernel: &Kernel, operand: &str, step: &Step, plan: &Plan) -> Option<String> {
+    if c.padded.0 < c.size.0 || c.padded.1 < c.size.1 || c.layout.fits(c.padded.0, c.padded.1).is_err() {
+        return Some(format!("{} {}: {:?} does not hold {:?}", c.name, c.role.name(), c.padded, c.size));
+    }
+    let takes = kernel.restrictions.a.as_ref().filter(|_| operand == "a")?.representation.as_ref()?;
+    let rows = match kernel.operation {
+        Operation::Affine | Operation::Matmul => step.problem.h,
+        _ => c.padded.0,
+    };
+    let meets = c.layout == *takes && c.padded == (rows, step.problem.l);
+    (!meets).then(|| {
+        let (text, name) = (&c.layout, &c.name);
+        format!(
+            "plan {}: {name} stands as {text} of {:?}, the kernel takes {takes} of {:?}",
+            plan.name,
+            c.padded,
+            (rows, step.problem.l)
+        )
+    })
+}
+
+/// Whether the work-items compute every row of every record, for batches around a granule and the full one.
+fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
+    let r = &kernel.restrictions;
+    let rows = match kernel.operation {
+        Operation::ArgMax => 1,
+        _ => step.problem.h,
+    };
+    for records in [1, plan.granule.min(plan.batch), plan.batch] {
+        let (first, second) = (step.global.0.items(records), step.global.1.items(records));
+        if let Some((x, y)) = step.local.filter(|&(x, y)| first % x != 0 || second % y != 0) {
+            return Some(format!("{first} × {second} work-items in groups of {x} × {y}"));
+        }
+        let (down, along) = r.dimensions((first, second));
+        let computed = match (r.tile, step.local.map(|l| r.dimensions(l))) {
+            (Some((y, x)), Some(group)) => (down / group.0 * y, along / group.1 * x),
+            _ if kernel.operation == Operation::ArgMax => (1, first),
+            _ if r.r.as_ref().is_some_and(|o| o.representation.is_none()) => (rows, first / rows.max(1)),
+            _ => (down * r.scale.0.max(1), along * r.scale.1.max(1)),
+        };
+        if computed.0 < rows || computed.1 < records {
+            return Some(format!(
+                "work-items for {} rows of {} records, needed for {rows} of {records}",
+                computed.0, computed.1
+            ));
+        }
+    }
+    None
+}

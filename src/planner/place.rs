@@ -1,0 +1,277 @@
+//! Second pass: buffers with their padded sizes, constants, steps.
+
+use super::bind::{Call, Holds, Operand, Sizes, bind};
+use super::{Draft, Planner, arena};
+use crate::spec::layout::Layout;
+use crate::spec::library::{Operation, Problem, lcm};
+use crate::spec::network::{Kind, Network, Precision};
+use crate::spec::plan::{Arg, Buffer, BufferRole, Constant, Plan, Role, Step, places};
+use std::fmt::Write;
+
+/// Largest buffer of a plan.
+const MOST_BYTES: u64 = (1 << 31) - 1;
+
+impl Planner<'_> {
+    /// Sizes, checks, arena, arguments.
+    pub(super) fn place(mut self) -> Result<Plan, Vec<String>> {
+        let padded_batch = self.batch.next_multiple_of(self.col_multiple);
+        let rows: Vec<usize> = self
+            .matrices
+            .iter()
+            .map(|m| m.parts_of.map_or_else(|| m.padded(), |(parts, of)| parts * self.matrices[of].padded()))
+            .collect();
+        for link in &self.links {
+            let padded = rows[link.matrix];
+            let fits = link.gives.fits(padded, padded_batch).and(link.takes.fits(padded, padded_batch));
+            if fits.is_err() || !link.gives.same_placement(&link.takes, padded, padded_batch) {
+                self.errors.push(link.text.clone());
+            }
+        }
+        let mut buffers = self.buffers(&rows);
+        // A part batch is a prefix where every buffer keeps its records outermost; else every batch is a full one.
+        let granule = buffers
+            .iter()
+            .try_fold(self.col_multiple, |g, b| b.layout.column_prefix().map(|p| lcm(g, p)))
+            .unwrap_or(padded_batch);
+        // Sizes stay within 32 bits, whatever the board's pointers are.
+        for b in &buffers {
+            let bytes = b.padded_rows as u64 * padded_batch as u64 * 4;
+            if bytes > MOST_BYTES {
+                self.errors.push(format!(
+                    "plan {}: {} records of {} values need a buffer of {bytes} bytes, at most {MOST_BYTES} are possible; \
+                     use a smaller batch",
+                    self.recipe.name, padded_batch, b.padded_rows
+                ));
+            }
+        }
+        if !self.errors.is_empty() {
+            return Err(self.errors);
+        }
+        let arena = arena::place(&mut buffers, padded_batch, self.drafts.len(), |step, buffer| {
+            let d = &self.drafts[step];
+            d.input == buffer || d.output == buffer || d.hidden.is_some_and(|h| h.0 == buffer)
+        });
+        if self.network.output.kind == Kind::Classes {
+            buffers.push(Buffer {
+                name: "classes".into(),
+                role: BufferRole::Classes,
+                rows: 1,
+                padded_rows: 1,
+                layout: Layout::C,
+                arena: 0,
+            });
+        }
+        let mut constants: Vec<Constant> = Vec::new();
+        let drafts = std::mem::take(&mut self.drafts);
+        let steps: Vec<Step> =
+            drafts.iter().map(|d| self.step(d, &buffers, (padded_batch, granule), &mut constants)).collect();
+        if !self.errors.is_empty() {
+            return Err(self.errors);
+        }
+        Ok(Plan {
+            name: self.recipe.name.clone(),
+            engine: self.recipe.engine,
+            batch: self.batch,
+            padded_batch,
+            granule,
+            constants: constants.into(),
+            buffers: buffers.into(),
+            arena_bytes: arena.bytes,
+            arena_bound: arena.bound,
+            steps: steps.into(),
+        })
+    }
+
+    /// The matrices as buffers, without places in the arena.
+    fn buffers(&self, rows: &[usize]) -> Vec<Buffer> {
+        let scores = self.network.graph.outputs.first().and_then(|&v| self.matrix_of[v]);
+        self.matrices
+            .iter()
+            .zip(rows)
+            .enumerate()
+            .map(|(i, (matrix, &padded_rows))| Buffer {
+                name: matrix.name.clone().into(),
+                role: match i {
+                    0 => BufferRole::Input,
+                    _ if Some(i) == scores => BufferRole::Scores,
+                    _ => BufferRole::Hidden,
+                },
+                rows: matrix.rows,
+                padded_rows,
+                layout: matrix.layout.clone().unwrap_or(Layout::C),
+                arena: 0,
+            })
+            .collect()
+    }
+
+    /// A draft with sizes; its constants join `constants`.
+    fn step(
+        &mut self,
+        d: &Draft<'_>,
+        buffers: &[Buffer],
+        (padded_batch, granule): (usize, usize),
+        constants: &mut Vec<Constant>,
+    ) -> Step {
+        let (b, r) = (&buffers[d.input], &buffers[d.output]);
+        let sizes = self.sizes(d, b, r, padded_batch);
+        if let Err(failed) = d.kernel.admits(sizes.problem, None) {
+            failed.iter().for_each(|f| self.mistake(d.node, f));
+        }
+        if d.kernel.restrictions.b.as_ref().is_some_and(|b| b.image) {
+            let name = &d.kernel.codename;
+            self.mistake(d.node, format_args!("{name} takes activations as an image"));
+        }
+        let classes = buffers.iter().position(|b| b.role == BufferRole::Classes);
+        let mut options = String::new();
+        let group = self.recipe.group(d.kernel);
+        let call = Call { kernel: d.kernel, group, sizes, factors: (1.0, 0.0), granule };
+        let network = self.network;
+        let launch = bind(&call, |operand| match operand.holds {
+            Holds::Constants => {
+                options = layers_options(network, d, buffers, sizes.problem.l, constants);
+                Arg::Constants
+            }
+            Holds::Weights | Holds::Biases => {
+                constants.push(constant_of(network, d, operand, &sizes));
+                Arg::Constant(constants.len() - 1)
+            }
+            // Without an arg-max it is not written.
+            Holds::Classes => Arg::Buffer(classes.unwrap_or(d.output)),
+            Holds::Values | Holds::Bytes | Holds::Words => Arg::Buffer(match operand.name {
+                "hidden" => d.hidden.map_or(d.output, |h| h.0),
+                "b" => d.input,
+                _ => d.output,
+            }),
+        });
+        Step {
+            node: d.node,
+            operation: d.kernel.operation,
+            kernel: d.kernel.codename.clone(),
+            activation: d.activation,
+            options: options.into(),
+            args: launch.args.into(),
+            global: launch.global,
+            local: launch.local,
+            problem: sizes.problem,
+            flop: d.flop,
+        }
+    }
+
+    /// The sizes of a launch that reads `b` and writes `r`.
+    fn sizes(&self, d: &Draft<'_>, b: &Buffer, r: &Buffer, w: usize) -> Sizes {
+        // Of a row-major operand only the rows that count are read: the others stand behind them.
+        let l = match &d.kernel.restrictions.a {
+            Some(a) if b.layout == Layout::R => {
+                let x = a.representation.as_ref().map_or(1, |l| l.granularity().1);
+                b.rows.next_multiple_of(lcm(a.col_align, x))
+            }
+            _ => b.padded_rows,
+        };
+        let mut middle = 0;
+        if let ([(first, _), _], Operation::Pair, Some(a)) =
+            (&d.affine[..], d.kernel.operation, &d.kernel.restrictions.a)
+        {
+            middle = size_of(self.network, *first).0.next_multiple_of(a.row_align);
+        }
+        let (problem, parts) = match d.kernel.operation {
+            Operation::ArgMax => (Problem { h: 1, w, l: b.padded_rows }, 1),
+            Operation::Reduce => (Problem { h: r.padded_rows, w, l: d.parts }, 1),
+            Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers => {
+                (Problem { h: r.padded_rows / d.parts, w, l }, d.parts)
+            }
+            _ => (Problem { h: r.padded_rows, w, l: 0 }, 1),
+        };
+        Sizes { problem, rows: b.rows, middle, parts }
+    }
+}
+
+/// Rows and columns of the weights of an affine node.
+fn size_of(network: &Network, node: usize) -> (usize, usize) {
+    let weights = &network.graph.tensors[network.graph.nodes[node].tensors[0]];
+    (weights.rows, weights.cols)
+}
+
+/// The constant that `operand` is, in the layout that its kernel wants.
+fn constant_of(network: &Network, d: &Draft<'_>, operand: &Operand, sizes: &Sizes) -> Constant {
+    // A pair's second layer has operands of its own.
+    let (node, _) = d.affine[usize::from(operand.name.ends_with('2'))];
+    let halves = d.kernel.restrictions.half && network.weights == Precision::F16;
+    let role = if operand.holds == Holds::Biases { Role::Biases } else { Role::Weights };
+    let padded = sizes.of_operand(d.kernel.operation, operand);
+    let precision = if halves { Precision::F16 } else { Precision::F32 };
+    constant(network, node, role, padded, d.kernel.layout(operand), precision)
+}
+
+/// Array `role` of an affine node. (`layout` and `precision` are those of weights.)
+fn constant(
+    network: &Network,
+    node: usize,
+    role: Role,
+    padded: (usize, usize),
+    layout: Layout,
+    precision: Precision,
+) -> Constant {
+    let node = &network.graph.nodes[node];
+    let tensor = node.tensors[usize::from(role == Role::Biases)];
+    let (name, t) = (node.name.clone(), &network.graph.tensors[tensor]);
+    let size = (t.rows, t.cols);
+    match role {
+        Role::Weights => Constant { name, tensor, role, size, padded, layout, precision },
+        Role::Biases => {
+            let padded = (padded.0, 1);
+            Constant { name, tensor, role, size, padded, layout: Layout::C, precision: Precision::F32 }
+        }
+    }
+}
+
+/// What a kernel for all layers is compiled with. The constants of all layers join `constants`, which has no others;
+/// the input has `l` rows.
+fn layers_options(
+    network: &Network,
+    d: &Draft<'_>,
+    buffers: &[Buffer],
+    mut l: usize,
+    constants: &mut Vec<Constant>,
+) -> String {
+    let r = &d.kernel.restrictions;
+    let (Some((hidden, odd)), Some(a)) = (d.hidden, &r.a) else { return String::new() };
+    let precision = if r.half { network.weights } else { Precision::F32 };
+    for &(node, _) in &d.affine {
+        let h = size_of(network, node).0.next_multiple_of(a.row_align);
+        for role in [Role::Weights, Role::Biases] {
+            let layout = a.representation.clone().unwrap_or(Layout::R);
+            constants.push(constant(network, node, role, (h, l), layout, precision));
+        }
+        l = h;
+    }
+    let (starts, _) = places(constants);
+    let classes = if network.output.kind == Kind::Classes { network.outputs() } else { 0 };
+    // The kernel counts in vectors of as many values as a work-item computes rows; a row of a chunk holds the records of
+    // one chunk's columns.
+    let lanes = r.scale.0.max(1);
+    let columns = r.r.as_ref().and_then(|o| o.representation.as_ref()).map_or(1, |l| l.granularity().1);
+    let vectors = columns / lanes;
+    let rows = |i: usize| vectors * buffers[i].padded_rows;
+    let mut text = format!(
+        "-DLAYERS={} -DCLASSES={classes} -DHIDDEN={} -DROWS={}",
+        d.affine.len(),
+        rows(hidden),
+        rows(d.output)
+    );
+    for (n, &(node, activation)) in d.affine.iter().enumerate() {
+        let ((outputs, inputs), weights) = (size_of(network, node), &constants[2 * n]);
+        let last = n + 1 == d.affine.len();
+        for (letter, value) in [
+            ("L", weights.padded.1),
+            ("K", inputs.next_multiple_of(a.col_align)),
+            ("Q", outputs.div_ceil(r.scale.0)),
+            ("ACT", activation.code() as usize),
+            ("A", starts[2 * n] / (lanes * weights.precision.bytes())),
+            ("B", starts[2 * n + 1] / (lanes * Precision::F32.bytes())),
+            ("S", if last { 0 } else { n % 2 * vectors * odd }),
+        ] {
+            let _ = write!(text, " -D{letter}{n}={value}");
+        }
+    }
+    text
+}
