@@ -3,6 +3,7 @@
 use super::golden::{self, Golden};
 use super::json::{self, Object, found};
 use super::matrix::{self, Files, Matrix};
+use super::overflow;
 use super::{Mistakes, Rounding, Settings, hex};
 use crate::spec::half;
 use crate::spec::network::{Activation, FinalActivation, Kind, Layer, Network, Output, Precision, Transform};
@@ -142,6 +143,7 @@ pub fn read(
         Precision::F32 => None,
         Precision::F16 => Some(round(&network, &mut weights, &mut golden, o.place(), mistakes)?),
     };
+    golden.overflow = overflow::records(&network, &weights);
     network.hash = hash(&network, &weights, &golden).into();
     Some((network, weights, golden, rounding))
 }

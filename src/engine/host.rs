@@ -179,29 +179,35 @@ mod tests {
     use crate::spec::network::{Activation, Layer, Network};
     use crate::spec::reference::Weights;
 
-    /// A record that overflows to infinity in a hidden layer: padding rows do not turn it into NaN.
+    /// A record that overflows in a hidden layer is refused, behind whatever activation; its neighbours are not.
     #[test]
-    fn infinity_in_a_hidden_layer_is_not_nan() {
-        let affine = |outputs| Layer::Affine { outputs, inputs: 1 };
-        let relu = Layer::Activation(Activation::Relu);
-        let sigmoid = Layer::Activation(Activation::Sigmoid);
-        let network = Network {
-            width: 1,
-            layers: vec![affine(1), relu, affine(1), sigmoid, affine(2)].into(),
-            labels: Vec::new().into(),
-            ..crate::baked::NETWORK.clone()
-        };
-        let layer = |rows: usize, w| Weights { weights: vec![w; rows], biases: vec![0.0; rows] };
-        let none = Weights::default;
-        let weights = [layer(1, 1e30), none(), layer(1, 1.0), none(), layer(2, 1.0)];
-        let recipe = crate::model::recipe("host", EngineKind::Host).unwrap();
-        let model = Model::new(network, &weights, recipe, crate::baked::library(), None).unwrap();
-        let mut engine = HostEngine::new(model, 1, false).unwrap();
-        engine.record(0, 0).unwrap().set(0, 1e10);
-        engine.submit(0, 1).unwrap();
-        engine.collect(0).unwrap();
-        let answer = engine.answer(0, 0);
-        assert_eq!(answer.scores.iter().collect::<Vec<_>>(), [1.0, 1.0]);
-        assert_eq!(answer.class, Some(0));
+    fn an_overflow_in_a_hidden_layer_arrives_as_nan() {
+        for activation in [Activation::Relu, Activation::Sigmoid, Activation::Tanh] {
+            for sign in [1.0, -1.0] {
+                let affine = |outputs| Layer::Affine { outputs, inputs: 1 };
+                let network = Network {
+                    width: 1,
+                    layers: vec![affine(1), Layer::Activation(activation), affine(2)].into(),
+                    labels: Vec::new().into(),
+                    ..crate::baked::NETWORK.clone()
+                };
+                let layer = |rows: usize, w| Weights { weights: vec![w; rows], biases: vec![0.0; rows] };
+                let weights = [layer(1, sign * 1e30), Weights::default(), layer(2, 1.0)];
+                let recipe = crate::model::recipe("host", EngineKind::Host).unwrap();
+                let model = Model::new(network, &weights, recipe, crate::baked::library(), None).unwrap();
+                let mut engine = HostEngine::new(model, 1, false).unwrap();
+                for (n, x) in [1e-30, 1e10, -1e-30].into_iter().enumerate() {
+                    engine.record(0, n).unwrap().set(0, x);
+                }
+                engine.submit(0, 3).unwrap();
+                engine.collect(0).unwrap();
+                for n in 0..3 {
+                    let answer = engine.answer(0, n);
+                    let scores: Vec<f32> = answer.scores.iter().collect();
+                    assert_eq!(answer.overflowed(), n == 1, "{activation:?} {sign}: {scores:?}");
+                    assert_eq!(answer.class, Some(if n == 1 { crate::engine::NAN_CLASS } else { 0 }));
+                }
+            }
+        }
     }
 }

@@ -20,21 +20,24 @@ pub fn score_bound(score: f64) -> f64 {
 pub fn forward(network: &Network, weights: &[Weights], raw: &[f64]) -> Vec<f64> {
     let mut values: Vec<f64> = raw.iter().enumerate().map(|(i, &x)| network.transform.apply(i, x)).collect();
     for (layer, w) in network.layers.iter().zip(weights) {
-        match layer {
-            Layer::Affine { inputs, .. } => {
-                values = w
-                    .weights
-                    .chunks_exact(*inputs)
-                    .zip(&w.biases)
-                    .map(|(row, &b)| {
-                        f64::from(b) + row.iter().zip(&values).map(|(&w, x)| f64::from(w) * x).sum::<f64>()
-                    })
-                    .collect();
-            }
-            Layer::Activation(a) => values.iter_mut().for_each(|v| *v = a.apply(*v)),
-        }
+        values = step(layer, w, &values);
     }
     values
+}
+
+/// The values behind one layer.
+pub fn step(layer: &Layer, w: &Weights, values: &[f64]) -> Vec<f64> {
+    match layer {
+        Layer::Affine { inputs, .. } => w
+            .weights
+            .chunks_exact(*inputs)
+            .zip(&w.biases)
+            .map(|(row, &b)| {
+                f64::from(b) + row.iter().zip(values).map(|(&w, x)| f64::from(w) * x).sum::<f64>()
+            })
+            .collect(),
+        Layer::Activation(a) => values.iter().map(|&v| a.apply(v)).collect(),
+    }
 }
 
 /// How far `found` is from `expected` in units of the bound, over all scores of a record; NaN counts as infinite.

@@ -431,7 +431,12 @@ fn a_nan_score_names_the_record_in_the_input() {
             Some(_) => [memory("a", [vec![1, 2]]), memory("b", [vec![3, 4]])],
         };
         let error = stream.run(files.into_iter()).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{place}: record 3 of the run: a score is NaN")), "{error}");
+        assert!(
+            error.starts_with(&format!(
+                "{place}: record 3 of the run: overflow in f32: expected finite scores, "
+            )),
+            "{error}"
+        );
         assert_eq!(out, b"1,1\n2,2\n");
     }
 }
