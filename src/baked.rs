@@ -54,16 +54,19 @@ pub struct Golden {
     pub inputs: &'static [f32],
     /// Scores, `count` × outputs.
     pub scores: &'static [f32],
+    /// Raw inputs of records that overflow, each of width.
+    pub overflow: &'static [f32],
 }
 
 /// The golden vectors of [`NETWORK`].
 pub fn golden() -> Golden {
     let count = generated::GOLDEN_COUNT;
-    let (inputs, scores) = generated::GOLDEN_OFFSETS;
+    let [inputs, scores, overflow] = generated::GOLDEN_OFFSETS;
     Golden {
         count,
         inputs: slice(inputs, count * NETWORK.width),
         scores: slice(scores, count * NETWORK.outputs()),
+        overflow: slice(overflow, generated::GOLDEN_OVERFLOWS * NETWORK.width),
     }
 }
 

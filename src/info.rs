@@ -28,7 +28,12 @@ pub fn page(request: &Request) -> String {
     row("layers", layers(&NETWORK));
     row("work", format!("{} flop a record", NETWORK.flop()));
     let given = if GOLDEN_GIVEN { "given with the network" } else { "computed by the build in float64" };
-    row("golden", format!("{} vectors, {given}", crate::baked::golden().count));
+    let golden = crate::baked::golden();
+    let overflow = match golden.overflow.len() / NETWORK.width {
+        0 => "no finite input is known to overflow f32 in this network".to_string(),
+        n => format!("{n} more overflow f32: a device must refuse them"),
+    };
+    row("golden", format!("{} vectors, {given}; {overflow}", golden.count));
     let plans: Vec<&str> = library().plans.iter().map(|p| &*p.name).collect();
     row("plans", format!("{} (baked: {}); library {}", plans.join(", "), PLAN.name, library().hash));
     let mut phases = Phases::default();

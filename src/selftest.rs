@@ -1,7 +1,7 @@
 //! `--selftest`: the baked golden vectors on the device at hand, against their float64 answers.
 
 use crate::baked::{self, Golden};
-use crate::engine::Engine;
+use crate::engine::{Answer, Engine, NAN_CLASS};
 use crate::error::Error;
 use crate::spec::network::{Kind, Network};
 use crate::spec::reference::{excess, score_bound, too_close};
@@ -22,12 +22,16 @@ pub struct Report {
     pub close: usize,
     /// Answers that depended on the batch they came in.
     pub unstable: usize,
+    /// Records that overflow and were refused.
+    pub refused: usize,
+    /// Records that overflow and were answered.
+    pub lost: usize,
 }
 
 impl Report {
     /// Whether the device gives the network's answers.
     pub fn passed(&self) -> bool {
-        self.excess <= 1.0 && self.wrong_classes == 0 && self.unstable == 0
+        self.excess <= 1.0 && self.wrong_classes == 0 && self.unstable == 0 && self.lost == 0
     }
 }
 
@@ -39,25 +43,34 @@ impl fmt::Display for Report {
             self.records, self.error, self.excess, self.wrong_classes, self.close
         )?;
         if self.unstable > 0 {
-            write!(f, ", {} differ from one batch size to the next", self.unstable)?;
+            write!(f, ", {} differ from one batch to the next", self.unstable)?;
+        }
+        if self.refused > 0 {
+            write!(f, ", {} that overflow f32 refused", self.refused)?;
+        }
+        if self.lost > 0 {
+            let all = self.refused + self.lost;
+            write!(
+                f,
+                ", lost an overflow: {} of {all} records whose sums leave the range of f32 were answered, expected infinity \
+                 or NaN among the scores (its compiler computes as if there were none)",
+                self.lost
+            )?;
         }
         Ok(())
     }
 }
 
 /// Runs the golden vectors one by one, as a part batch, and repeated to a full batch: errors may depend on the place
-/// in the batch. The engine must have been started for scores (and classes).
+/// in the batch. Then the records that overflow, alone and behind a batch of golden vectors, which must not notice. The
+/// engine must have been started for scores (and classes).
 pub fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden) -> Result<Report, Error> {
     let mut report = Report::default();
     let mut first: Vec<f32> = Vec::new();
     for records in [1, golden.count.min(engine.batch()), engine.batch()] {
         for start in (0..golden.count).step_by(records) {
             for index in 0..records {
-                let x = vector(golden, network, start + index);
-                let mut record = engine.record(0, index)?;
-                x.iter()
-                    .enumerate()
-                    .for_each(|(i, &v)| record.set(i, network.transform.apply(i, f64::from(v)) as f32));
+                put(engine, network, index, vector(golden, network, start + index))?;
             }
             engine.submit(0, records)?;
             engine.collect(0)?;
@@ -68,16 +81,48 @@ pub fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden) -> Resul
                 let expected: Vec<f64> =
                     golden.scores[n * outputs..(n + 1) * outputs].iter().map(|&s| f64::from(s)).collect();
                 report.compare(network, &expected, &answer);
-                let found = answer.scores.iter();
                 if first.len() < golden.count * outputs {
-                    first.extend(found);
-                } else if !found.zip(&first[n * outputs..]).all(|(a, b)| a.to_bits() == b.to_bits()) {
+                    first.extend(answer.scores.iter());
+                } else if !same(&first, n, &answer) {
                     report.unstable += 1;
                 }
             }
         }
     }
+    for overflow in golden.overflow.chunks_exact(network.width) {
+        for records in [1, engine.batch()] {
+            let others = records - 1;
+            for index in 0..others {
+                put(engine, network, index, vector(golden, network, index))?;
+            }
+            put(engine, network, others, overflow)?;
+            engine.submit(0, records)?;
+            engine.collect(0)?;
+            for index in 0..others {
+                let answer = engine.answer(0, index);
+                report.unstable += usize::from(!same(&first, index % golden.count, &answer));
+            }
+            let answer = engine.answer(0, others);
+            // Of scores and class each is enough for somebody.
+            let refused = !answer.scores.is_finite() && answer.class.is_none_or(|c| c == NAN_CLASS);
+            *if refused { &mut report.refused } else { &mut report.lost } += 1;
+        }
+    }
     Ok(report)
+}
+
+/// Writes a record of raw inputs.
+fn put(engine: &mut dyn Engine, network: &Network, index: usize, raw: &[f32]) -> Result<(), Error> {
+    let mut record = engine.record(0, index)?;
+    let scaled = raw.iter().enumerate().map(|(i, &v)| network.transform.apply(i, f64::from(v)) as f32);
+    scaled.enumerate().for_each(|(i, z)| record.set(i, z));
+    Ok(())
+}
+
+/// Whether the scores are those of golden vector `n` in `first`, to the bit.
+fn same(first: &[f32], n: usize, answer: &Answer<'_>) -> bool {
+    let outputs = answer.scores.len();
+    answer.scores.iter().zip(&first[n * outputs..]).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
 fn vector<'g>(golden: &'g Golden, network: &Network, index: usize) -> &'g [f32] {
@@ -85,7 +130,7 @@ fn vector<'g>(golden: &'g Golden, network: &Network, index: usize) -> &'g [f32] 
 }
 
 impl Report {
-    fn compare(&mut self, network: &Network, expected: &[f64], answer: &crate::engine::Answer<'_>) {
+    fn compare(&mut self, network: &Network, expected: &[f64], answer: &Answer<'_>) {
         self.records += 1;
         self.excess = self.excess.max(excess(expected, answer.scores.iter()));
         let errors = expected.iter().zip(answer.scores.iter()).map(|(e, f)| (f64::from(f) - e).abs());

@@ -27,11 +27,24 @@ impl Sources {
         Sources { uncached: true, ..self.clone() }
     }
 
-    /// The source of `kernel`, checked against its entry of the library, with a line that names it in compiler logs.
+    /// The source of `kernel`, checked against its entry of the library, behind what its operation's sources share. Each
+    /// part begins with a line that names it in compiler logs.
     pub fn text(&self, kernel: &Kernel) -> Result<String, Error> {
-        let path = kernel.source.as_deref().unwrap_or_default();
+        let (name, text) = self.file(kernel, kernel.source.as_deref().unwrap_or_default())?;
+        kernel.check_source(&text).map_err(|e| Error::Device(format!("{name}: {e}")))?;
+        let mut all = String::new();
+        if let Some(common) = kernel.operation.common() {
+            let (name, text) = self.file(kernel, common)?;
+            push(&mut all, &name, &text);
+        }
+        push(&mut all, &name, &text);
+        Ok(all)
+    }
+
+    /// The name and text of a file below `kernels/` that `kernel` is made of.
+    fn file(&self, kernel: &Kernel, path: &str) -> Result<(String, Cow<'static, str>), Error> {
         let edited = self.folder.as_ref().map(|folder| folder.join(path)).filter(|file| file.exists());
-        let (name, text) = match &edited {
+        Ok(match &edited {
             Some(file) => {
                 let text = std::fs::read_to_string(file).map_err(|e| Error::io(escape::path(file), e))?;
                 self.read.store(true, Relaxed);
@@ -43,9 +56,7 @@ impl Sources {
                     || Error::Device(format!("{}: its source {path} was not baked", kernel.codename));
                 (format!("kernels/{path}"), Cow::Borrowed(text.ok_or_else(missing)?))
             }
-        };
-        kernel.check_source(&text).map_err(|e| Error::Device(format!("{name}: {e}")))?;
-        Ok(format!("#line 1 \"{}\"\n{text}", name.replace(['"', '\\', '\n'], "_")))
+        })
     }
 
     /// Whether the folder exists and has at least one kernel of the library; a typing mistake must not look like a
@@ -92,4 +103,12 @@ fn unread(folder: &Path, user: &str) -> Error {
         escape::path(folder),
         found.join(", ")
     ))
+}
+
+/// Adds a file with the line that names it.
+fn push(all: &mut String, name: &str, text: &str) {
+    *all += &format!("#line 1 \"{}\"\n{text}", name.replace(['"', '\\', '\n'], "_"));
+    if !all.ends_with('\n') {
+        all.push('\n');
+    }
 }

@@ -6,29 +6,14 @@
 // Layouts: a an RGBA float image whose pixel (x, k) is rows 4x to 4x + 3 of column k (C);
 // b C, r C; bias is plain. l and h are multiples of 4, records of 8. The global size may hang
 // over the last row: partly filled groups return early, as in the document.
-// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: a is an image of halves; read_imagef gives floats of both.
 //
 //   8 records of b:       | a0 |
 //   |k 0 1 2 3|           | a1 |    pixels (x, k) to (x, k + 3): four rows each
 //   |k 0 1 2 3|    sum0   | a2 |
 //      ...          ...   | a3 |    sum[i] += b.s0 * a0 + b.s1 * a1 + b.s2 * a2 + b.s3 * a3
-#ifndef ACTIVATION
-#define ACTIVATION 0
-#endif
 #define RECORDS 8 // its loops are unrolled, so that sum stays in registers
-
-#if ACTIVATION == 0
-#define ACTIVATE(x) (x)
-#elif ACTIVATION == 1
-#define ACTIVATE(x) (1.0f / (1.0f + exp(-(x))))
-#elif ACTIVATION == 2
-#define ACTIVATE(x) select((x), (float4)(0.0f), isless((x), (float4)(0.0f)))
-#elif ACTIVATION == 3
-#define ACTIVATE(x) tanh(x)
-#else
-#error "affine_image: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
-#endif
 
 constant sampler_t pixel =
     CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP_TO_EDGE | CLK_FILTER_NEAREST;

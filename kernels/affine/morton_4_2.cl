@@ -4,28 +4,13 @@
 // of three times, and two launches are saved.
 // Source: thesis, source 12.5, with the bias and the activation as a fused epilogue.
 // Layouts: a R_2_4_R, b C_4_2_C, r C_4_2_C; bias is plain.
-// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// ACTIVATION: as in common/activation.
 //
 //   a, in float4:  | row 0, k 0..3 | row 1, k 0..3 | row 0, k 4..7 | row 1, k 4..7 | ...
 //   b, in float4:  | col 0, k 0..3 | col 1, k 0..3 | col 0, k 4..7 | col 1, k 4..7 | ...
-#ifndef ACTIVATION
-#define ACTIVATION 0
-#endif
 #ifndef GROUP_0
 #define GROUP_0 4
 #define GROUP_1 16
-#endif
-
-#if ACTIVATION == 0
-#define ACTIVATE(x) (x)
-#elif ACTIVATION == 1
-#define ACTIVATE(x) (1.0f / (1.0f + exp(-(x))))
-#elif ACTIVATION == 2
-#define ACTIVATE(x) select((x), (float4)(0.0f), isless((x), (float4)(0.0f)))
-#elif ACTIVATION == 3
-#define ACTIVATE(x) tanh(x)
-#else
-#error "affine_morton_4_2: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
 #endif
 
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))

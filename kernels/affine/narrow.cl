@@ -3,11 +3,8 @@
 // Differs from affine/tiled: enough work-items for a result that is smaller than one tile.
 // Source: own.
 // Layouts: a C, b R, r R; bias is plain.
-// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
-#ifndef ACTIVATION
-#define ACTIVATION 0
-#endif
 #ifndef GROUP_0
 #define GROUP_0 256
 #endif
@@ -37,18 +34,6 @@ float4 wide(ushort4 from)
 #endif
 // Weights under way at a time, of each work-item.
 #define AHEAD 12
-
-#if ACTIVATION == 0
-#define ACTIVATE(x) (x)
-#elif ACTIVATION == 1
-#define ACTIVATE(x) (1.0f / (1.0f + exp(-(x))))
-#elif ACTIVATION == 2
-#define ACTIVATE(x) (isless((x), 0.0f) ? 0.0f : (x))
-#elif ACTIVATION == 3
-#define ACTIVATE(x) tanh(x)
-#else
-#error "affine_narrow: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
-#endif
 
 __attribute__((reqd_work_group_size(GROUP_0, 1, 1)))
 kernel void affine_narrow(uint l, uint w, uint h,

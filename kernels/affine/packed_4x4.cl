@@ -7,14 +7,11 @@
 // Layouts: a R_16_1_C, b C_1_16_R, r C_1_16_R; bias is plain.
 // K_STEP: terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches:
 // Bifrost, Valhall); l is a multiple of it.
-// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
 //
 //   a, in float4:  | rows 0..3, k 0 | rows 4..7, k 0 | 8..11 | 12..15 | rows 0..3, k 1 | ...
 //   b, in float4:  | k 0, cols 0..3 | k 0, cols 4..7 | 8..11 | 12..15 | k 1, cols 0..3 | ...
-#ifndef ACTIVATION
-#define ACTIVATION 0
-#endif
 #ifdef HALF_WEIGHTS
 #define WEIGHT half
 #define UNIT 4
@@ -30,18 +27,6 @@
 #ifndef GROUP_0
 #define GROUP_0 4
 #define GROUP_1 8
-#endif
-
-// exp2 takes half the registers of exp; the error of the scaled argument moves a result
-// by less than an ulp of 1.
-#if ACTIVATION == 1
-#define ACTIVATE(x) (1.0f / (1.0f + exp2(-1.44269504f * (x))))
-#elif ACTIVATION == 2
-#define ACTIVATE(x) select((x), (float4)(0.0f), isless((x), (float4)(0.0f)))
-#elif ACTIVATION == 3
-#define ACTIVATE(x) (2.0f / (1.0f + exp2(-2.88539008f * (x))) - 1.0f)
-#elif ACTIVATION != 0
-#error "affine_packed_4x4: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
 #endif
 
 #define ADD_PRODUCT(x, y)                                                              \
@@ -87,10 +72,10 @@ kernel void affine_packed_4x4(uint l, uint h,
 #error "affine_packed_4x4: K_STEP must be 1 or 4"
 #endif
 #if ACTIVATION == 2
-    c0 = ACTIVATE(c0);
-    c1 = ACTIVATE(c1);
-    c2 = ACTIVATE(c2);
-    c3 = ACTIVATE(c3);
+    c0 = RELU(c0);
+    c1 = RELU(c1);
+    c2 = RELU(c2);
+    c3 = RELU(c3);
 #endif
     r[at] = c0;
     r[at + 4] = c1;
@@ -99,7 +84,8 @@ kernel void affine_packed_4x4(uint l, uint h,
 #if ACTIVATION == 1 || ACTIVATION == 3
     // In place and one row at a time, with the registers of the sums free.
     for (uint row = at; row != at + 16; row += 4) {
-        r[row] = ACTIVATE(r[row]);
+        const float4 x = r[row];
+        r[row] = ACTIVATION == 1 ? SIGMOID_EXP2(x) : TANH_EXP2(x);
     }
 #endif
 }

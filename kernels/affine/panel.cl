@@ -11,11 +11,8 @@
 // SHARE: micro-tiles of a work-item, a panel of a with as many tiles of columns; what is left
 // of the columns goes tile by tile, with as many panels.
 // BLOCK: terms of the sum in a block, a multiple of 16.
-// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
-#ifndef ACTIVATION
-#define ACTIVATION 0
-#endif
 #ifndef RECORDS
 #define RECORDS 10
 #endif
@@ -57,18 +54,6 @@ typedef __fp16 weight16 __attribute__((ext_vector_type(16)));
     _Pragma("unroll") for (uint q = 0; q < AHEAD; q += LINE) __builtin_prefetch((p) + q, 0, 2)
 #else
 #define PREFETCH(p)
-#endif
-
-#if ACTIVATION == 0
-#define ACTIVATE(x) (x)
-#elif ACTIVATION == 1
-#define ACTIVATE(x) (1.0f / (1.0f + exp(-(x))))
-#elif ACTIVATION == 2
-#define ACTIVATE(x) select((x), (float16)(0.0f), isless((x), (float16)(0.0f)))
-#elif ACTIVATION == 3
-#define ACTIVATE(x) tanh(x)
-#else
-#error "affine_panel: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
 #endif
 
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))

@@ -7,15 +7,12 @@
 // Source: own.
 // Layouts: a R_BM_1_C; b R, or with RECORDS C (a record's values contiguous);
 // r R, one after the other for each part. Records of a last part tile are left out.
-// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: a holds halves. They become floats on their way into local memory: there each is
 // read by COLS work-items, which would all convert it.
 // SLICES and ASYNC as in matmul/tiled.
 //
 //   a slice of a work-group: ROWS x COLS work-items; BM = TM * ROWS, BN = TN * COLS
-#ifndef ACTIVATION
-#define ACTIVATION 0
-#endif
 #ifndef TM
 #define TM 32
 #define TN 4
@@ -26,18 +23,6 @@
 #define STAGES 2
 #define RECORDS 0
 #define ASYNC 1
-#endif
-
-#if ACTIVATION == 0
-#define ACTIVATE(x) (x)
-#elif ACTIVATION == 1
-#define ACTIVATE(x) (1.0f / (1.0f + exp(-(x))))
-#elif ACTIVATION == 2
-#define ACTIVATE(x) select((x), (float4)(0.0f), isless((x), (float4)(0.0f)))
-#elif ACTIVATION == 3
-#define ACTIVATE(x) tanh(x)
-#else
-#error "affine_tiled: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
 #endif
 
 // UNIT: four weights, WIDE: their values.

@@ -1,5 +1,5 @@
 // Class of every column: the row of its largest value, the lowest of equal ones;
-// 0xFFFFFFFF if one of them is NaN. One column per work-item.
+// 0xFFFFFFFF if one of them is NaN or infinite. One column per work-item.
 // Differs from argmax_rm: b is C_4_2_C.
 // Source: own.
 // Layouts: b C_4_2_C of l rows. n rows count, the rows of padding do not.
@@ -11,14 +11,14 @@ kernel void argmax_morton_4_2(uint l, uint n,
     global const float *column = b + (col >> 1) * 2 * l + (col & 1) * 4;
     float best = column[0];
     uint at = 0;
-    bool nan = isnan(best);
+    bool refused = !isfinite(best);
     for (uint row = 1; row < n; ++row) {
         const float x = column[(row >> 2) * 8 + (row & 3)];
-        nan |= isnan(x);
+        refused |= !isfinite(x);
         if (x > best) {
             best = x;
             at = row;
         }
     }
-    classes[col] = nan ? 0xFFFFFFFFu : at;
+    classes[col] = refused ? 0xFFFFFFFFu : at;
 }

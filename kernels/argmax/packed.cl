@@ -1,5 +1,5 @@
 // Class of every column: the row of its largest value, the lowest of equal ones;
-// 0xFFFFFFFF if one of them is NaN. One column per work-item.
+// 0xFFFFFFFF if one of them is NaN or infinite. One column per work-item.
 // Differs from argmax_rm: b is C_1_16_R; neighbours read neighbouring values.
 // Source: own.
 // Layouts: b C_1_16_R of l rows. n rows count, the rows of padding do not.
@@ -11,14 +11,14 @@ kernel void argmax_packed(uint l, uint n,
     global const float *column = b + (col >> 4) * 16 * l + (col & 15);
     float best = column[0];
     uint at = 0;
-    bool nan = isnan(best);
+    bool refused = !isfinite(best);
     for (uint row = 1; row < n; ++row) {
         const float x = column[16 * row];
-        nan |= isnan(x);
+        refused |= !isfinite(x);
         if (x > best) {
             best = x;
             at = row;
         }
     }
-    classes[col] = nan ? 0xFFFFFFFFu : at;
+    classes[col] = refused ? 0xFFFFFFFFu : at;
 }

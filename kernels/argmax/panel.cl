@@ -1,5 +1,5 @@
 // Class of every column: the row of its largest value, the lowest of equal ones;
-// 0xFFFFFFFF if one of them is NaN. One column per work-item.
+// 0xFFFFFFFF if one of them is NaN or infinite. One column per work-item.
 // Differs from argmax_packed: b is C_16_RECORDS_C, 16 rows of a column are neighbours.
 // Source: own.
 // Layouts: b C_16_RECORDS_C of l rows. n rows count, the rows of padding do not.
@@ -15,14 +15,14 @@ kernel void argmax_panel(uint l, uint n,
     global const float *column = b + col / RECORDS * RECORDS * l + col % RECORDS * 16;
     float best = column[0];
     uint at = 0;
-    bool nan = isnan(best);
+    bool refused = !isfinite(best);
     for (uint row = 1; row < n; ++row) {
         const float x = column[row / 16 * 16 * RECORDS + row % 16];
-        nan |= isnan(x);
+        refused |= !isfinite(x);
         if (x > best) {
             best = x;
             at = row;
         }
     }
-    classes[col] = nan ? 0xFFFFFFFFu : at;
+    classes[col] = refused ? 0xFFFFFFFFu : at;
 }

@@ -9,9 +9,9 @@
 // LAYERS: affine layers, at most 8. CLASSES: how many rows the arg-max looks at; 0 is no arg-max.
 // HIDDEN: what a work-group has of hidden, ROWS of r, both in fours of values.
 // Of each layer n: Ln columns of its padded weights, Kn terms of a sum that are no padding, Qn rows
-// that are no padding, in fours, ACTn (0 none, 1 sigmoid, 2 ReLU, NaN stays NaN, 3 tanh), An and Bn
-// where its weights and its biases start in a, in fours, Sn where its results start in the
-// work-group's part of hidden, in fours (of the last layer 0).
+// that are no padding, in fours, ACTn as ACTIVATION in common/activation, An and Bn where its
+// weights and its biases start in a, in fours, Sn where its results start in the work-group's part
+// of hidden, in fours (of the last layer 0).
 // K_STEP: terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches: the others);
 // every Kn is a multiple of it.
 // HALF_WEIGHTS: the weights are halves, the biases floats; the sums are of floats.
@@ -60,12 +60,6 @@
 #define UNIT_BYTES 16
 #define LOAD(p, i) (p)[i]
 #endif
-
-// exp2 takes half the registers of exp; the error of the scaled argument moves a result
-// by less than an ulp of 1.
-#define SIGMOID(x) (1.0f / (1.0f + exp2(-1.44269504f * (x))))
-#define TANH(x) (2.0f / (1.0f + exp2(-2.88539008f * (x))) - 1.0f)
-#define RELU(x) select((x), (float4)(0.0f), isless((x), (float4)(0.0f)))
 
 // Of a tile's work-item: its rows, in fours, and its four columns.
 #define ROW(t) ((((t) & 0xFFFF) >> 4) * 4 + ((t) & 3))
@@ -128,12 +122,16 @@ uint layer(uint t, global const float4 *a, global const float4 *b, global float4
         r[at + 12] = c3;
         // In place and one row at a time, with the registers of the sums free.
         if (activation == 1) {
-            for (uint row = at; row != at + 16; row += 4)
-                r[row] = SIGMOID(r[row]);
+            for (uint row = at; row != at + 16; row += 4) {
+                const float4 x = r[row];
+                r[row] = SIGMOID_EXP2(x);
+            }
         }
         if (activation == 3) {
-            for (uint row = at; row != at + 16; row += 4)
-                r[row] = TANH(r[row]);
+            for (uint row = at; row != at + 16; row += 4) {
+                const float4 x = r[row];
+                r[row] = TANH_EXP2(x);
+            }
         }
     }
     return t & (0xFFFF0000u | (GROUP_0 - 1));
@@ -184,16 +182,16 @@ kernel void layers_packed_4x4(global const float4 *restrict a,
         global const float *column = (global const float *)(r + group * ROWS) + id;
         float best = column[0];
         uint at = 0;
-        bool nan = isnan(best);
+        bool refused = !isfinite(best);
         for (uint row = 1; row < CLASSES; ++row) {
             const float x = column[16 * row];
-            nan |= isnan(x);
+            refused |= !isfinite(x);
             if (x > best) {
                 best = x;
                 at = row;
             }
         }
-        classes[16 * group + id] = nan ? 0xFFFFFFFFu : at;
+        classes[16 * group + id] = refused ? 0xFFFFFFFFu : at;
     }
 #endif
 }

@@ -2,14 +2,11 @@
 // work-group carries one record through both; the values between them stay in local memory.
 // Source: own.
 // Layouts: a C (m x l), a2 R (h x m), b C (a record's values contiguous), r R; biases are plain.
-// ACTIVATION, of the values between: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
+// ACTIVATION, of the values between: as in common/activation.
 // HALF_WEIGHTS: a and a2 hold halves; the sums are of floats.
 //
 //   first layer:   a work-item has four rows and every n-th column, n = GROUP_0 / (m / 4)
 //   second layer:  32 work-items to a row
-#ifndef ACTIVATION
-#define ACTIVATION 0
-#endif
 #ifndef GROUP_0
 #define GROUP_0 256
 #endif
@@ -48,18 +45,6 @@ float4 wide(ushort4 from)
 #define WIDE(x) (x)
 #define WEIGHT float
 #define LOAD(p, i) (p)[i]
-#endif
-
-#if ACTIVATION == 0
-#define ACTIVATE(x) (x)
-#elif ACTIVATION == 1
-#define ACTIVATE(x) (1.0f / (1.0f + exp(-(x))))
-#elif ACTIVATION == 2
-#define ACTIVATE(x) (isless((x), 0.0f) ? 0.0f : (x))
-#elif ACTIVATION == 3
-#define ACTIVATE(x) tanh(x)
-#else
-#error "pair_records: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
 #endif
 
 __attribute__((reqd_work_group_size(GROUP_0, 1, 1)))

@@ -3,22 +3,7 @@
 // records of a row.
 // Source: own.
 // Layouts: b R, l matrices of h x w one after the other; r R.
-// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU (NaN stays NaN), 3 tanh.
-#ifndef ACTIVATION
-#define ACTIVATION 0
-#endif
-
-#if ACTIVATION == 0
-#define ACTIVATE(x) (x)
-#elif ACTIVATION == 1
-#define ACTIVATE(x) (1.0f / (1.0f + exp(-(x))))
-#elif ACTIVATION == 2
-#define ACTIVATE(x) select((x), (float4)(0.0f), isless((x), (float4)(0.0f)))
-#elif ACTIVATION == 3
-#define ACTIVATE(x) tanh(x)
-#else
-#error "reduce_rm: ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
-#endif
+// ACTIVATION: as in common/activation.
 
 __attribute__((reqd_work_group_size(128, 1, 1)))
 kernel void reduce_rm(uint l, uint w, uint h,

@@ -1,5 +1,5 @@
 // ReLU in place, one element per work-item of a column-major matrix.
-// Differs from relu_rm: neighbours along dimension 0 are neighbours in memory. NaN stays NaN.
+// Differs from relu_rm: neighbours along dimension 0 are neighbours in memory.
 // relu_cm_grouped is the same with work-groups of 4x16.
 // Source: thesis, section 9.2 (measured there for the sigmoid); groups: section 7.2.
 // Layouts: r C.
@@ -11,5 +11,6 @@ kernel void relu_cm(uint h, global float *restrict r)
     const uint row = get_global_id(0);
     const uint col = get_global_id(1);
     const uint at = col * h + row;
-    r[at] = r[at] < 0.0f ? 0.0f : r[at];
+    const float x = r[at];
+    r[at] = RELU(x);
 }

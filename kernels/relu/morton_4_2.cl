@@ -1,6 +1,6 @@
 // ReLU in place, one element per work-item of a Morton 4-2 matrix.
 // Differs from relu_cm: the index of C_4_2_C; a work-group of 4x16 spans one row of eight
-// chunks. NaN stays NaN.
+// chunks.
 // Source: thesis, section 9.2 (measured there for the sigmoid); index: section 8.2.
 // Layouts: r C_4_2_C.
 //
@@ -17,5 +17,6 @@ kernel void relu_morton_4_2(uint h, global float *restrict r)
     const uint col = get_global_id(1);
     const uint chunk = (col >> 1) * 2 * h + (row >> 2) * 8;
     const uint at = chunk + (col & 1) * 4 + (row & 3);
-    r[at] = r[at] < 0.0f ? 0.0f : r[at];
+    const float x = r[at];
+    r[at] = RELU(x);
 }

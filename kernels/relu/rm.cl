@@ -1,6 +1,6 @@
 // ReLU in place, one element per work-item of a row-major matrix.
 // Differs from relu_unbound: rows and columns as in the product, so neighbours along
-// dimension 0 are a row apart in memory: expected to be the slowest. NaN stays NaN.
+// dimension 0 are a row apart in memory: expected to be the slowest.
 // Source: thesis, section 9.2 (measured there for the sigmoid).
 // Layouts: r R.
 kernel void relu_rm(uint w, global float *restrict r)
@@ -8,5 +8,6 @@ kernel void relu_rm(uint w, global float *restrict r)
     const uint row = get_global_id(0);
     const uint col = get_global_id(1);
     const uint at = row * w + col;
-    r[at] = r[at] < 0.0f ? 0.0f : r[at];
+    const float x = r[at];
+    r[at] = RELU(x);
 }

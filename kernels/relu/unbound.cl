@@ -1,9 +1,10 @@
 // ReLU in place, one element per work-item, whatever the layout.
 // Differs: the work-group size is the driver's choice ("unbound").
-// Source: thesis, list 5.1 (its own listing prints the sigmoid twice). NaN stays NaN.
+// Source: thesis, list 5.1 (its own listing prints the sigmoid twice).
 // Layouts: any.
 kernel void relu_unbound(global float *restrict r)
 {
     const uint i = get_global_id(0);
-    r[i] = r[i] < 0.0f ? 0.0f : r[i];
+    const float x = r[i];
+    r[i] = RELU(x);
 }

@@ -11,5 +11,6 @@ kernel void sigmoid_cm(uint h, global float *restrict r)
     const uint row = get_global_id(0);
     const uint col = get_global_id(1);
     const uint at = col * h + row;
-    r[at] = 1.0f / (1.0f + exp(-r[at]));
+    const float x = r[at];
+    r[at] = SIGMOID(x);
 }

@@ -17,5 +17,6 @@ kernel void sigmoid_morton_4_2(uint h, global float *restrict r)
     const uint col = get_global_id(1);
     const uint chunk = (col >> 1) * 2 * h + (row >> 2) * 8;
     const uint at = chunk + (col & 1) * 4 + (row & 3);
-    r[at] = 1.0f / (1.0f + exp(-r[at]));
+    const float x = r[at];
+    r[at] = SIGMOID(x);
 }

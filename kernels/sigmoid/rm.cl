@@ -8,5 +8,6 @@ kernel void sigmoid_rm(uint w, global float *restrict r)
     const uint row = get_global_id(0);
     const uint col = get_global_id(1);
     const uint at = row * w + col;
-    r[at] = 1.0f / (1.0f + exp(-r[at]));
+    const float x = r[at];
+    r[at] = SIGMOID(x);
 }

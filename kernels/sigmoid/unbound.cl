@@ -5,5 +5,6 @@
 kernel void sigmoid_unbound(global float *restrict r)
 {
     const uint i = get_global_id(0);
-    r[i] = 1.0f / (1.0f + exp(-r[i]));
+    const float x = r[i];
+    r[i] = SIGMOID(x);
 }

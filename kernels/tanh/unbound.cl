@@ -5,5 +5,6 @@
 kernel void tanh_unbound(global float *restrict r)
 {
     const uint i = get_global_id(0);
-    r[i] = tanh(r[i]);
+    const float x = r[i];
+    r[i] = TANH(x);
 }

@@ -54,7 +54,9 @@ pub fn rust(baked: &Baked) -> String {
     let _ = writeln!(out, "pub static BLOB_HASH: &str = {:?};", b.blob_hash);
     let _ = writeln!(out, "pub(super) static CONSTANT_OFFSETS: &[usize] = &{:?};", b.constant_offsets);
     let _ = writeln!(out, "pub(super) const GOLDEN_COUNT: usize = {};", b.golden.count);
-    let _ = writeln!(out, "pub(super) const GOLDEN_OFFSETS: (usize, usize) = {:?};", b.golden_offsets);
+    let _ = writeln!(out, "pub(super) const GOLDEN_OFFSETS: [usize; 3] = {:?};", b.golden_offsets);
+    let overflows = b.golden.overflow.len() / b.network.width;
+    let _ = writeln!(out, "pub(super) const GOLDEN_OVERFLOWS: usize = {overflows};");
     let _ = writeln!(out, "pub static GOLDEN_GIVEN: bool = {};\n", b.golden.given);
     let _ = writeln!(out, "pub static NETWORK: Network = {};\n", network(&b.network));
     let _ = writeln!(out, "pub static PLAN: Plan = {};\n", plan(&b.plan));

@@ -19,6 +19,8 @@ pub struct Golden {
     pub scores: Vec<f32>,
     /// Whether the inputs came with the network.
     pub given: bool,
+    /// Records of `width` raw inputs that overflow: a device must refuse them.
+    pub overflow: Vec<f32>,
 }
 
 /// Vectors of a network without `check`.
@@ -39,7 +41,7 @@ pub fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Transform) -
         .map(|i| scaling.invert(i % network.width, low + (high - low) * uniform(&mut seed)) as f32)
         .collect();
     let scores = scores_of(network, weights, &inputs);
-    Golden { count: SYNTHETIC, inputs, scores, given: false }
+    Golden { count: SYNTHETIC, inputs, scores, given: false, overflow: Vec::new() }
 }
 
 /// Reads `"check": {"inputs": file, "scores": file}` and verifies every record in float64 against the network as baked.
@@ -106,7 +108,7 @@ pub fn read(
     let count = inputs.rows.min(MOST);
     inputs.data.truncate(count * inputs.cols);
     let scores = scores_of(network, weights, &inputs.data);
-    Some(Golden { count, inputs: inputs.data, scores, given: true })
+    Some(Golden { count, inputs: inputs.data, scores, given: true, overflow: Vec::new() })
 }
 
 /// splitmix64, as a number from 0 to 1.

@@ -514,9 +514,21 @@ fn read_sources(
             }
         }
     }
+    let mut common: Vec<&str> = Vec::new();
+    for path in kernels.iter().filter(|k| k.source.is_some()).filter_map(|k| k.operation.common()) {
+        if !common.contains(&path) {
+            common.push(path);
+        }
+    }
+    for path in &common {
+        let place = format!("kernels/{path}");
+        if let Some(text) = files.text(&folder.join(path), &place, mistakes) {
+            sources.push((path.to_string(), without_comments(&text)));
+        }
+    }
     for path in cl_files(folder) {
         let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
-        if !kernels.iter().any(|k| k.source.as_deref() == Some(&name)) {
+        if !kernels.iter().any(|k| k.source.as_deref() == Some(&name)) && !common.contains(&&*name) {
             mistakes.add(format_args!("kernels/{name}"), "no entry of kernels/library.json uses this file");
         }
     }

@@ -9,6 +9,7 @@ pub mod json;
 pub mod kernels;
 pub mod matrix;
 pub mod model;
+pub mod overflow;
 
 use crate::planner;
 use crate::spec::half;
@@ -58,8 +59,8 @@ pub struct Baked {
     pub blob: Vec<u8>,
     /// Byte offset of each of the plan's constants in `blob`.
     pub constant_offsets: Vec<usize>,
-    /// Byte offsets of golden inputs and scores in `blob`.
-    pub golden_offsets: (usize, usize),
+    /// Byte offsets of golden inputs, scores and records that overflow in `blob`.
+    pub golden_offsets: [usize; 3],
     /// Number of golden vectors and where they come from.
     pub golden: Golden,
     /// What rounding the weights to halves did.
@@ -156,7 +157,8 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
         .iter()
         .map(|c| append(&c.layout.pack(&tensors[c.tensor], c.size, c.padded, 0.0), c.precision))
         .collect();
-    let golden_offsets = (append(&golden.inputs, Precision::F32), append(&golden.scores, Precision::F32));
+    let golden_offsets =
+        [&golden.inputs, &golden.scores, &golden.overflow].map(|values| append(values, Precision::F32));
     let blob_hash = hex(&Sha256::digest(&blob));
     Ok(Baked {
         network,

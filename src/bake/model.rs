@@ -3,6 +3,7 @@
 use super::golden::{self, Golden};
 use super::json::{self, Object, found};
 use super::matrix::{self, Files, Matrix, Unreadable};
+use super::overflow;
 use super::{Mistakes, Rounding, Settings, hex};
 use crate::ir::graph::{Graph, Role, Shape};
 use crate::ops::Op;
@@ -177,6 +178,7 @@ pub fn read(
         Precision::F32 => None,
         Precision::F16 => Some(round(&network, &mut tensors, &mut golden, o.place(), mistakes)?),
     };
+    golden.overflow = overflow::records(&network, &tensors);
     network.hash = hash(&network, &tensors, &golden).into();
     Some((network, tensors, golden, rounding))
 }

@@ -185,6 +185,18 @@ impl Data {
         sizes
     }
 
+    /// The last of several records overflows: infinities of both signs among what is summed up, activated or compared.
+    fn overflow(&mut self) {
+        let w = self.real.w;
+        if w < 2 {
+            return;
+        }
+        let values = if self.b.is_empty() { &mut self.r } else { &mut self.b };
+        for (i, row) in values.chunks_exact_mut(w).enumerate().step_by(3) {
+            row[w - 1] = if i % 2 == 0 { f32::NEG_INFINITY } else { f32::INFINITY };
+        }
+    }
+
     /// The weights as halves hold them; those of every third row are so small that halves hold them without all their
     /// digits, which a conversion by hand or a device may lose. Their biases are as small: beside larger ones their
     /// sums would be rounded more coarsely than the bound allows.
@@ -467,6 +479,9 @@ impl Lab {
                         if weights == Precision::F16 {
                             data.become_halves();
                         }
+                        if entry.operation.common().is_some() || entry.operation == Operation::ArgMax {
+                            data.overflow();
+                        }
                         let setup = self.setup(entry, activation, group, &data, (1, canaries))?;
                         self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None)?;
                         self.queue.finish()?;
@@ -517,7 +532,7 @@ impl Lab {
     }
 
     /// A kernel for all layers, on networks around its tiles: with as many layers as it takes, with every activation,
-    /// with and without arg-max, a record of NaN, equal scores, and a part of a batch behind which nothing may change.
+    /// with and without arg-max, a record that overflows, equal scores, and a part of a batch behind which nothing may change.
     fn check_layers(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
         let mut shapes = vec![("40-120-70-10:relu", 20)];
         if group == entry.restrictions.work_group {
@@ -595,7 +610,8 @@ impl Lab {
 
         let mut random = self.random();
         let mut input: Vec<f32> = (0..network.width * plan.padded_batch).map(|_| random.float()).collect();
-        input[network.width * (records - 1)] = f32::NAN;
+        // An infinity or NaN, which every layer must pass on.
+        input[network.width * (records - 1)] = if canaries { f32::NEG_INFINITY } else { f32::NAN };
         const UNTOUCHED: u32 = 0x5A5A_5A5A;
         let queue = self.queue.clone();
         let (starts, bytes) = places(&plan.constants);
@@ -647,17 +663,17 @@ impl Lab {
         let mut worst = 0.0f64;
         for n in 0..columns {
             let column: Vec<f32> = (0..outputs).map(|i| found[i * columns + n]).collect();
-            let nan = column.iter().any(|v| v.is_nan());
+            let refused = !column.iter().all(|v| v.is_finite());
             let values: Vec<f64> = column.iter().map(|&v| v.into()).collect();
-            let mut class = if nan { NAN_CLASS } else { crate::spec::network::argmax(&values) };
+            let mut class = if refused { NAN_CLASS } else { crate::spec::network::argmax(&values) };
             if n >= plan.columns(records) {
                 class = UNTOUCHED;
                 if !column.iter().all(|v| v.is_nan()) {
                     return Err(wrong(format!("scores of record {n}, which was not in the launch")));
                 }
-            } else if (one_nan || n == records - 1) != nan {
+            } else if (one_nan || n == records - 1) != refused {
                 return Err(wrong(format!("record {n} has the scores {column:?}")));
-            } else if !nan {
+            } else if !refused {
                 let raw = &input[n * network.width..][..network.width];
                 let raw: Vec<f64> = raw.iter().map(|&v| v.into()).collect();
                 let expected = network.scores(&weights, &raw);
@@ -812,7 +828,11 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
                     .collect();
                 crate::spec::reference::excess(&scores, (0..real.h).map(|i| found[i * real.w + c]))
             };
-            (0..real.w).map(column).fold(0.0, f64::max)
+            let finite = |c: &usize| data.b.iter().skip(*c).step_by(real.w).all(|v| v.is_finite());
+            let (finite, overflowed): (Vec<usize>, Vec<usize>) = (0..real.w).partition(finite);
+            let scores = |c: usize| found.iter().skip(c).step_by(real.w);
+            let lost = overflowed.into_iter().flat_map(scores).map(|&v| reference::lost(v));
+            finite.into_iter().map(column).chain(lost).fold(0.0, f64::max)
         }
         // Checked as a network.
         Operation::Layers => 0.0,
@@ -822,15 +842,19 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
         }
         Operation::Sigmoid | Operation::Relu | Operation::Tanh => {
             let activation = entry.operation.activation().unwrap_or(Activation::None);
-            reference::elementwise(&read_r()?, |i| activation.apply(f64::from(data.r[i])), 2f64.powi(-20))
+            let exact = |i: usize| match data.r[i] {
+                x if x.is_finite() => activation.apply(f64::from(x)),
+                _ => f64::NAN,
+            };
+            reference::elementwise(&read_r()?, exact, 2f64.powi(-20))
         }
         Operation::ArgMax => {
             let classes =
                 setup.buffer("classes").map(|c| c.read::<u32>(real.w)).transpose()?.unwrap_or_default();
             for (column, &class) in classes.iter().enumerate() {
                 let values: Vec<f64> = (0..real.l).map(|i| f64::from(data.b[i * real.w + column])).collect();
-                let nan = values.iter().any(|v| v.is_nan());
-                let expected = if nan { NAN_CLASS } else { crate::spec::network::argmax(&values) };
+                let finite = values.iter().all(|v| v.is_finite());
+                let expected = if !finite { NAN_CLASS } else { crate::spec::network::argmax(&values) };
                 if class != expected {
                     return wrong(format!("column {column} has class {class}, not {expected}"));
                 }
@@ -881,7 +905,11 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
             0.0
         }
     };
-    if excess <= 1.0 { Ok(excess) } else { wrong(format!("an error of {excess:.2} times the bound")) }
+    match excess {
+        e if e <= 1.0 => Ok(excess),
+        e if e.is_finite() => wrong(format!("an error of {excess:.2} times the bound")),
+        _ => wrong("NaN, or an overflow that was lost,".into()),
+    }
 }
 
 /// `17×9 (5)`

@@ -88,6 +88,11 @@ impl Product<'_> {
                     sum += f64::from(self.beta) * f64::from(self.c[row * w + j]);
                 }
                 sum += self.bias.map_or(0.0, |bias| f64::from(bias[row]));
+                if !sum.is_finite() {
+                    // An overflow arrives, whatever the activation makes of infinities.
+                    worst = worst.max(lost(found[row * w + j]));
+                    continue;
+                }
                 let exact = self.activation.apply(sum);
                 let own = match self.activation {
                     Activation::Sigmoid | Activation::Tanh => 2f64.powi(-20),
@@ -108,10 +113,19 @@ fn ratio(error: f64, bound: f64) -> f64 {
     if r.is_nan() { f64::INFINITY } else { r }
 }
 
-/// Largest error of `found` against `exact(index)`, in units of `relative` · max(1, |exact|).
+/// Infinitely wrong where a value that must be infinite or NaN is neither.
+pub fn lost(found: f32) -> f64 {
+    if found.is_finite() { f64::INFINITY } else { 0.0 }
+}
+
+/// Largest error of `found` against `exact(index)`, in units of `relative` · max(1, |exact|); where that is not finite,
+/// `found` must not be either.
 pub fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative: f64) -> f64 {
     let error = |(i, &f): (usize, &f32)| {
         let e = exact(i);
+        if !e.is_finite() {
+            return lost(f);
+        }
         ratio((f64::from(f) - e).abs(), relative * e.abs().max(1.0) * 4.0)
     };
     found.iter().enumerate().map(error).fold(0.0, f64::max)

@@ -189,29 +189,34 @@ mod tests {
     use crate::spec::library::EngineKind;
     use crate::spec::network::Network;
 
-    /// A record that overflows to infinity in a hidden layer: padding rows do not turn it into NaN.
+    /// A record that overflows in a hidden layer is refused, behind whatever activation; its neighbours are not.
     #[test]
-    fn infinity_in_a_hidden_layer_is_not_nan() {
-        let (mut graph, mut tensors, mut value) = (Graph::new(Shape::vector(1)), Vec::new(), 0);
-        for (outputs, w, activation) in
-            [(1, 1e30f32, Some(Activation::Relu)), (1, 1.0, Some(Activation::Sigmoid)), (2, 1.0, None)]
-        {
-            let arrays = [(Role::Weights, outputs, 1), (Role::Biases, outputs, 1)];
-            value = graph.push("affine", Op::Affine, &[value], &arrays).unwrap();
-            tensors.extend([vec![w; outputs], vec![0.0; outputs]]);
-            if let Some(a) = activation {
-                value = graph.push("activation", Op::Activation(a), &[value], &[]).unwrap();
+    fn an_overflow_in_a_hidden_layer_arrives_as_nan() {
+        for activation in Activation::ALL {
+            for sign in [1.0, -1.0] {
+                let mut graph = Graph::new(Shape::vector(1));
+                let arrays = |outputs| [(Role::Weights, outputs, 1), (Role::Biases, outputs, 1)];
+                let hidden = graph.push("affine", Op::Affine, &[0], &arrays(1)).unwrap();
+                let hidden = graph.push("activation", Op::Activation(activation), &[hidden], &[]).unwrap();
+                graph.push("affine", Op::Affine, &[hidden], &arrays(2)).unwrap();
+                let tensors = [vec![sign * 1e30], vec![0.0], vec![1.0; 2], vec![0.0; 2]];
+                let network =
+                    Network { width: 1, graph, labels: Vec::new().into(), ..crate::baked::NETWORK.clone() };
+                let recipe = crate::model::recipe("host", EngineKind::Host).unwrap();
+                let model = Model::new(network, &tensors, recipe, crate::baked::library(), None).unwrap();
+                let mut engine = HostEngine::new(model, 1, false).unwrap();
+                for (n, x) in [1e-30, 1e10, -1e-30].into_iter().enumerate() {
+                    engine.record(0, n).unwrap().set(0, x);
+                }
+                engine.submit(0, 3).unwrap();
+                engine.collect(0).unwrap();
+                for n in 0..3 {
+                    let answer = engine.answer(0, n);
+                    let scores: Vec<f32> = answer.scores.iter().collect();
+                    assert_eq!(answer.overflowed(), n == 1, "{activation:?} {sign}: {scores:?}");
+                    assert_eq!(answer.class, Some(if n == 1 { crate::engine::NAN_CLASS } else { 0 }));
+                }
             }
         }
-        let network = Network { width: 1, graph, labels: Vec::new().into(), ..crate::baked::NETWORK.clone() };
-        let recipe = crate::model::recipe("host", EngineKind::Host).unwrap();
-        let model = Model::new(network, &tensors, recipe, crate::baked::library(), None).unwrap();
-        let mut engine = HostEngine::new(model, 1, false).unwrap();
-        engine.record(0, 0).unwrap().set(0, 1e10);
-        engine.submit(0, 1).unwrap();
-        engine.collect(0).unwrap();
-        let answer = engine.answer(0, 0);
-        assert_eq!(answer.scores.iter().collect::<Vec<_>>(), [1.0, 1.0]);
-        assert_eq!(answer.class, Some(0));
     }
 }

@@ -8,6 +8,8 @@ pub mod deferred;
 pub mod fleet;
 pub mod host;
 pub mod opencl;
+#[cfg(test)]
+mod overflow;
 mod programs;
 pub mod select;
 pub mod simd;
@@ -106,16 +108,20 @@ impl<'a> Record<'a> {
         self.data[self.offset + self.rows[i] as usize]
     }
 
-    /// Index of the largest score, the lowest of equal ones; [`NAN_CLASS`] if one is NaN.
+    /// Index of the largest score, the lowest of equal ones; [`NAN_CLASS`] if one is NaN or infinite.
     pub fn argmax(&self) -> u32 {
-        let (mut best, mut nan) = ((0, f32::NEG_INFINITY), false);
+        let mut best = (0, f32::NEG_INFINITY);
         for (i, v) in (0..).zip(self.iter()) {
-            nan |= v.is_nan();
             if v > best.1 {
                 best = (i, v);
             }
         }
-        if nan { NAN_CLASS } else { best.0 }
+        if self.is_finite() { best.0 } else { NAN_CLASS }
+    }
+
+    /// Whether no score is NaN or infinite: one that is tells of a sum that has left the range of f32 on the way.
+    pub fn is_finite(&self) -> bool {
+        self.iter().fold(true, |all, v| all & v.is_finite())
     }
 
     /// All scores in order.
@@ -128,14 +134,22 @@ impl<'a> Record<'a> {
 /// What an engine says about one record.
 #[derive(Clone, Copy)]
 pub struct Answer<'a> {
-    /// The arg-max of the scores ([`NAN_CLASS`] where a score is NaN); `None` where the plan has no arg-max step.
+    /// The arg-max of the scores ([`NAN_CLASS`] where one is NaN or infinite); `None` where the plan has no arg-max
+    /// step.
     pub class: Option<u32>,
     /// The network's last values; there whenever the engine was built with `scores`.
     pub scores: Record<'a>,
 }
 
-/// The class of a record with a NaN among its scores: an error, never a class.
+/// The class of a record with a NaN or an infinity among its scores: an error, never a class.
 pub const NAN_CLASS: u32 = u32::MAX;
+
+impl Answer<'_> {
+    /// Whether the record has overflowed: it must be refused.
+    pub fn overflowed(&self) -> bool {
+        self.class == Some(NAN_CLASS) || !self.scores.is_finite()
+    }
+}
 
 /// A network on a device, ready to run batches.
 pub trait Engine {

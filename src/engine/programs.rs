@@ -243,6 +243,22 @@ fn program_of(plan: &Plan, step: &Step) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::library::EngineKind;
+
+    /// Such options let a compiler assume that there is neither infinity nor NaN, which overflows are seen by.
+    #[test]
+    fn no_plan_assumes_finite_numbers() {
+        for recipe in library().plans.iter() {
+            let Ok(model) = crate::model::Model::baked(recipe, None) else { continue };
+            for step in model.plan.steps.iter().filter(|_| model.plan.engine == EngineKind::OpenCl) {
+                let options = program_of(&model.plan, step).1;
+                assert!(options.starts_with("-cl-std=CL1.1"), "{options}");
+                for bad in ["-cl-fast", "-cl-finite", "-cl-unsafe", "-ffast"] {
+                    assert!(!options.contains(bad), "{}: {options}", recipe.name);
+                }
+            }
+        }
+    }
 
     #[test]
     fn work_groups_shrink_to_divisors() {

@@ -29,7 +29,8 @@ pub enum Operation {
     Relu,
     /// R = tanh(R)
     Tanh,
-    /// class of every column: the row of its largest value, the lowest of equal ones, `NAN_CLASS` if one is NaN
+    /// class of every column: the row of its largest value, the lowest of equal ones, `NAN_CLASS` if one is NaN or
+    /// infinite
     ArgMax,
     /// Horizontal and vertical 3×3 Sobel filter of a byte image (ARM, §1); the border stays as it is
     Sobel,
@@ -84,6 +85,12 @@ impl Operation {
     /// Whether an activation can be part of it.
     pub fn fuses(self) -> bool {
         matches!(self, Operation::Affine | Operation::Reduce | Operation::Pair)
+    }
+
+    /// The file below `kernels/` that stands in front of the sources of this operation.
+    pub fn common(self) -> Option<&'static str> {
+        let activates = self.fuses() || self == Operation::Layers || self.activation().is_some();
+        activates.then_some("common/activation.cl")
     }
 
     /// The operation that computes `activation` on its own.

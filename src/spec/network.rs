@@ -54,16 +54,11 @@ impl FinalActivation {
         }
     }
 
-    /// Applies the function to the last values of one record, in float64. A softmax with an infinite maximum gives
-    /// the probability to the maxima, as it does in the limit, not NaN.
+    /// Applies the function to the last values of one record, in float64. They are finite.
     pub fn apply(self, values: &mut [f64]) {
         match self {
             FinalActivation::Softmax => {
                 let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                if max.is_infinite() {
-                    let maxima = values.iter().filter(|v| **v == max).count() as f64;
-                    return values.iter_mut().for_each(|v| *v = if *v == max { 1.0 / maxima } else { 0.0 });
-                }
                 values.iter_mut().for_each(|v| *v = (*v - max).exp());
                 let sum: f64 = values.iter().sum();
                 values.iter_mut().for_each(|v| *v /= sum);

@@ -471,7 +471,12 @@ fn a_nan_score_names_the_record_in_the_input() {
             Some(_) => [memory("a", [vec![1, 2]]), memory("b", [vec![3, 4]])],
         };
         let error = stream.run(files.into_iter()).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{place}: record 3 of the run: a score is NaN")), "{error}");
+        assert!(
+            error.starts_with(&format!(
+                "{place}: record 3 of the run: overflow in f32: expected finite scores, "
+            )),
+            "{error}"
+        );
         assert_eq!(out, b"1,1\n2,2\n");
     }
 }
@@ -592,7 +597,7 @@ fn a_nan_score_is_marked_and_the_records_behind_it_are_answered() {
         let ran = run_on(engine, true, Output::Scores, &Input::new(1), None, files);
         assert_eq!(ran.text, "1,1\n2,2\nerror\nerror\n5,5\n");
         assert_eq!(ran.result, summary(5, 2, &ran));
-        assert!(ran.reasons[0].starts_with("b:2: record 3 of the run: a score is NaN"), "{:?}", ran.reasons);
+        assert!(ran.reasons[0].starts_with("b:2: record 3 of the run: overflow in f32: expected finite scores, found a score of NaN"), "{:?}", ran.reasons);
         assert_eq!(ran.reasons[1], "b:3:1: expected a number, found \"x\"");
     }
 }

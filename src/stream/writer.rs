@@ -1,6 +1,6 @@
 //! Answers to text, one line a record.
 
-use crate::engine::{Answer, NAN_CLASS, Record};
+use crate::engine::Answer;
 use crate::error::Error;
 use crate::spec::network::{FinalActivation, Kind, Network};
 use crate::sys::io::wait_writable;
@@ -191,10 +191,16 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         answer: Answer<'_>,
         place: impl FnOnce() -> String,
     ) -> Result<Verdict<'_>, Error> {
-        if answer.class == Some(NAN_CLASS) || answer.scores.iter().any(f32::is_nan) {
+        if answer.overflowed() {
             let n = self.record + 1;
+            let found = match answer.scores.iter().find(|v| !v.is_finite()) {
+                Some(score) => format!("found a score of {score}"),
+                None => "found one that is infinite or NaN".into(),
+            };
             let why = "numbers of the record are too large for this network, or its weights are damaged";
-            return Err(Error::input(place(), format!("record {n} of the run: a score is NaN ({why})")));
+            let message =
+                format!("record {n} of the run: overflow in f32: expected finite scores, {found} ({why})");
+            return Err(Error::input(place(), message));
         }
         self.activate(&answer);
         let one = self.decide(&answer);
@@ -276,7 +282,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     fn decide(&mut self, answer: &Answer<'_>) -> Option<u32> {
         let threshold = self.spec.threshold;
         match self.spec.kind {
-            Kind::Classes => Some(answer.class.unwrap_or_else(|| argmax(answer.scores))),
+            Kind::Classes => Some(answer.class.unwrap_or_else(|| answer.scores.argmax())),
             Kind::Binary => Some(u32::from(self.values[1] > threshold)),
             Kind::Multilabel => {
                 self.set.clear();
@@ -342,18 +348,18 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             b.extend_from_slice(b",\"label\":");
             json_label(b, labels, c);
             b.extend_from_slice(b",\"probability\":");
-            json_number(b, self.values[c as usize] as f32);
+            number(b, self.values[c as usize] as f32);
         } else if self.spec.kind == Kind::Multilabel {
             b.extend_from_slice(b",\"class\":[");
             list(b, &self.set, |b, &c| integer(b, c.into()));
             b.extend_from_slice(b"],\"label\":[");
             list(b, &self.set, |b, &c| json_label(b, labels, c));
             b.extend_from_slice(b"],\"probability\":[");
-            list(b, &self.values, |b, &v| json_number(b, v as f32));
+            list(b, &self.values, |b, &v| number(b, v as f32));
             b.push(b']');
         }
         b.extend_from_slice(b",\"scores\":[");
-        list(b, outputs(&self.spec, &self.values, answer), json_number);
+        list(b, outputs(&self.spec, &self.values, answer), number);
         b.extend_from_slice(b"]}");
     }
 }
@@ -373,17 +379,6 @@ fn outputs<'v>(
 /// A closed pipe is the silent end; all else is an error.
 fn output_error(e: io::Error) -> Error {
     if e.kind() == io::ErrorKind::BrokenPipe { Error::ClosedOutput } else { Error::io("stdout", e) }
-}
-
-/// The index of the largest score; the lowest of equal ones.
-fn argmax(scores: Record<'_>) -> u32 {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (i, score) in (0u32..).zip(scores.iter()) {
-        if score > best.1 {
-            best = (i, score);
-        }
-    }
-    best.0
 }
 
 /// Items with commas between them.
@@ -417,11 +412,6 @@ fn number(b: &mut Vec<u8>, x: f32) {
         0.0 | 1e-5..1e16 => io::Write::write_fmt(b, format_args!("{x}")),
         _ => io::Write::write_fmt(b, format_args!("{x:e}")),
     };
-}
-
-/// The same; JSON has no infinity.
-fn json_number(b: &mut Vec<u8>, x: f32) {
-    if x.is_finite() { number(b, x) } else { b.extend_from_slice(b"null") }
 }
 
 fn label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
@@ -487,6 +477,7 @@ impl io::Write for Stdout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{NAN_CLASS, Record};
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -610,20 +601,35 @@ mod tests {
     }
 
     #[test]
-    fn nan_is_an_error_and_infinity_is_none() {
-        for (class, scores) in [(Some(NAN_CLASS), &[][..]), (None, &[1.0, f32::NAN])] {
-            let error = try_line(Output::Class, &CLASSES, class, scores).unwrap_err().to_string();
-            assert!(error.starts_with("stdin:17: record 1 of the run: a score is NaN"), "{error}");
+    fn an_overflow_is_an_error_for_every_output_and_kind() {
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        for (class, scores, found) in [
+            (Some(NAN_CLASS), &[][..], "found one that is infinite or NaN"),
+            (None, &[1.0, nan], "found a score of NaN"),
+            (None, &[inf, 1.0], "found a score of inf"),
+            (None, &[-inf, -inf], "found a score of -inf"),
+            // A class of the device beside scores that are none.
+            (Some(0), &[1.0, -inf], "found a score of -inf"),
+        ] {
+            for output in
+                [Output::Class, Output::Label, Output::Scores, Output::Probs, Output::Top(1), Output::Json]
+            {
+                let error = try_line(output, &CLASSES, class, scores).unwrap_err();
+                assert_eq!(error.exit_code(), 1);
+                let error = error.to_string();
+                let start = "stdin:17: record 1 of the run: overflow in f32: expected finite scores, ";
+                assert!(error.starts_with(&format!("{start}{found} (")), "{error}");
+            }
         }
-        assert!(try_line(Output::Scores, &VALUES, None, &[f32::NAN]).is_err());
-        let inf = [f32::INFINITY, 1.0, f32::NEG_INFINITY];
-        assert_eq!(line(Output::Scores, &CLASSES, &inf), "inf,1,-inf");
-        assert_eq!(line(Output::Probs, &CLASSES, &inf), "1,0,0");
-        let all = [f32::NEG_INFINITY; 2];
-        assert_eq!(line(Output::Probs, &CLASSES, &all), "0.5,0.5");
-        assert_eq!(line(Output::Class, &CLASSES, &all), "0");
-        let json: Value = serde_json::from_str(&line(Output::Json, &CLASSES, &inf)).unwrap();
-        assert_eq!(json["scores"], serde_json::json!([null, 1, null]));
+        for score in [inf, -inf, nan] {
+            assert!(try_line(Output::Class, &BINARY, None, &[score]).is_err());
+            assert!(try_line(Output::Class, &MULTILABEL, None, &[1.0, score]).is_err());
+            for activation in [FinalActivation::None, FinalActivation::Sigmoid, FinalActivation::Tanh] {
+                let values = Case { activation, ..VALUES };
+                assert!(try_line(Output::Scores, &values, None, &[score]).is_err());
+            }
+        }
+        assert_eq!(line(Output::Scores, &VALUES, &[f32::MAX, f32::MIN]), "3.4028235e38,-3.4028235e38");
     }
 
     /// The scores that `--expect-scores` compares are those that `-o scores` writes.

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 /// Every OpenCL plan of the library.
-fn plans() -> Vec<String> {
+pub fn plans() -> Vec<String> {
     let library = fs::read(root().join("kernels/library.json")).unwrap();
     let library: serde_json::Value = serde_json::from_slice(&library).unwrap();
     let plans = library["plans"].as_array().unwrap().iter().filter(|p| p["engine"] == "opencl");
@@ -19,7 +19,7 @@ fn plans() -> Vec<String> {
 
 /// What the simulator must be told for a plan: it reports every read of an image as uninitialised, and GPUs for which
 /// tiles in local memory are made have 48 KiB of it.
-fn simulated(args: &[&str]) -> Vec<(&'static str, &'static str)> {
+pub fn simulated(args: &[&str]) -> Vec<(&'static str, &'static str)> {
     let plan = |name: &str| args.contains(&name);
     match () {
         _ if plan("adreno") => vec![("OCLGRIND_UNINITIALIZED", "0")],
@@ -94,6 +94,9 @@ fn mnist_network_on_every_engine_and_plan() {
     let host = run(&program, &["-d", "host", "-f", "u8"], bytes.clone());
     let host_scores = run(&program, &["-d", "host", "-f", "u8", "-o", "scores"], bytes.clone());
     reference.check(&vectors, &host_scores.lines(), "host");
+    // Its scaled inputs are so small, and the values behind its sigmoids, that nothing can overflow.
+    let info = run(&program, &["-d", "host", "--info"], "");
+    assert!(info.out.contains("no finite input is known to overflow f32 in this network"), "{}", info.out);
     // Under the plan that was baked nothing is laid out at start.
     let file = folder.path("profile");
     let args = ["-f", "u8", "--plan", "baked", &format!("--profile=json:{}", file.display())];

@@ -11,6 +11,7 @@ mod docs;
 mod filter;
 mod fleet;
 mod limits;
+mod overflow;
 mod service;
 mod signals;
 mod support;

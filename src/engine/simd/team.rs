@@ -721,14 +721,14 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Index of the largest value, the lowest of equal ones; [`NAN_CLASS`] if one is NaN.
+/// Index of the largest value, the lowest of equal ones; [`NAN_CLASS`] if one is NaN or infinite.
 pub(super) fn argmax(values: &[f32]) -> u32 {
-    let (mut best, mut nan) = (0, false);
+    let (mut best, mut finite) = (0, true);
     for (i, v) in values.iter().enumerate() {
-        nan |= v.is_nan();
+        finite &= v.is_finite();
         if *v > values[best] {
             best = i;
         }
     }
-    if nan { NAN_CLASS } else { best as u32 }
+    if finite { best as u32 } else { NAN_CLASS }
 }

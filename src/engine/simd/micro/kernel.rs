@@ -189,20 +189,21 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 at = at.wrapping_add(step);
             }
         }
-        // NaN is neither below zero nor below −∞: it stays.
+        // NaN is neither below zero nor below −∞: it stays. 0 · x makes NaN of an overflow, which would be gone where −∞
+        // became zero, and changes no other value.
         let relu = layer.activation == Activation::Relu && block.end == layer.inputs;
         let floor = V::splat(if relu { 0.0 } else { f32::NEG_INFINITY });
         unrolled!(m < M, {
             unrolled!(i < N, {
                 let to = part.result.add(record(m) * part.result_stride + row + i * V::LANES);
-                floor.max(sums[m][i]).store(to);
+                floor.max(sums[m][i]).fma(sums[m][i], V::splat(0.0)).store(to);
             });
         });
     }
 }
 
-/// Applies an activation to `count` values, a multiple of the lanes, in place. NaN stays NaN. Sigmoid and tanh are
-/// within 2·10⁻⁷ of the exact value.
+/// Applies an activation to `count` values, a multiple of the lanes, in place. Sigmoid and tanh are within 2·10⁻⁷ of the
+/// exact value. NaN stays NaN, and 0 · x makes NaN of the infinities that an overflow leaves.
 ///
 /// SAFETY: the values are there, the CPU has V's instruction set.
 #[inline(always)]
@@ -217,14 +218,15 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
         // SAFETY: the caller's promise.
         unsafe {
             let x = V::load(values.add(i));
+            let zero = V::splat(0.0);
             let y = if activation == Activation::Relu {
-                V::splat(0.0).max(x)
+                zero.max(x)
             } else {
-                let e = exp(V::splat(0.0).fma(x, V::splat(factor)));
+                let e = exp(zero.fma(x, V::splat(factor)));
                 let quotient = V::splat(scale).div(V::splat(1.0).fma(e, V::splat(1.0)));
                 V::splat(shift).fma(quotient, V::splat(1.0))
             };
-            y.store(values.add(i));
+            y.fma(x, zero).store(values.add(i));
         }
     }
 }

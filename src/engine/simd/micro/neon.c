@@ -55,6 +55,9 @@ INLINE float32x4_t multiply_add(float32x4_t sum, float32x4_t a, float32x4_t b) {
 #endif
 }
 
+// y, NaN where x is infinite or NaN.
+INLINE float32x4_t visible(float32x4_t y, float32x4_t x) { return multiply_add(y, x, vdupq_n_f32(0.0f)); }
+
 // Four halves. Infinities and NaN are not among weights.
 INLINE float32x4_t load_halves(const uint16_t *from) {
 #if FUSED
@@ -167,14 +170,14 @@ INLINE void tile(const struct part *p, const struct place *place, int M, int N, 
             }
         }
     }
-    // VMAX gives NaN where one of the two is.
+    // VMAX gives NaN where one of the two is; 0 * x makes NaN of an overflow (kernel.rs).
     const int relu = p->activation == RELU && begin + count == p->inputs;
     const float32x4_t floor = vdupq_n_f32(relu ? 0.0f : -__builtin_inff());
     UNROLL
     for (int m = 0; m < M; m++)
         UNROLL
         for (int i = 0; i < N; i++)
-            vst1q_f32(result[m] + i * LANES, vmaxq_f32(sum[m * N + i], floor));
+            vst1q_f32(result[m] + i * LANES, visible(vmaxq_f32(sum[m * N + i], floor), sum[m * N + i]));
 }
 
 // 1 / x, at most an ulp away; 0 from 2^126 on.
@@ -225,7 +228,7 @@ void NAME(activate)(uint32_t activation, float *values, size_t count) {
             y = vmaxq_f32(x, vdupq_n_f32(0.0f));
         else
             y = multiply_add(shift, reciprocal(vaddq_f32(exponential(vmulq_f32(x, factor)), one)), scale);
-        vst1q_f32(values + i, y);
+        vst1q_f32(values + i, visible(y, x));
     }
 }
 

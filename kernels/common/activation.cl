@@ -1,0 +1,28 @@
+// The activations. This stands in front of every source of an operation that has one.
+// Differs from the formulas: where f maps an infinity to something finite, the result is
+// f(x) + 0 * x. That is f(x) for finite x and NaN for the others, so that a sum that has
+// overflowed is seen at the end; OpenCL compilers keep it without fast-math options.
+// x is the name of a value of any float type: it is evaluated more than once.
+// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU, 3 tanh.
+#define SIGMOID(x) (1.0f / (1.0f + exp(-(x))) + 0.0f * (x))
+#define RELU(x) (max((x), 0.0f) + 0.0f * (x)) // whatever max gives for NaN and infinities
+#define TANH(x) (tanh(x) + 0.0f * (x))
+// exp2 takes half the registers of exp; the error of the scaled argument moves a result
+// by less than an ulp of 1.
+#define SIGMOID_EXP2(x) (1.0f / (1.0f + exp2(-1.44269504f * (x))) + 0.0f * (x))
+#define TANH_EXP2(x) (2.0f / (1.0f + exp2(-2.88539008f * (x))) - 1.0f + 0.0f * (x))
+
+#ifndef ACTIVATION
+#define ACTIVATION 0
+#endif
+#if ACTIVATION == 0
+#define ACTIVATE(x) (x)
+#elif ACTIVATION == 1
+#define ACTIVATE(x) SIGMOID(x)
+#elif ACTIVATION == 2
+#define ACTIVATE(x) RELU(x)
+#elif ACTIVATION == 3
+#define ACTIVATE(x) TANH(x)
+#else
+#error "ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
+#endif

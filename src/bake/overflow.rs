@@ -1,0 +1,379 @@
+//! Records that overflow f32 inside a network, for `--selftest`: a device must refuse them.
+//!
+//! Inputs take the signs of a row's weights, traced back to the network's inputs, and are just so large that the row's
+//! sum leaves the range of f32 in whatever order it is added up. Such a record is worth most where nothing else leaves
+//! the range: a device that loses this one infinity gives an ordinary class.
+
+use crate::ir::graph::Node;
+use crate::ops::{Activation, Op};
+use crate::spec::network::Network;
+
+/// What f32 holds at most.
+const LARGEST: f64 = f32::MAX as f64;
+
+/// Network inputs stay below this, so that they are finite after any rounding.
+const MOST: f64 = LARGEST * 0.999;
+
+/// The sum of the row goes so far beyond the range, more than rounding takes back.
+const BEYOND: f64 = 1.01 * LARGEST;
+
+/// Rows of a layer that are tried, those of the largest weights first.
+const ROWS: usize = 8;
+
+/// Steps that make the other values of a record smaller.
+const STEPS: usize = 60;
+
+/// Multiply-adds that the search takes at most.
+const BUDGET: usize = 1 << 31;
+
+/// What becomes of a record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Verdict {
+    /// Some sum overflows, in every order of its terms.
+    overflows: bool,
+    /// Where activations turn the infinities into finite numbers, all scores are finite: nothing but the activations
+    /// shows that it overflows.
+    by_activation_only: bool,
+}
+
+/// Records of raw inputs that overflow, one after the other; empty where none was found. One for each affine layer that
+/// has one whose overflow only the activation behind it shows, else at most one.
+/// Only chains of affine layers and activations are searched.
+pub fn records(network: &Network, tensors: &[Vec<f32>]) -> Vec<f32> {
+    let Some(layers) = layers(network, tensors) else { return Vec::new() };
+    let macs = (network.flop() / 2).max(1) as usize;
+    // A step takes about four passes.
+    let mut search =
+        Search { network, layers, left: (BUDGET / (4 * macs)).max(ROWS), second_best: Vec::new() };
+    let mut found = Vec::new();
+    for layer in 0..search.layers.len() {
+        match search.layers[layer] {
+            Layer::Affine { .. } => found.extend(search.layer(layer).into_iter().flatten()),
+            // Behind them values are at most 1.
+            Layer::Activation(Activation::Sigmoid | Activation::Tanh) => break,
+            Layer::Activation(Activation::None | Activation::Relu) => {}
+        }
+    }
+    if found.is_empty() { search.second_best } else { found }
+}
+
+/// A layer of a chain.
+#[derive(Clone, Copy)]
+enum Layer<'a> {
+    Affine { inputs: usize, weights: &'a [f32], biases: &'a [f32] },
+    Activation(Activation),
+}
+
+impl Layer<'_> {
+    /// The values behind it in float64.
+    fn step(self, values: &[f64]) -> Vec<f64> {
+        match self {
+            Layer::Affine { weights, biases, .. } => Op::Affine.reference(&[values], &[weights, biases]),
+            Layer::Activation(a) => Op::Activation(a).reference(&[values], &[]),
+        }
+    }
+}
+
+/// The layers of a network that is a chain.
+fn layers<'a>(network: &Network, tensors: &'a [Vec<f32>]) -> Option<Vec<Layer<'a>>> {
+    let graph = &network.graph;
+    let chain = (1..graph.nodes.len()).all(|i| graph.only_consumer(graph.nodes[i - 1].output) == Some(i));
+    chain.then(|| {
+        let layer = |node: &Node| match node.op {
+            Op::Affine => Layer::Affine {
+                inputs: graph.tensors[node.tensors[0]].cols,
+                weights: &tensors[node.tensors[0]],
+                biases: &tensors[node.tensors[1]],
+            },
+            Op::Activation(a) => Layer::Activation(a),
+        };
+        graph.nodes.iter().map(layer).collect()
+    })
+}
+
+struct Search<'a> {
+    network: &'a Network,
+    layers: Vec<Layer<'a>>,
+    /// Steps that may still be taken.
+    left: usize,
+    /// The first record that overflows in another way.
+    second_best: Vec<f32>,
+}
+
+/// Values of each layer that are above 0.
+type Masks = Vec<Vec<bool>>;
+
+impl Search<'_> {
+    /// A record whose overflow in layer `target` only the activation behind it shows.
+    fn layer(&mut self, target: usize) -> Option<Vec<f32>> {
+        let Layer::Affine { inputs, weights, biases } = self.layers[target] else { return None };
+        let size = |row: usize| -> f64 {
+            weights[row * inputs..][..inputs].iter().map(|&v| f64::from(v).abs()).sum()
+        };
+        let mut rows: Vec<(f64, usize)> = (0..biases.len()).map(|row| (size(row), row)).collect();
+        rows.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        rows.truncate(ROWS);
+        // ReLU hides −∞ only.
+        let tries = [-1.0, 1.0].into_iter().flat_map(|sign| rows.iter().map(move |r| (r.1, sign)));
+        tries.into_iter().find_map(|(row, sign)| self.row(target, row, sign))
+    }
+
+    /// The same for a row whose sum becomes `sign` · ∞. From the inputs that take it farthest, scaled so that it is just
+    /// beyond the range, steps lead downhill on the sizes of all that the other rows add to later sums.
+    fn row(&mut self, target: usize, row: usize, sign: f64) -> Option<Vec<f32>> {
+        let (network, transform) = (self.network, &self.network.transform);
+        let most: Vec<f64> = (0..network.width)
+            .map(|i| {
+                let reach = |raw: f64| transform.apply(i, raw).abs();
+                reach(LARGEST).min(reach(-LARGEST)).min(MOST)
+            })
+            .collect();
+        let Layer::Affine { biases, .. } = self.layers[target] else { return None };
+        let height = biases.len();
+        let unit: Vec<f64> = (0..height).map(|i| if i == row { sign } else { 0.0 }).collect();
+        let shares = self.shares(target);
+        let mut masks = Masks::new();
+        let mut input = vec![0.0; network.width];
+        let mut values = Vec::new();
+        let deep = self.layers[..target].iter().any(|l| matches!(l, Layer::Affine { .. }));
+        // The direction depends on which ReLUs are open, and these on the direction.
+        for _ in 0..if deep { 3 } else { 1 } {
+            let slopes = self.slopes(target, unit.clone(), &masks);
+            let farthest = |(s, &m): (&f64, &f64)| if *s == 0.0 { 0.0 } else { s.signum() * m };
+            input = slopes.iter().zip(&most).map(farthest).collect();
+            (values, masks) = self.forward(target, &input);
+        }
+        if values[row] * sign <= BEYOND {
+            return None;
+        }
+        let scale = BEYOND / values[row].abs();
+        input.iter_mut().for_each(|z| *z *= scale);
+        for turn in 0..STEPS {
+            if self.left == 0 {
+                return None;
+            }
+            self.left -= 1;
+            let raw = |(i, &z): (usize, &f64)| transform.invert(i, z).clamp(-LARGEST, LARGEST) as f32;
+            let record: Vec<f32> = input.iter().enumerate().map(raw).collect();
+            let verdict = judge(network, &self.layers, &record);
+            if verdict.by_activation_only {
+                return Some(record);
+            } else if verdict.overflows && self.second_best.is_empty() {
+                self.second_best = record;
+            }
+            (values, masks) = self.forward(target, &input);
+            let open = |i: usize| if i == row || values[i] <= 0.0 { 0.0 } else { shares[i] };
+            let uphill = self.slopes(target, (0..height).map(open).collect(), &masks);
+            let steepest = uphill.iter().fold(0.0f64, |a, s| a.max(s.abs()));
+            if steepest == 0.0 {
+                return None;
+            }
+            let length = 0.3 / (turn as f64 + 1.0).sqrt() / steepest;
+            let downhill = |((z, s), m): ((&mut f64, &f64), &f64)| *z = (*z - length * m * s).clamp(-m, *m);
+            input.iter_mut().zip(&uphill).zip(&most).for_each(downhill);
+            // Back to where the row overflows.
+            let slopes = self.slopes(target, unit.clone(), &masks);
+            let square: f64 = slopes.iter().map(|s| s * s).sum();
+            for _ in 0..20 {
+                let short = BEYOND - input.iter().zip(&slopes).map(|(z, s)| z * s).sum::<f64>();
+                if short <= 0.0 || square == 0.0 {
+                    break;
+                }
+                let back =
+                    |((z, s), m): ((&mut f64, &f64), &f64)| *z = (*z + short / square * s).clamp(-m, *m);
+                input.iter_mut().zip(&slopes).zip(&most).for_each(back);
+            }
+        }
+        None
+    }
+
+    /// What a unit of each value of layer `target` adds at most to the sums of the last layer.
+    fn shares(&self, target: usize) -> Vec<f64> {
+        let mut shares = vec![1.0; self.network.outputs()];
+        for layer in self.layers.iter().skip(target + 1).rev() {
+            if let Layer::Affine { inputs, weights, .. } = *layer {
+                let mut before = vec![0.0; inputs];
+                for (row, share) in weights.chunks_exact(inputs).zip(&shares) {
+                    before.iter_mut().zip(row).for_each(|(b, &w)| *b += share * f64::from(w).abs());
+                }
+                shares = before;
+            }
+        }
+        shares
+    }
+
+    /// Slopes in the network's inputs of a sum of layer `target`'s values, with the ReLUs before it as in `masks`
+    /// (without them all open).
+    fn slopes(&self, target: usize, factors: Vec<f64>, masks: &Masks) -> Vec<f64> {
+        let mut slopes = factors;
+        for (i, layer) in self.layers[..=target].iter().enumerate().rev() {
+            match *layer {
+                Layer::Affine { inputs, weights, .. } => {
+                    let mut before = vec![0.0; inputs];
+                    let rows = weights.chunks_exact(inputs).zip(&slopes);
+                    for (row, slope) in rows.filter(|(_, s)| **s != 0.0) {
+                        before.iter_mut().zip(row).for_each(|(b, &w)| *b += slope * f64::from(w));
+                    }
+                    slopes = before;
+                }
+                Layer::Activation(_) => {
+                    let open = masks.get(i).into_iter().flatten();
+                    slopes.iter_mut().zip(open).filter(|(_, open)| !**open).for_each(|(s, _)| *s = 0.0);
+                }
+            }
+        }
+        slopes
+    }
+
+    /// The sums of layer `target`, and the masks of the layers before it.
+    fn forward(&self, target: usize, input: &[f64]) -> (Vec<f64>, Masks) {
+        let (mut values, mut masks) = (input.to_vec(), Masks::new());
+        for layer in &self.layers[..=target] {
+            if let Layer::Activation(a) = layer {
+                masks.push(values.iter().map(|&v| v > 0.0 || *a == Activation::None).collect());
+            } else {
+                masks.push(Vec::new());
+            }
+            values = layer.step(&values);
+        }
+        (values, masks)
+    }
+}
+
+/// What becomes of a record of raw inputs, whatever the order of its sums: every value has a bound of its error.
+fn judge(network: &Network, layers: &[Layer<'_>], raw: &[f32]) -> Verdict {
+    let read = |(i, &x): (usize, &f32)| f64::from(network.transform.apply(i, x.into()) as f32);
+    let mut values: Vec<(f64, f64)> = raw.iter().enumerate().map(read).map(|z| (z, 0.0)).collect();
+    let mut verdict = Verdict { overflows: false, by_activation_only: false };
+    if !raw.iter().all(|x| x.is_finite()) || values.iter().any(|v| v.0.is_infinite()) {
+        return verdict;
+    }
+    for layer in layers {
+        match *layer {
+            Layer::Affine { inputs, weights, biases } => {
+                if values.iter().any(|v| v.0.is_infinite()) {
+                    return verdict;
+                }
+                let rounding = (inputs + 2) as f64 * 2f64.powi(-23);
+                let mut unknown = false;
+                values = weights
+                    .chunks_exact(inputs)
+                    .zip(biases)
+                    .map(|(row, &b)| {
+                        let (mut up, mut down, mut error) =
+                            (f64::from(b).max(0.0), f64::from(-b).max(0.0), 0.0);
+                        for (&w, &(x, e)) in row.iter().zip(&values) {
+                            let product = f64::from(w) * x;
+                            up += product.max(0.0);
+                            down -= product.min(0.0);
+                            error += f64::from(w).abs() * e;
+                        }
+                        error += rounding * (up + down);
+                        let sum = up - down;
+                        let against = if sum > 0.0 { down } else { up };
+                        let overflows = sum.abs() - error > LARGEST;
+                        verdict.overflows |= overflows;
+                        match overflows {
+                            true if against + error < LARGEST => (sum.signum() * f64::INFINITY, 0.0),
+                            false if up.max(down) + error < LARGEST => (sum, error),
+                            // ∞ − ∞, or in some orders only.
+                            _ => {
+                                unknown = true;
+                                (0.0, 0.0)
+                            }
+                        }
+                    })
+                    .collect();
+                if unknown {
+                    return verdict;
+                }
+            }
+            Layer::Activation(a) => {
+                for (value, error) in &mut values {
+                    *value = a.apply(*value);
+                    *error = match a {
+                        Activation::None | Activation::Relu => *error,
+                        Activation::Sigmoid | Activation::Tanh => error.min(2.0) + 1e-6,
+                    };
+                }
+            }
+        }
+    }
+    verdict.by_activation_only = values.iter().all(|v| v.0.is_finite());
+    verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::graph::{Graph, Role, Shape};
+    use crate::spec::network::Transform;
+
+    fn network(layers: &[(usize, usize)], activation: Activation) -> Network {
+        let mut graph = Graph::new(Shape::vector(layers[0].1));
+        let mut value = 0;
+        for (i, &(outputs, inputs)) in layers.iter().enumerate() {
+            if i > 0 {
+                value = graph.push("activation", Op::Activation(activation), &[value], &[]).unwrap();
+            }
+            let arrays = [(Role::Weights, outputs, inputs), (Role::Biases, outputs, 1)];
+            value = graph.push("affine", Op::Affine, &[value], &arrays).unwrap();
+        }
+        Network { width: layers[0].1, graph, transform: Transform::Identity, ..crate::baked::NETWORK.clone() }
+    }
+
+    fn constants(layers: &[&[&[f32]]]) -> Vec<Vec<f32>> {
+        layers.iter().flat_map(|rows| [rows.concat(), vec![0.0; rows.len()]]).collect()
+    }
+
+    fn found(network: &Network, tensors: &[Vec<f32>]) -> Vec<(Vec<f32>, Verdict)> {
+        let all = records(network, tensors);
+        let layers = layers(network, tensors).unwrap();
+        let judged = |r: &[f32]| (r.to_vec(), judge(network, &layers, r));
+        all.chunks_exact(network.width).map(judged).collect()
+    }
+
+    #[test]
+    fn a_record_overflows_where_only_the_activation_shows_it() {
+        for activation in [Activation::Relu, Activation::Sigmoid, Activation::Tanh] {
+            let n = network(&[(2, 2), (3, 2)], activation);
+            let w = constants(&[&[&[10.0, 10.0], &[0.1, -0.1]], &[&[1.0, 0.1], &[2.0, 0.1], &[3.0, 0.1]]]);
+            let found = found(&n, &w);
+            assert_eq!(found.len(), 1, "{activation:?}");
+            assert_eq!(found[0].1, Verdict { overflows: true, by_activation_only: true });
+            let sum = found[0].0.iter().map(|&x| 10.0 * f64::from(x)).sum::<f64>();
+            assert!(sum < -LARGEST && sum > -1.02 * LARGEST, "{sum:e}");
+        }
+    }
+
+    #[test]
+    fn deeper_layers_are_reached_through_relu_only() {
+        // The first layer cannot overflow.
+        let w = constants(&[&[&[0.3, 0.3], &[0.4, -0.4]], &[&[-4.0, 1.0], &[0.5, 0.5]], &[&[1.0, 1.0]]]);
+        let relu = network(&[(2, 2), (2, 2), (1, 2)], Activation::Relu);
+        let records = found(&relu, &w);
+        assert!(records.len() == 1 && records[0].1.by_activation_only, "{records:?}");
+        for bounded in [Activation::Sigmoid, Activation::Tanh] {
+            assert_eq!(found(&network(&[(2, 2), (2, 2), (1, 2)], bounded), &w), []);
+        }
+    }
+
+    #[test]
+    fn none_where_none_can_overflow_and_a_plain_one_where_it_shows_anyway() {
+        let small = constants(&[&[&[0.5, 0.4]], &[&[0.5]]]);
+        assert_eq!(found(&network(&[(1, 2), (1, 1)], Activation::Relu), &small), []);
+        // Only the scores overflow.
+        let n = network(&[(1, 2), (1, 1)], Activation::Relu);
+        let records = found(&n, &constants(&[&[&[0.5, 0.4]], &[&[3.0]]]));
+        assert_eq!(records.len(), 1);
+        assert_eq!(records[0].1, Verdict { overflows: true, by_activation_only: false });
+        // Values that the reader scales.
+        for (scale, some) in [(1e-3, false), (1e3, true)] {
+            let transform = Transform::ScaleOffset { scale: vec![scale].into(), offset: vec![1.0].into() };
+            let n = Network { transform, ..network(&[(1, 2), (1, 1)], Activation::Relu) };
+            let records = found(&n, &constants(&[&[&[5.0, 4.0]], &[&[1.0]]]));
+            assert_eq!(records.len(), usize::from(some), "{scale}");
+            assert!(records.iter().all(|r| r.1.by_activation_only));
+        }
+    }
+}
