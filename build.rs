@@ -1,4 +1,4 @@
-//! Bakes a network: inputs, bake, report. The work is in `src/bake`, the shared types in `src/spec`.
+//! Bakes a network: inputs, bake, report. The work is in `src/bake`, what the program shares in `src/ir`, `ops`, `registry`, `planner`.
 
 #[path = "src/bake/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -12,9 +12,9 @@ mod ops;
 #[path = "src/planner/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod planner;
-#[path = "src/spec/mod.rs"]
+#[path = "src/registry/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
-mod spec;
+mod registry;
 
 use std::path::{Path, PathBuf};
 
@@ -27,8 +27,8 @@ fn main() {
     let model = variable("MORTONNET_MODEL");
     let plan = variable("MORTONNET_PLAN");
     let weights = match variable("MORTONNET_WEIGHTS") {
-        None => Some(spec::network::Precision::F32),
-        Some(name) => name.to_str().and_then(spec::network::Precision::parse),
+        None => Some(ir::network::Precision::F32),
+        Some(name) => name.to_str().and_then(ir::network::Precision::parse),
     };
     let Some(weights) = weights else {
         return println!("cargo::error=MORTONNET_WEIGHTS: expected f32 or f16");
@@ -41,7 +41,7 @@ fn main() {
         weights,
         plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),
     };
-    for path in ["build.rs", "src/bake", "src/ir", "src/ops", "src/planner", "src/spec", "kernels"] {
+    for path in ["build.rs", "src/bake", "src/ir", "src/ops", "src/planner", "src/registry", "kernels"] {
         println!("cargo::rerun-if-changed={path}");
     }
     let baked = bake::bake(&settings);

@@ -2,13 +2,13 @@
 //! the linked symbol.
 
 use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
-use crate::model::Values;
-use crate::ops::Op;
-use crate::spec::layout::{Chunk, Layout, Order};
-use crate::spec::library::{EngineKind, KernelSources, Library, Operation, Problem};
-use crate::spec::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
-use crate::spec::plan::{Arg, Buffer, BufferRole, Constant, Extent, Plan, Step};
-use crate::spec::wire::{Reader, Wire};
+use crate::ir::layout::{Chunk, Layout, Order};
+use crate::ir::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
+use crate::ir::op::Op;
+use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Extent, Plan, Step};
+use crate::ir::values::Values;
+use crate::registry::wire::{Reader, Wire};
+use crate::registry::{EngineKind, KernelSources, Library, Operation, Problem};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
@@ -40,7 +40,7 @@ pub fn constant(i: usize) -> Values {
     match constant.precision {
         Precision::F32 => Values::F32(Cow::Borrowed(slice(offset, constant.len()))),
         Precision::F16 => {
-            let halves = crate::sys::linked::halves(generated::BLOB_BYTES);
+            let halves = crate::sys::linked::halves();
             Values::F16(Cow::Borrowed(&halves[offset / 2..offset / 2 + constant.len()]))
         }
     }
@@ -81,5 +81,5 @@ pub fn source(path: &str) -> Option<&'static str> {
 }
 
 fn slice(offset: usize, len: usize) -> &'static [f32] {
-    &crate::sys::linked::weights(generated::BLOB_BYTES)[offset / 4..offset / 4 + len]
+    &crate::sys::linked::weights()[offset / 4..offset / 4 + len]
 }

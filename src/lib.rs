@@ -1,29 +1,35 @@
 //! mortonnet: a trained network as one executable.
 //!
-//! The data flows one way: `bake` (at build time, `build.rs`) → [`spec::plan`] → [`engine`] → [`stream`].
+//! The rooms, each of which imports those above it only (`tests/program/rooms.rs` checks that):
+//!
+//! ```text
+//! ir        shapes, layouts, graph, plan: plain data       shared with the build, as are the next three
+//! ops       what the operations mean, in float64
+//! registry  kernels, recipes, device classes
+//! planner   graph + recipe → plan
+//! error, escape, sys, cl     what the rest stands on
+//! baked     what the build left in this program
+//! observe   clocks, profile, trace, report
+//! engine    runs a plan: host, opencl, several devices, selection
+//! stream    bytes ↔ records
+//! lab       bench, tune, cache model, pages
+//! cli       the command line
+//! ```
 
 #[cfg(test)]
 #[allow(unreachable_pub, dead_code)]
 mod bake;
 pub mod baked;
-pub mod bench;
-pub mod cache;
 pub mod cl;
 pub mod cli;
 pub mod engine;
 pub mod error;
 pub mod escape;
-pub mod info;
 pub mod ir;
-pub mod model;
+pub mod lab;
+pub mod observe;
 pub mod ops;
 pub mod planner;
-pub mod profile;
-pub mod report;
-pub mod selftest;
-pub mod sources;
-pub mod spec;
+pub mod registry;
 pub mod stream;
 pub mod sys;
-pub mod trace;
-pub mod tune;

@@ -1,22 +1,25 @@
 //! The program: `main` chooses the action, each action is a function below it.
 
 use mortonnet::baked::{self, NETWORK};
-use mortonnet::bench;
 use mortonnet::cl;
+use mortonnet::cli::info;
 use mortonnet::cli::{Action, BENCH_HELP, HELP, Options, ProfileFormat, TUNE_HELP};
 use mortonnet::engine::Engine;
 use mortonnet::engine::opencl::Wanted;
 use mortonnet::engine::select::{self, Request, Running};
+use mortonnet::engine::selftest;
 use mortonnet::error::{Error, say};
 use mortonnet::escape;
-use mortonnet::report::{self, Facts, Totals};
+use mortonnet::lab;
+use mortonnet::observe::report::{self, Facts, Totals};
+use mortonnet::observe::times::StreamTimes;
+use mortonnet::observe::trace;
+use mortonnet::observe::trace::{Name, Track};
 use mortonnet::stream::{
     self, ERROR, Expected, ExpectedScores, FileSource, InputShape, Output, OutputSpec, ResultWriter, Stdout,
-    Stream, StreamTimes, Summary,
+    Stream, Summary,
 };
 use mortonnet::sys::signal;
-use mortonnet::trace::{Name, Track};
-use mortonnet::{info, selftest, trace, tune};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -31,9 +34,9 @@ fn main() -> ExitCode {
         Action::Info => {
             print(&escape::lines(&info::page(&request(&options, Wanted { scores: true, classes: true }))))
         }
-        Action::Bench => options.bench.as_ref().map_or(Ok(()), |b| bench::run(b, &mut |text| print(text))),
+        Action::Bench => options.bench.as_ref().map_or(Ok(()), |b| lab::run(b, &mut |text| print(text))),
         Action::BenchHelp => print(BENCH_HELP),
-        Action::Tune => options.tune.as_ref().map_or(Ok(()), |t| tune::run(t, &mut |text| print(text))),
+        Action::Tune => options.tune.as_ref().map_or(Ok(()), |t| lab::tune::run(t, &mut |text| print(text))),
         Action::TuneHelp => print(TUNE_HELP),
         Action::Help => print(HELP),
         Action::Version => print(&format!("{}\n", info::version())),
@@ -88,7 +91,7 @@ fn classify(options: &Options, start: Instant) -> Result<(), Error> {
     // A trace is for the end; who asks on the way reads the table.
     let format = format.filter(|f| *f == ProfileFormat::Json).unwrap_or(ProfileFormat::Table);
     let mut tell = |engine: &mut dyn Engine, times: Option<&StreamTimes>, summary: Summary| {
-        let text = report::text(format, facts, engine, times, totals(summary));
+        let text = report::text(format, facts, engine.measured(), times, totals(summary));
         let _ = std::io::stderr().write_all(text.as_bytes());
     };
     let mut bad = |why: &Error| say(&why.to_string());
@@ -110,7 +113,7 @@ fn classify(options: &Options, start: Instant) -> Result<(), Error> {
     if let (Some((format, file)), Some(times)) = (&options.profile, &times) {
         let marked = writer.marked();
         let summary = Summary { records: times.records, batches: times.batches, marked };
-        let text = report::text(*format, facts, engine.as_mut(), Some(times), totals(summary));
+        let text = report::text(*format, facts, engine.measured(), Some(times), totals(summary));
         result = Error::first(result, write_profile(file.as_deref(), &text));
         // On stderr the trace itself says so: who keeps that as a file wants nothing behind it.
         let dropped = track.filter(|_| file.is_some()).map_or(0, Track::dropped);

@@ -6,17 +6,18 @@
 //! One test, because the counter is one for the process.
 
 use mortonnet::baked::{NETWORK, library};
-use mortonnet::bench::network::generated;
 use mortonnet::engine::Engine;
 use mortonnet::engine::host::HostEngine;
+use mortonnet::engine::model::{Model, recipe};
 use mortonnet::engine::opencl::Wanted;
 use mortonnet::engine::select::{DeviceWish, Request, start};
 use mortonnet::error::Error;
-use mortonnet::model::{Model, recipe};
-use mortonnet::spec::library::EngineKind;
-use mortonnet::spec::network::Kind;
-use mortonnet::stream::{Format, InputShape, Output, OutputSpec, ResultWriter, Source, Stream, StreamTimes};
-use mortonnet::trace::Track;
+use mortonnet::ir::network::Kind;
+use mortonnet::lab::network::generated;
+use mortonnet::observe::times::StreamTimes;
+use mortonnet::observe::trace::Track;
+use mortonnet::registry::EngineKind;
+use mortonnet::stream::{Format, InputShape, Output, OutputSpec, ResultWriter, Source, Stream};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io;

@@ -6,10 +6,10 @@
 
 use super::Baked;
 use crate::ir::graph::Graph;
-use crate::spec::layout::Layout;
-use crate::spec::network::{Network, Transform};
-use crate::spec::plan::{Buffer, Constant, Plan, Step};
-use crate::spec::wire::Wire;
+use crate::ir::layout::Layout;
+use crate::ir::network::{Network, Transform};
+use crate::ir::plan::{Buffer, Constant, Plan, Step};
+use crate::registry::wire::Wire;
 use std::fmt::Write;
 
 /// The file of the constants, included by the assembly.
@@ -27,6 +27,9 @@ pub fn assembly(baked: &Baked) -> String {
          .type mortonnet_weights, %object\n\
          mortonnet_weights:\n\
          .incbin \"{BLOB_FILE}\"\n\
+         .globl mortonnet_weights_end\n\
+         .hidden mortonnet_weights_end\n\
+         mortonnet_weights_end:\n\
          .size mortonnet_weights, {size}\n\
          .section .note.GNU-stack,\"\",%progbits\n",
         hash = baked.blob_hash,

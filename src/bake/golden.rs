@@ -3,8 +3,8 @@
 use super::Mistakes;
 use super::json::Object;
 use super::matrix::{self, Files};
-use crate::spec::network::{Kind, Network, Transform};
-use crate::spec::reference::score_bound;
+use crate::ir::network::{Kind, Network, Transform};
+use crate::ops::bound::score_bound;
 use serde_json::Value;
 use std::path::Path;
 

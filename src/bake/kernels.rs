@@ -4,8 +4,8 @@
 use super::json::{self, Object};
 use super::matrix::Files;
 use super::{Mistakes, hex};
-use crate::spec::layout::Layout;
-use crate::spec::library::{
+use crate::ir::layout::Layout;
+use crate::registry::{
     DeviceClass, EngineKind, Groups, Kernel, KernelSources, Library, Most, Needs, Operand, Operation,
     PlanRecipe, Restrictions,
 };
@@ -152,7 +152,7 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
     let (a, b, result) = (operand("a"), operand("b"), operand("r"));
     // The probes' operands are plain numbers, no matrices with a layout.
     let plain = matches!(operation, Operation::Order | Operation::Probe);
-    let wants = |name: &str| !plain && operation.operands().iter().any(|o| o.name == name);
+    let wants = |name: &str| !plain && operation.parameters().iter().any(|o| o.name == name);
     for (name, there) in [("a", a.is_some()), ("b", b.is_some()), ("r", result.is_some())] {
         if wants(name) != there && r.get(name).is_some() == there {
             let what = if there { "takes no" } else { "needs an" };

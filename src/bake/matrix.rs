@@ -2,7 +2,7 @@
 
 use super::json::{self, Object};
 use super::{Mistakes, shown};
-use crate::spec::npy;
+use crate::ir::npy;
 use std::path::{Path, PathBuf};
 
 /// A row-major matrix.

@@ -11,11 +11,11 @@ pub mod matrix;
 pub mod model;
 pub mod overflow;
 
+use crate::ir::half;
+use crate::ir::network::{Network, Precision};
+use crate::ir::plan::{Constant, Plan, Role};
 use crate::planner;
-use crate::spec::half;
-use crate::spec::library::{KernelSources, Library, PlanRecipe};
-use crate::spec::network::{Network, Precision};
-use crate::spec::plan::{Constant, Plan, Role};
+use crate::registry::{KernelSources, Library, PlanRecipe};
 use golden::Golden;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};

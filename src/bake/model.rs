@@ -5,10 +5,10 @@ use super::json::{self, Object, found};
 use super::matrix::{self, Files, Matrix, Unreadable};
 use super::overflow;
 use super::{Mistakes, Rounding, Settings, hex};
-use crate::ir::graph::{Graph, Role, Shape};
-use crate::ops::Op;
-use crate::spec::half;
-use crate::spec::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
+use crate::ir::graph::{Graph, Role, Shape, Tensors};
+use crate::ir::half;
+use crate::ir::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
+use crate::ir::op::Op;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ pub fn read(
     settings: &Settings,
     read: &mut Vec<PathBuf>,
     mistakes: &mut Mistakes,
-) -> Option<(Network, Vec<Vec<f32>>, Golden, Option<Rounding>)> {
+) -> Option<(Network, Tensors, Golden, Option<Rounding>)> {
     let mut files = Files { root: &settings.root, read };
     let mut path = settings.root.join(&settings.model);
     if path.is_dir() {
@@ -188,7 +188,7 @@ fn graph(
     width: usize,
     layers: Vec<(usize, Layer)>,
     weights: Vec<Weights>,
-) -> Result<(Graph, Vec<Vec<f32>>), String> {
+) -> Result<(Graph, Tensors), String> {
     let mut graph = Graph::new(Shape::vector(width));
     let (mut tensors, mut value) = (Vec::new(), 0);
     for ((i, layer), w) in layers.into_iter().zip(weights) {

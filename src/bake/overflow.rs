@@ -5,8 +5,8 @@
 //! the range: a device that loses this one infinity gives an ordinary class.
 
 use crate::ir::graph::Node;
-use crate::ops::{Activation, Op};
-use crate::spec::network::Network;
+use crate::ir::network::Network;
+use crate::ir::op::{Activation, Op};
 
 /// What f32 holds at most.
 const LARGEST: f64 = f32::MAX as f64;
@@ -307,7 +307,7 @@ fn judge(network: &Network, layers: &[Layer<'_>], raw: &[f32]) -> Verdict {
 mod tests {
     use super::*;
     use crate::ir::graph::{Graph, Role, Shape};
-    use crate::spec::network::Transform;
+    use crate::ir::network::Transform;
 
     fn network(layers: &[(usize, usize)], activation: Activation) -> Network {
         let mut graph = Graph::new(Shape::vector(layers[0].1));

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::ir::graph::{Graph, Shape};
-use crate::ops::Op;
-use crate::spec::library::{Kernel, Operation, Problem, Traits};
-use crate::spec::network::{Activation, FinalActivation, Kind, Precision, Transform};
+use crate::ir::network::{Activation, FinalActivation, Kind, Precision, Transform};
+use crate::ir::op::Op;
+use crate::registry::{Kernel, Operation, Problem, Traits};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder that goes away with the test.
@@ -768,7 +768,7 @@ fn layers_are_fused_and_buffers_share_the_arena() {
     f.matrix("q_w", 3, 3, |_, _| 1.0).matrix("q_b", 3, 1, |_, _| 0.0).network(&layers.join(","), 5, "");
     let deep = layer_by_layer(&f);
     let hidden: Vec<_> =
-        deep.buffers.iter().filter(|b| b.role == crate::spec::plan::BufferRole::Hidden).collect();
+        deep.buffers.iter().filter(|b| b.role == crate::ir::plan::BufferRole::Hidden).collect();
     assert_eq!(hidden.len(), 4);
     assert_eq!(deep.arena_bytes, 2 * (hidden[0].len(256) * 4).next_multiple_of(PAGE));
     assert!(deep.layers_chain());
@@ -850,7 +850,7 @@ impl Plan {
     /// No two neighbours of the chain overlap in the arena.
     fn layers_chain(&self) -> bool {
         let hidden: Vec<_> =
-            self.buffers.iter().filter(|b| b.role == crate::spec::plan::BufferRole::Hidden).collect();
+            self.buffers.iter().filter(|b| b.role == crate::ir::plan::BufferRole::Hidden).collect();
         hidden.windows(2).all(|w| w[0].arena != w[1].arena)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::loader::open_from;
 use super::*;
-use crate::spec::half;
+use crate::ir::half;
 
 const SOURCE: &str = "\
 __kernel void add(__global const float *a, __global const float *b, __global float *sum, uint n, float plus)

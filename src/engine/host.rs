@@ -5,13 +5,13 @@
 use super::deferred::{Decode, Refusal};
 use super::simd::{Action, Place, Step, Team, Weights};
 use super::{Answer, Engine, Record, RecordMut};
+use crate::engine::model::{Model, Values};
 use crate::error::Error;
-use crate::model::{Model, Values};
-use crate::profile::StepClock;
-use crate::spec::half;
-use crate::spec::library::Operation;
-use crate::spec::plan::{self, Arg, BufferRole, Plan};
-use crate::trace::Track;
+use crate::ir::half;
+use crate::ir::plan::{self, Arg, BufferRole, Plan};
+use crate::observe::profile::StepClock;
+use crate::observe::trace::Track;
+use crate::registry::Operation;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -185,9 +185,9 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
 mod tests {
     use super::*;
     use crate::ir::graph::{Graph, Role, Shape};
-    use crate::ops::{Activation, Op};
-    use crate::spec::library::EngineKind;
-    use crate::spec::network::Network;
+    use crate::ir::network::Network;
+    use crate::ir::op::{Activation, Op};
+    use crate::registry::EngineKind;
 
     /// A record that overflows in a hidden layer is refused, behind whatever activation; its neighbours are not.
     #[test]
@@ -202,7 +202,7 @@ mod tests {
                 let tensors = [vec![sign * 1e30], vec![0.0], vec![1.0; 2], vec![0.0; 2]];
                 let network =
                     Network { width: 1, graph, labels: Vec::new().into(), ..crate::baked::NETWORK.clone() };
-                let recipe = crate::model::recipe("host", EngineKind::Host).unwrap();
+                let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
                 let model = Model::new(network, &tensors, recipe, crate::baked::library(), None).unwrap();
                 let mut engine = HostEngine::new(model, 1, false).unwrap();
                 for (n, x) in [1e-30, 1e10, -1e-30].into_iter().enumerate() {

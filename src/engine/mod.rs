@@ -4,24 +4,29 @@
 //! computed: `record`×n → `submit` → `collect` → `answer`×n, then the slot is free again. After construction no
 //! engine allocates.
 
+pub mod cache;
 pub mod deferred;
 pub mod fleet;
 pub mod host;
+pub mod model;
 pub mod opencl;
 #[cfg(test)]
 mod overflow;
 mod programs;
 pub mod select;
+pub mod selftest;
 pub mod simd;
+pub mod sources;
+pub mod tuning;
 
 use crate::error::Error;
-use crate::profile::{MemberTimes, StepClock};
-use crate::trace::Track;
+use crate::observe::profile::{MemberTimes, StepClock};
+use crate::observe::report::Measured;
+use crate::observe::trace::Track;
 use deferred::{Decode, Refusal};
 use std::sync::Arc;
 
-/// Batches in flight: one is filled while the other is computed.
-pub const SLOTS: usize = 2;
+pub use crate::ir::plan::SLOTS;
 
 /// A record of a batch buffer, to be written: feature `i` lives at `data[offset + rows[i]]`.
 ///
@@ -197,6 +202,11 @@ pub trait Engine {
     /// From now on the engine keeps what it does on `track`. Needs times of the steps.
     fn trace(&mut self, _track: Track) -> Result<(), Error> {
         Ok(())
+    }
+
+    /// Everything it measured.
+    fn measured(&mut self) -> Measured {
+        Measured { clock: self.step_times(), members: self.members() }
     }
 
     /// What each device has done, where several share the records, and the times of its plan's steps.

@@ -22,14 +22,14 @@ use crate::cl::{
     Access, Buffer, Channel, Context, Device, DeviceKind, Event, Home, Image2d, Kernel, MapMode,
     MappedBuffer, Queue, Times,
 };
+use crate::engine::model::{self, Model, Values};
+use crate::engine::sources::Sources;
 use crate::error::Error;
-use crate::model::{Model, Values};
-use crate::profile::{Phases, StepClock};
-use crate::sources::Sources;
-use crate::spec::layout::Offsets;
-use crate::spec::library::{DeviceClass, DeviceLimits, Operation, Traits};
-use crate::spec::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Role, Step, places};
-use crate::trace::{CLOCK, Clocks, Name, Track};
+use crate::ir::layout::Offsets;
+use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Role, Step, places};
+use crate::observe::profile::{Phases, StepClock};
+use crate::observe::trace::{CLOCK, Clocks, Name, Track};
+use crate::registry::{DeviceClass, DeviceLimits, Operation, Traits};
 use std::time::Duration;
 
 /// What of a batch the host reads.
@@ -348,7 +348,7 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
     if takes_all(&model.plan) {
         let (starts, bytes) = places(&model.plan.constants);
         let buffer = Buffer::new(queue, "constants", bytes, Access::ReadOnly, home)?;
-        buffer.upload_parts(starts.into_iter().zip(model.constants.iter().map(Values::bytes)))?;
+        buffer.upload_parts(starts.into_iter().zip(model.constants.iter().map(model::bytes)))?;
         return Ok(vec![Resident::Buffer(buffer)]);
     }
     model
@@ -373,7 +373,7 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
                 return Ok(Resident::Image(image));
             }
             let buffer = Buffer::new(queue, &name, c.bytes(), Access::ReadOnly, home)?;
-            buffer.upload(values.bytes())?;
+            buffer.upload(model::bytes(values))?;
             Ok(Resident::Buffer(buffer))
         })
         .collect()

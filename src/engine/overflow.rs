@@ -5,15 +5,15 @@ use super::host::HostEngine;
 use super::opencl::{OpenClEngine, Wanted};
 use super::{Engine, NAN_CLASS};
 use crate::baked::library;
-use crate::bench::reference::Random;
 use crate::cl;
+use crate::engine::model::Model;
+use crate::engine::sources::Sources;
 use crate::ir::graph::{Graph, Role, Shape};
-use crate::model::Model;
-use crate::ops::{Activation, Op};
-use crate::profile::Phases;
-use crate::sources::Sources;
-use crate::spec::library::EngineKind;
-use crate::spec::network::{Kind, Network, Output, Transform};
+use crate::ir::network::{Kind, Network, Output, Transform};
+use crate::ir::op::{Activation, Op};
+use crate::observe::profile::Phases;
+use crate::ops::random::Random;
+use crate::registry::EngineKind;
 
 /// What float64 says of a record.
 struct Truth {
@@ -145,7 +145,7 @@ impl Case {
     }
 
     fn on_the_host(&self, what: &str) -> (usize, usize) {
-        let recipe = crate::model::recipe("host", EngineKind::Host).unwrap();
+        let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
         let run = |threads| {
             let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), None).unwrap();
             self.run(

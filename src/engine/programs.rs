@@ -2,14 +2,14 @@
 
 use super::opencl::limits;
 use crate::baked::library;
-use crate::cache::{Blobs, Key};
 use crate::cl::{Context, Kernel, Program};
+use crate::engine::cache::{Blobs, Key};
+use crate::engine::sources::Sources;
 use crate::error::Error;
-use crate::profile::{Origins, Phases};
-use crate::sources::Sources;
-use crate::spec::library::{self, DeviceLimits};
-use crate::spec::network::Precision;
-use crate::spec::plan::{Arg, Constant, Plan, Step};
+use crate::ir::network::Precision;
+use crate::ir::plan::{Arg, Constant, Plan, Step};
+use crate::observe::profile::{Origins, Phases};
+use crate::registry::{self, DeviceLimits};
 
 /// One program for each pair of source and options.
 pub(super) struct Programs {
@@ -181,7 +181,7 @@ impl Programs {
 /// What a program's binary depends on.
 fn key(context: &Context, source: &str, options: &str, text: &str) -> Key {
     let d = context.device();
-    let hash = format!("{source} {:016x}", crate::cache::hash(&[text]));
+    let hash = format!("{source} {:016x}", crate::engine::cache::hash(&[text]));
     let units = format!("{} compute units, work-groups of {}", d.compute_units, d.max_work_group);
     let platform = format!("{}, {}", d.platform_name, d.platform_version);
     let driver = [
@@ -200,7 +200,7 @@ fn key(context: &Context, source: &str, options: &str, text: &str) -> Key {
 /// The work-group for a kernel where it may have `most` work-items: `local` (dimensions 0 and 1) or, where the kernel
 /// runs with any, one whose sizes divide those of `local`, so that the global sizes stay multiples.
 pub(super) fn shrunk(
-    kernel: &library::Kernel,
+    kernel: &registry::Kernel,
     local: (usize, usize),
     most: usize,
     limits: &DeviceLimits,
@@ -243,13 +243,13 @@ fn program_of(plan: &Plan, step: &Step) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::library::EngineKind;
+    use crate::registry::EngineKind;
 
     /// Such options let a compiler assume that there is neither infinity nor NaN, which overflows are seen by.
     #[test]
     fn no_plan_assumes_finite_numbers() {
         for recipe in library().plans.iter() {
-            let Ok(model) = crate::model::Model::baked(recipe, None) else { continue };
+            let Ok(model) = crate::engine::model::Model::baked(recipe, None) else { continue };
             for step in model.plan.steps.iter().filter(|_| model.plan.engine == EngineKind::OpenCl) {
                 let options = program_of(&model.plan, step).1;
                 assert!(options.starts_with("-cl-std=CL1.1"), "{options}");

@@ -4,16 +4,17 @@ use super::Engine;
 use super::fleet::{Build, Facts, Fleet, Member, Sizes};
 use super::host::HostEngine;
 use super::opencl::{self, OpenClEngine, Wanted};
+use super::tuning::{self, Record};
 use crate::baked;
 use crate::cl::{self, Device, DeviceKind, Devices, Library, LocalMemory};
+use crate::engine::model::{Model, recipe};
+use crate::engine::sources::Sources;
 use crate::error::Error;
-use crate::model::{Model, recipe};
-use crate::profile::Phases;
-use crate::sources::Sources;
-use crate::spec::library::{DeviceClass, EngineKind, PlanRecipe};
-use crate::spec::plan::{BufferRole, Plan};
-use crate::trace::Track;
-use crate::tune::{self, Record};
+use crate::ir::plan::{BufferRole, Plan};
+use crate::observe;
+use crate::observe::profile::Phases;
+use crate::observe::trace::Track;
+use crate::registry::{DeviceClass, EngineKind, PlanRecipe};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
@@ -106,17 +107,7 @@ pub struct Running {
     /// Start-up times.
     pub phases: Phases,
     /// The devices, where several share the records. `plan` is then the first one's, `laid_out_again` the sum.
-    pub members: Vec<Part>,
-}
-
-/// One of several devices.
-pub struct Part {
-    /// The device in words.
-    pub device: String,
-    /// Its plan.
-    pub plan: Plan,
-    /// Its number among those that were asked for, started or not: that of its group in a trace.
-    pub group: usize,
+    pub members: Vec<observe::report::Member>,
 }
 
 /// A decision, before anything is created.
@@ -221,13 +212,13 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
             let facts =
                 Facts { name: device.clone(), batch: plan.batch, granule: plan.granule, in_process, track };
             *tell.lock().unwrap_or_else(|e| e.into_inner()) =
-                Some((Part { device, plan, group }, laid_out_again, instead, phases));
+                Some((observe::report::Member { device, plan, group }, laid_out_again, instead, phases));
             Ok((engine, facts))
         });
         match Member::start(build).map_err(|e| of_device(name.as_deref(), e)) {
             Ok(member) => {
                 all.push(member);
-                why.into_iter().for_each(|line| tune::note(&mut reasons, line));
+                why.into_iter().for_each(|line| tuning::note(&mut reasons, line));
                 if let Some((part, again, instead, took)) =
                     told.lock().unwrap_or_else(|e| e.into_inner()).take()
                 {
@@ -442,11 +433,11 @@ fn on_host(request: &Request, mut why: Vec<String>, warning: Option<String>) -> 
 /// ignored.
 fn tuned(request: &Request, device: Option<&Device>, why: &mut Vec<String>) -> Result<Option<Record>, Error> {
     match request.plan.as_deref() {
-        None => Ok(tune::record(device, request.batch, why)),
+        None => Ok(tuning::record(device, request.batch, why)),
         Some("tuned") => {
             let mut notes = Vec::new();
-            tune::record(device, request.batch, &mut notes).map(Some).ok_or_else(|| {
-                let (name, driver) = tune::identity(device);
+            tuning::record(device, request.batch, &mut notes).map(Some).ok_or_else(|| {
+                let (name, driver) = tuning::identity(device);
                 notes.insert(0, format!(
                     "--plan tuned: nothing is remembered for {name} ({driver}) with this network and these kernels; \
                      run mortonnet tune first"
@@ -517,8 +508,8 @@ fn by_records(
     phases: &mut Phases,
     notes: &mut Vec<String>,
 ) -> Result<Option<Decision>, Error> {
-    let host = tune::record(None, request.batch, notes);
-    let (Some(host), Some(best)) = (host, tune::fastest_device(notes)) else { return Ok(None) };
+    let host = tuning::record(None, request.batch, notes);
+    let (Some(host), Some(best)) = (host, tuning::fastest_device(notes)) else { return Ok(None) };
     let rates = format!(
         "tuning measured {:.2} µs a record on the host, {:.2} on {}",
         host.us_per_record(),
@@ -532,7 +523,7 @@ fn by_records(
     let found = phases.time("library", Library::open).map_err(Error::from);
     let devices = found.and_then(|l| phases.time("devices", || cl::devices(l)).map_err(Error::from));
     let device = devices.ok().and_then(|all| {
-        all.devices.into_iter().find(|d| tune::identity(Some(d)) == best.device && serves(d))
+        all.devices.into_iter().find(|d| tuning::identity(Some(d)) == best.device && serves(d))
     });
     // Another driver, a device that is gone, or a CPU, which must be named: the estimate decides.
     device.map(|d| on_device(request, d.clone(), vec![format!("{}: {rates}", line(&d))])).transpose()
@@ -544,7 +535,7 @@ fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
         Some(decision) => decision,
         None => by_estimate(request, phases)?,
     };
-    notes.into_iter().for_each(|line| tune::note(&mut decision.why, line));
+    notes.into_iter().for_each(|line| tuning::note(&mut decision.why, line));
     Ok(decision)
 }
 
@@ -746,7 +737,7 @@ pub fn listing(devices: &Devices, all: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Values;
+    use crate::engine::model::Values;
     use crate::planner::CALLS;
     use std::borrow::Cow;
 

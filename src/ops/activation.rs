@@ -1,44 +1,9 @@
 //! Element-wise functions.
 
 use crate::ir::graph::Shape;
-
-/// An element-wise function between layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// x
-    None,
-    /// 1 / (1 + e^−x)
-    Sigmoid,
-    /// max(x, 0), NaN stays NaN
-    Relu,
-    /// tanh x
-    Tanh,
-}
+use crate::ir::op::Activation;
 
 impl Activation {
-    /// Every one that is a function, in the order of their codes.
-    pub const ALL: [Activation; 3] = [Activation::Sigmoid, Activation::Relu, Activation::Tanh];
-
-    /// The value the kernels know it by (`-DACTIVATION=…`, `kernels/common/activation.cl`).
-    pub fn code(self) -> u32 {
-        match self {
-            Activation::None => 0,
-            Activation::Sigmoid => 1,
-            Activation::Relu => 2,
-            Activation::Tanh => 3,
-        }
-    }
-
-    /// Its lower-case name; `none` for the identity.
-    pub fn name(self) -> &'static str {
-        match self {
-            Activation::None => "none",
-            Activation::Sigmoid => "sigmoid",
-            Activation::Relu => "relu",
-            Activation::Tanh => "tanh",
-        }
-    }
-
     /// The function in float64. NaN stays NaN.
     pub fn apply(self, x: f64) -> f64 {
         match self {

@@ -4,18 +4,12 @@
 
 mod activation;
 mod affine;
+pub mod bound;
+mod evaluate;
+pub mod random;
 
 use crate::ir::graph::Shape;
-pub use activation::Activation;
-
-/// What a node computes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Op {
-    /// R = W·I + b, W of outputs × inputs.
-    Affine,
-    /// An element-wise function.
-    Activation(Activation),
-}
+use crate::ir::op::Op;
 
 impl Op {
     /// The shape of its value, from those of its inputs and the rows and columns of its weights.
@@ -42,14 +36,6 @@ impl Op {
         match self {
             Op::Affine => affine::reference(inputs[0], tensors[0], tensors[1]),
             Op::Activation(a) => inputs[0].iter().map(|&x| a.apply(x)).collect(),
-        }
-    }
-
-    /// Its name in `library.json`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Op::Affine => "affine",
-            Op::Activation(a) => a.name(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Where hidden buffers stand in the arena: those that live at the same time apart from each other, the others where
 //! they need least (greedy by size; after arXiv 2001.03288, several orders are tried).
 
-use crate::spec::plan::{ARENA_ALIGN, Buffer, BufferRole};
+use crate::ir::plan::{ARENA_ALIGN, Buffer, BufferRole};
 
 /// Bytes of an arena, and the least that any arrangement needs.
 pub(super) struct Arena {

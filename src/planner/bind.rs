@@ -1,125 +1,8 @@
 //! Arguments and ranges of a launch: the one place that makes them, for the engines' plans and for the checks of
 //! `bench` alike. What `bench` verifies is therefore what an engine launches.
 
-use crate::spec::layout::Layout;
-use crate::spec::library::{Kernel, Operation, Problem};
-use crate::spec::plan::{Arg, Extent};
-
-/// What an operand of a kernel holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
-    /// Weights: a constant that may be stored as halves, or an image.
-    Weights,
-    /// Summands of rows: a constant of floats.
-    Biases,
-    /// Every constant of the network, one after the other.
-    Constants,
-    /// A matrix of floats, a column for each record.
-    Values,
-    /// A u32 for each column.
-    Classes,
-    /// A byte for each element.
-    Bytes,
-    /// A u32 for each element.
-    Words,
-}
-
-/// A number of rows or columns of an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dim {
-    /// 1
-    One,
-    /// Rows of the result.
-    H,
-    /// Columns of the result: records.
-    W,
-    /// Common dimension.
-    L,
-    /// Rows of a pair's first layer.
-    M,
-    /// Rows of the result, once for each part of the common dimension.
-    Parts,
-    /// What the plan gives it: values between layers.
-    Plan,
-}
-
-/// An operand of a kernel: its name in the source, what it holds, its rows and columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operand {
-    /// Name in the source.
-    pub name: &'static str,
-    /// What it holds.
-    pub holds: Holds,
-    /// Rows.
-    pub rows: Dim,
-    /// Columns.
-    pub cols: Dim,
-}
-
-const fn operand(name: &'static str, holds: Holds, rows: Dim, cols: Dim) -> Operand {
-    Operand { name, holds, rows, cols }
-}
-
-const A: Operand = operand("a", Holds::Weights, Dim::H, Dim::L);
-const B: Operand = operand("b", Holds::Values, Dim::L, Dim::W);
-const R: Operand = operand("r", Holds::Values, Dim::H, Dim::W);
-const BIAS: Operand = operand("bias", Holds::Biases, Dim::H, Dim::One);
-const CLASSES: Operand = operand("classes", Holds::Classes, Dim::One, Dim::W);
-
-impl Operation {
-    /// The operands a kernel of this operation takes after its sizes, in order.
-    pub fn operands(self) -> &'static [Operand] {
-        match self {
-            Operation::Matmul => const { &[A, B, R] },
-            Operation::Bias => const { &[R, BIAS] },
-            Operation::Affine => const { &[A, B, BIAS, operand("r", Holds::Values, Dim::Parts, Dim::W)] },
-            Operation::Reduce => const { &[operand("b", Holds::Values, Dim::Parts, Dim::W), BIAS, R] },
-            Operation::Pair => {
-                const {
-                    &[
-                        operand("a", Holds::Weights, Dim::M, Dim::L),
-                        operand("bias", Holds::Biases, Dim::M, Dim::One),
-                        operand("a2", Holds::Weights, Dim::H, Dim::M),
-                        operand("bias2", Holds::Biases, Dim::H, Dim::One),
-                        B,
-                        R,
-                    ]
-                }
-            }
-            Operation::Layers => {
-                const {
-                    &[
-                        operand("a", Holds::Constants, Dim::Plan, Dim::One),
-                        B,
-                        operand("hidden", Holds::Values, Dim::Plan, Dim::W),
-                        R,
-                        CLASSES,
-                    ]
-                }
-            }
-            Operation::Sigmoid | Operation::Relu | Operation::Tanh => const { &[R] },
-            Operation::ArgMax => const { &[B, CLASSES] },
-            Operation::Sobel => {
-                const {
-                    &[
-                        operand("image", Holds::Bytes, Dim::H, Dim::W),
-                        operand("dx", Holds::Bytes, Dim::H, Dim::W),
-                        operand("dy", Holds::Bytes, Dim::H, Dim::W),
-                    ]
-                }
-            }
-            Operation::Order => {
-                const {
-                    &[
-                        operand("counter", Holds::Words, Dim::One, Dim::One),
-                        operand("r", Holds::Words, Dim::H, Dim::W),
-                    ]
-                }
-            }
-            Operation::Probe => const { &[operand("a", Holds::Values, Dim::H, Dim::W), R] },
-        }
-    }
-}
+use crate::ir::plan::{Arg, Extent};
+use crate::registry::{Dim, Kernel, Operation, Parameter, Problem};
 
 /// Sizes of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +24,7 @@ impl Sizes {
     }
 
     /// Rows and columns of an operand.
-    pub fn of_operand(&self, operation: Operation, operand: &Operand) -> (usize, usize) {
+    pub fn of_operand(&self, operation: Operation, operand: &Parameter) -> (usize, usize) {
         let parts = if operation == Operation::Reduce { self.problem.l } else { self.parts };
         let size = |dim| match dim {
             Dim::One => 1,
@@ -153,30 +36,6 @@ impl Sizes {
             Dim::Plan => 0,
         };
         (size(operand.rows), size(operand.cols))
-    }
-}
-
-impl Kernel {
-    /// The layout in which the kernel takes `operand`; row major where it does not say.
-    pub fn layout(&self, operand: &Operand) -> Layout {
-        let r = &self.restrictions;
-        let of = match operand.name {
-            "a" => &r.a,
-            "b" => &r.b,
-            "r" => &r.r,
-            _ => &None,
-        };
-        of.as_ref().and_then(|o| o.representation.clone()).unwrap_or(Layout::R)
-    }
-
-    /// Whether it reads `operand` as an image.
-    pub fn reads_image(&self, operand: &Operand) -> bool {
-        let of = match operand.name {
-            "a" => &self.restrictions.a,
-            "b" => &self.restrictions.b,
-            _ => &None,
-        };
-        of.as_ref().is_some_and(|o| o.image)
     }
 }
 
@@ -207,7 +66,7 @@ pub struct Launch {
 }
 
 /// Makes arguments and ranges of a launch; `place` says where an operand is.
-pub fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Operand) -> Arg) -> Launch {
+pub fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) -> Arg) -> Launch {
     let Call { kernel, sizes, .. } = call;
     let Problem { h, w, l } = sizes.problem;
     let mut args: Vec<Arg> = Vec::new();
@@ -223,7 +82,7 @@ pub fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Operand) -> Arg) -> 
     if kernel.restrictions.scaled {
         args.extend([Arg::Scalar(call.factors.0), Arg::Scalar(call.factors.1)]);
     }
-    args.extend(kernel.operation.operands().iter().map(&mut place));
+    args.extend(kernel.operation.parameters().iter().map(&mut place));
     let launch = Launch {
         args,
         global: global(call),

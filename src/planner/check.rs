@@ -2,8 +2,8 @@
 //! read and not overwritten before its last use, layouts meet, operands are as large as their kernels take them, ranges
 //! cover every row and record.
 
-use crate::spec::library::{EngineKind, Kernel, Library, Operation};
-use crate::spec::plan::{Arg, Buffer, BufferRole, Constant, Plan, Step};
+use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, Step};
+use crate::registry::{EngineKind, Kernel, Library, Operation};
 
 /// What is wrong with a plan; nothing of a right one.
 pub fn check(plan: &Plan, library: &Library) -> Vec<String> {
@@ -29,7 +29,7 @@ pub fn check(plan: &Plan, library: &Library) -> Vec<String> {
             say(step, "an argument that the plan does not have".into());
             continue;
         }
-        let operands = kernel.operation.operands();
+        let operands = kernel.operation.parameters();
         let sizes = step.args.len() - operands.len().min(step.args.len());
         for (operand, arg) in operands.iter().zip(&step.args[sizes..]) {
             let result = matches!(operand.name, "r" | "classes" | "hidden");

@@ -1,10 +1,10 @@
 //! First pass: which kernel computes which nodes, and what it demands of the matrices around it.
 
 use super::{Draft, Link, Matrix, Planner};
-use crate::ops::{Activation, Op};
-use crate::spec::layout::Layout;
-use crate::spec::library::{Kernel, Operation, Problem, lcm};
-use crate::spec::network::Kind;
+use crate::ir::layout::Layout;
+use crate::ir::network::Kind;
+use crate::ir::op::{Activation, Op};
+use crate::registry::{Kernel, Operation, Problem, lcm};
 
 /// Fewest columns of the weights that a work-group of a split layer adds up: below, its overhead is larger.
 const LEAST_PART: usize = 48;
@@ -123,7 +123,7 @@ impl<'l> Planner<'l> {
         (r.split / tiles).min(inputs / LEAST_PART).max(1)
     }
 
-    /// The kernel of an affine node: see [`crate::spec::library::PlanRecipe::kernels`].
+    /// The kernel of an affine node: see [`crate::registry::PlanRecipe::kernels`].
     fn affine_kernel(&self, node: usize) -> Option<&'l Kernel> {
         let (outputs, inputs) = self.weights(node);
         let matrix = self.input_of(node);

@@ -13,11 +13,11 @@ pub mod check;
 mod choose;
 mod place;
 
-use crate::ops::Activation;
-use crate::spec::layout::Layout;
-use crate::spec::library::{Kernel, Library, PlanRecipe, lcm};
-use crate::spec::network::Network;
-use crate::spec::plan::Plan;
+use crate::ir::layout::Layout;
+use crate::ir::network::Network;
+use crate::ir::op::Activation;
+use crate::ir::plan::Plan;
+use crate::registry::{Kernel, Library, PlanRecipe, lcm};
 
 #[cfg(test)]
 thread_local! {

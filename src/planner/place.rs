@@ -1,11 +1,11 @@
 //! Second pass: buffers with their padded sizes, constants, steps.
 
-use super::bind::{Call, Holds, Operand, Sizes, bind};
+use super::bind::{Call, Sizes, bind};
 use super::{Draft, Planner, arena};
-use crate::spec::layout::Layout;
-use crate::spec::library::{Operation, Problem, lcm};
-use crate::spec::network::{Kind, Network, Precision};
-use crate::spec::plan::{Arg, Buffer, BufferRole, Constant, Plan, Role, Step, places};
+use crate::ir::layout::Layout;
+use crate::ir::network::{Kind, Network, Precision};
+use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, Role, Step, places};
+use crate::registry::{Holds, Operation, Parameter, Problem, lcm};
 use std::fmt::Write;
 
 /// Largest buffer of a plan.
@@ -192,7 +192,7 @@ fn size_of(network: &Network, node: usize) -> (usize, usize) {
 }
 
 /// The constant that `operand` is, in the layout that its kernel wants.
-fn constant_of(network: &Network, d: &Draft<'_>, operand: &Operand, sizes: &Sizes) -> Constant {
+fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Sizes) -> Constant {
     // A pair's second layer has operands of its own.
     let (node, _) = d.affine[usize::from(operand.name.ends_with('2'))];
     let halves = d.kernel.restrictions.half && network.weights == Precision::F16;

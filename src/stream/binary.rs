@@ -5,7 +5,7 @@ use super::reader::{Coding, Context, More, Next, Window};
 use super::source::Source;
 use crate::engine::deferred::Refusal;
 use crate::error::Error;
-use crate::spec::npy::{self, Dtype};
+use crate::ir::npy::{self, Dtype};
 
 /// The formats of this reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,7 +238,7 @@ fn count(sizes: &[usize], width: usize, kind: Kind) -> Result<u64, String> {
 mod tests {
     use super::super::reader::Format;
     use super::super::tests::{Input, idx, npy, read};
-    use crate::spec::network::Transform;
+    use crate::ir::network::Transform;
 
     fn bytes(format: Option<Format>, width: usize, bytes: &[u8]) -> Result<Vec<Vec<f32>>, String> {
         read(format, &Input::new(width), bytes)

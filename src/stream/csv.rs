@@ -422,7 +422,7 @@ fn ordinal(n: usize) -> String {
 mod tests {
     use super::super::tests::{Input, read};
     use super::*;
-    use crate::spec::network::Transform;
+    use crate::ir::network::Transform;
     use proptest::prelude::*;
 
     #[test]

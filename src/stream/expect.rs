@@ -6,7 +6,7 @@ use super::source::{FileSource, Source};
 use super::writer::{OutputSpec, Verdict};
 use crate::engine::RecordMut;
 use crate::error::Error;
-use crate::spec::network::{Kind, Transform};
+use crate::ir::network::{Kind, Transform};
 use std::borrow::Cow;
 use std::fmt;
 use std::fs;
@@ -325,7 +325,7 @@ impl ExpectedScores {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::network::FinalActivation;
+    use crate::ir::network::FinalActivation;
     use std::borrow::Cow;
 
     fn spec<'a>(kind: Kind, labels: &'a [Cow<'static, str>]) -> OutputSpec<'a> {

@@ -12,34 +12,23 @@ mod reader;
 mod source;
 #[cfg(test)]
 mod tests;
-mod times;
 mod writer;
 
 pub use expect::{Accuracy, Agreement, Expected, ExpectedScores};
 pub use reader::{Format, InputShape, Next, Position, RecordReader};
 pub use source::{FileSource, MemorySource, Source};
-pub use times::{Latencies, StreamTimes};
 pub use writer::{
     ERROR, Output, OutputSpec, ResultWriter, Stdout, Verdict, check, check_mark, needs_argmax, needs_scores,
 };
 
 use crate::engine::{Engine, SLOTS};
 use crate::error::Error;
+use crate::observe::times::StreamTimes;
+pub use crate::observe::times::Summary;
+use crate::observe::trace::{Name, Track};
 use crate::sys::signal;
-use crate::trace::{Name, Track};
 use std::io::Write;
 use std::time::{Duration, Instant};
-
-/// What a run did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Records answered, bad ones among them.
-    pub records: u64,
-    /// Batches they came in.
-    pub batches: u64,
-    /// Bad records, answered with [`ERROR`].
-    pub marked: u64,
-}
 
 /// Everything that a run needs besides its input.
 pub struct Stream<'a, 'w, W> {

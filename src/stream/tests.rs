@@ -3,7 +3,7 @@
 use super::*;
 use crate::engine::deferred::{Decode, Deferred, Refusal};
 use crate::engine::{Answer, Record, RecordMut};
-use crate::spec::network::{FinalActivation, Kind, Transform};
+use crate::ir::network::{FinalActivation, Kind, Transform};
 use proptest::prelude::*;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -597,7 +597,13 @@ fn a_nan_score_is_marked_and_the_records_behind_it_are_answered() {
         let ran = run_on(engine, true, Output::Scores, &Input::new(1), None, files);
         assert_eq!(ran.text, "1,1\n2,2\nerror\nerror\n5,5\n");
         assert_eq!(ran.result, summary(5, 2, &ran));
-        assert!(ran.reasons[0].starts_with("b:2: record 3 of the run: overflow in f32: expected finite scores, found a score of NaN"), "{:?}", ran.reasons);
+        assert!(
+            ran.reasons[0].starts_with(
+                "b:2: record 3 of the run: overflow in f32: expected finite scores, found a score of NaN"
+            ),
+            "{:?}",
+            ran.reasons
+        );
         assert_eq!(ran.reasons[1], "b:3:1: expected a number, found \"x\"");
     }
 }

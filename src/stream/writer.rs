@@ -2,7 +2,7 @@
 
 use crate::engine::Answer;
 use crate::error::Error;
-use crate::spec::network::{FinalActivation, Kind, Network};
+use crate::ir::network::{FinalActivation, Kind, Network};
 use crate::sys::io::wait_writable;
 use std::borrow::Cow;
 use std::cmp::Ordering;

@@ -5,18 +5,26 @@ compile_error!("the baked constants are little-endian");
 
 unsafe extern "C" {
     static mortonnet_weights: [u8; 0];
+    static mortonnet_weights_end: [u8; 0];
 }
 
-/// The first `bytes` bytes of the baked constants, as f32. `bytes` must be the size that the build wrote: only
-/// `crate::baked`, which is generated together with the constants, calls this.
-pub(crate) fn weights(bytes: usize) -> &'static [f32] {
-    // SAFETY: the symbol is `bytes` bytes long (build.rs writes both), page-aligned, read-only and there for the whole
-    // run; every bit pattern is an f32.
-    unsafe { std::slice::from_raw_parts((&raw const mortonnet_weights).cast::<f32>(), bytes / 4) }
+/// The baked constants as f32.
+pub(crate) fn weights() -> &'static [f32] {
+    let (start, bytes) = range();
+    // SAFETY: the assembler put `bytes` bytes there, page-aligned, read-only and there for the whole run; every bit
+    // pattern is an f32.
+    unsafe { std::slice::from_raw_parts(start.cast::<f32>(), bytes / 4) }
 }
 
 /// The same as halves.
-pub(crate) fn halves(bytes: usize) -> &'static [u16] {
+pub(crate) fn halves() -> &'static [u16] {
+    let (start, bytes) = range();
     // SAFETY: as above; every bit pattern is a u16.
-    unsafe { std::slice::from_raw_parts((&raw const mortonnet_weights).cast::<u16>(), bytes / 2) }
+    unsafe { std::slice::from_raw_parts(start.cast::<u16>(), bytes / 2) }
+}
+
+/// Where they start, and their bytes: the symbols stand at both ends of what the assembler included.
+fn range() -> (*const u8, usize) {
+    let (start, end) = (&raw const mortonnet_weights, &raw const mortonnet_weights_end);
+    (start.cast(), end as usize - start as usize)
 }

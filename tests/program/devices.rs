@@ -426,19 +426,15 @@ fn a_broken_launch_for_all_layers_is_an_error() {
     let text = fs::read_to_string(root().join("kernels/layers/packed_4x4.cl")).unwrap();
     fs::write(kernels.join("layers/packed_4x4.cl"), text + "\nnot_a_name;\n").unwrap();
     let shim = shim(&folder, &[]);
-    let broken: [(&[&str], &[(&str, &str)], &str); 2] = [
-        (&["--kernels", kernels.to_str().unwrap()], &[], "not_a_name"),
-        (
-            &[],
-            &[
-                ("MORTONNET_OPENCL", shim.to_str().unwrap()),
-                ("MORTONNET_SHIM_REAL", ICD_LOADER),
-                ("MORTONNET_SHIM_FAIL", "clGetKernelWorkGroupInfo:1:-5"),
-            ],
-            "CL_OUT_OF_RESOURCES",
-        ),
+    let with_kernels = ["--kernels", kernels.to_str().unwrap()];
+    let failing = [
+        ("MORTONNET_OPENCL", shim.to_str().unwrap()),
+        ("MORTONNET_SHIM_REAL", ICD_LOADER),
+        ("MORTONNET_SHIM_FAIL", "clGetKernelWorkGroupInfo:1:-5"),
     ];
-    for (arguments, settings, expected) in broken {
+    for (arguments, settings, expected) in
+        [(&with_kernels[..], &[][..], "not_a_name"), (&[], &failing, "CL_OUT_OF_RESOURCES")]
+    {
         let mut c = command(DIGITS);
         on(Witness::Pocl, &mut c, &folder.path("log"));
         c.env("POCL_MAX_WORK_GROUP_SIZE", "256").envs(settings.iter().copied());

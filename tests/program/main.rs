@@ -12,6 +12,7 @@ mod filter;
 mod fleet;
 mod limits;
 mod overflow;
+mod rooms;
 mod service;
 mod signals;
 mod support;

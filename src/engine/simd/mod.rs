@@ -15,7 +15,7 @@ mod tests;
 pub use mortonnet_micro::decode;
 pub use team::{Action, Place, Step, Team, Weights};
 
-use crate::spec::network::Activation;
+use crate::ir::network::Activation;
 
 /// The micro-kernels' name of an activation.
 fn epilogue(activation: Activation) -> mortonnet_micro::Activation {

@@ -1,10 +1,10 @@
 //! The kernels against float64 on every instruction set that this CPU has, and the team against itself.
 
 use super::*;
+use crate::engine::model::Values;
 use crate::engine::{NAN_CLASS, SLOTS};
-use crate::model::Values;
-use crate::spec::half;
-use crate::spec::layout::Layout;
+use crate::ir::half;
+use crate::ir::layout::Layout;
 use mortonnet_micro::{Affine, Half, Kernels, Part};
 use proptest::prelude::*;
 use std::borrow::Cow;

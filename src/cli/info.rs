@@ -1,0 +1,162 @@
+//! `--info` and `--version`: what is baked, and what would run it.
+
+use crate::baked::{BLOB_HASH, GOLDEN_GIVEN, NETWORK, PLAN, library};
+use crate::engine::select::{self, Decision, Request};
+use crate::escape;
+use crate::ir::network::{Kind, Network, Transform};
+use crate::ir::op::Op;
+use crate::ir::plan::{BufferRole, Extent, Plan};
+use crate::observe::profile::Phases;
+use std::fmt::Write;
+
+/// `mortonnet 0.1.0, digits 0123456789abcdef`
+pub fn version() -> String {
+    format!("mortonnet {}, {} {}", env!("CARGO_PKG_VERSION"), NETWORK.name, NETWORK.hash)
+}
+
+/// The page of `--info`.
+pub fn page(request: &Request) -> String {
+    let mut s = String::new();
+    // A name or a label is the model's: one line, whatever is in it.
+    let mut row = |name: &str, text: String| line(&mut s, name, &escape::line(&text));
+    row("program", format!("mortonnet {}", env!("CARGO_PKG_VERSION")));
+    row("model", format!("{}, hash {}", NETWORK.name, NETWORK.hash));
+    let (bytes, all) = (PLAN.constant_bytes(), crate::baked::data_bytes());
+    row("constants", format!("{bytes} bytes; with golden vectors {all} bytes, SHA-256 {}", &BLOB_HASH[..16]));
+    row("input", input(&NETWORK));
+    row("output", output(&NETWORK));
+    row("layers", layers(&NETWORK));
+    row("work", format!("{} flop a record", NETWORK.flop()));
+    let given = if GOLDEN_GIVEN { "given with the network" } else { "computed by the build in float64" };
+    let golden = crate::baked::golden();
+    let overflow = match golden.overflow.len() / NETWORK.width {
+        0 => "no finite input is known to overflow f32 in this network".to_string(),
+        n => format!("{n} more overflow f32: a device must refuse them"),
+    };
+    row("golden", format!("{} vectors, {given}; {overflow}", golden.count));
+    let plans: Vec<&str> = library().plans.iter().map(|p| &*p.name).collect();
+    row("plans", format!("{} (baked: {}); library {}", plans.join(", "), PLAN.name, library().hash));
+    let mut phases = Phases::default();
+    match select::decide(request, &mut phases) {
+        Ok(decisions) => decisions.into_iter().for_each(|d| s.push_str(&decided(request, d))),
+        Err(e) => line(&mut s, "runs on", &format!("nothing: {e}")),
+    }
+    s
+}
+
+fn line(s: &mut String, name: &str, text: &str) {
+    let _ = writeln!(s, "{name:<10}{text}");
+}
+
+/// What would run on one device.
+fn decided(request: &Request, decision: Decision) -> String {
+    let mut s = String::new();
+    decision.why.iter().for_each(|why| line(&mut s, "runs on", why));
+    if let Some(warning) = decision.warning {
+        line(&mut s, "", &warning.replace('\n', "\n          "));
+    }
+    match crate::engine::model::Model::baked(&decision.recipe, request.batch) {
+        Ok(model) => s.push_str(&plan(&model.plan, model.laid_out_again)),
+        Err(e) => line(&mut s, "plan", &e),
+    }
+    s
+}
+
+fn input(n: &Network) -> String {
+    let mut text = format!("{} numbers a record", n.width);
+    if !n.features.is_empty() {
+        let names: Vec<&str> = n.features.iter().map(|f| &**f).collect();
+        let _ = write!(text, " ({})", names.join(", "));
+    }
+    text.push_str(match (&n.transform, n.folded) {
+        (_, true) => "; scaling folded into the first layer",
+        (Transform::Identity, _) => "",
+        (Transform::ScaleOffset { .. }, _) => "; scale and offset applied by the reader",
+        (Transform::MeanStd { .. }, _) => "; mean and std applied by the reader",
+    });
+    text
+}
+
+fn output(n: &Network) -> String {
+    let o = n.output;
+    let mut text = match o.kind {
+        Kind::Classes => format!("{} classes, probabilities by {}", n.outputs(), o.activation.name()),
+        Kind::Binary => format!("binary: class 1 where {} is above {}", o.activation.name(), o.threshold),
+        Kind::Multilabel => {
+            format!("{} labels, each where {} is above {}", n.outputs(), o.activation.name(), o.threshold)
+        }
+        Kind::Values => format!("{} values, activation {}", n.outputs(), o.activation.name()),
+    };
+    if !n.labels.is_empty() {
+        let names: Vec<&str> = n.labels.iter().map(|l| &**l).collect();
+        let _ = write!(text, " ({})", names.join(", "));
+    }
+    text
+}
+
+fn layers(n: &Network) -> String {
+    let mut text = n.width.to_string();
+    for node in n.graph.nodes.iter() {
+        let _ = match node.op {
+            Op::Affine => write!(text, " → {}", n.graph.values[node.output].shape.len()),
+            Op::Activation(a) => write!(text, " {}", a.name()),
+        };
+    }
+    text
+}
+
+/// The plan: sizes, layouts, bytes, steps.
+fn plan(p: &Plan, again: usize) -> String {
+    let mut s = String::new();
+    let _ = writeln!(
+        s,
+        "plan      {} on the {} engine, batches of {} records (padded to {}, part batches to a multiple of {})",
+        p.name, p.engine, p.batch, p.padded_batch, p.granule
+    );
+    if again > 0 {
+        let _ = writeln!(
+            s,
+            "          {again} constants are laid out again at start: the baked plan is {}",
+            PLAN.name
+        );
+    }
+    let hidden: usize = p.buffers.iter().filter(|b| b.role == BufferRole::Hidden).count();
+    let _ = writeln!(
+        s,
+        "          {hidden} hidden buffers in an arena of {} bytes (at least {} are needed)",
+        p.arena_bytes, p.arena_bound
+    );
+    for c in p.constants.iter() {
+        let _ = writeln!(
+            s,
+            "  constant  {} {:<8} {:>5}×{:<5} padded {:>5}×{:<5} {:<10} {} bytes",
+            c.name,
+            c.role.name(),
+            c.size.0,
+            c.size.1,
+            c.padded.0,
+            c.padded.1,
+            c.layout.to_string(),
+            c.bytes()
+        );
+    }
+    for step in p.steps.iter() {
+        let items = |e: Extent| match e {
+            Extent::Fixed(n) => n.to_string(),
+            Extent::Records { records: 1, items } => format!("{items} a record"),
+            Extent::Records { records, items } => format!("{items} every {records} records"),
+        };
+        let _ = write!(s, "  step      {:<24}", step.kernel);
+        if step.activation != crate::ir::network::Activation::None {
+            let _ = write!(s, " + {}", step.activation.name());
+        }
+        if p.engine == crate::registry::EngineKind::OpenCl {
+            let _ = write!(s, "  work-items {} × {}", items(step.global.0), items(step.global.1));
+            if let Some((y, x)) = step.local {
+                let _ = write!(s, ", groups {y}×{x}");
+            }
+        }
+        let _ = writeln!(s, "  {} flop a record", step.flop);
+    }
+    s
+}

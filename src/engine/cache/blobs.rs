@@ -1,0 +1,431 @@
+//! Compiled programs in the cache folder.
+//!
+//! ```text
+//! kernel-DRIVER-HASH               the key in plain lines, length and checksum, an empty line, the driver's bytes
+//! kernel-DRIVER-HASH.WHO.loading   somebody hands that blob to the driver right now, and holds a lock on this file
+//! kernel-DRIVER-HASH.bad           somebody died while doing so: the blob is not loaded again
+//! ```
+//!
+//! A driver may crash on a binary, even on its own. Then the process is gone, and the next one would die of the same
+//! blob. So a marker stands beside it while it is loaded. The system gives a dead process's locks back: a marker that
+//! can be locked was left by one that died, a marker that cannot is at work. Process numbers would not tell, they are
+//! used again, and differ between containers. What is marked bad stays so, and a driver with two bad blobs gets none at
+//! all. Its version is part of the name, so a new driver starts afresh; else the files have to be removed by hand.
+
+use super::{Folder, START, Trouble, create, fnv, hash, own, unique};
+use crate::sys::io::lock;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Most blobs and markers in the folder, and their bytes: those not used for the longest time go first. A network's
+/// programs are 2 to 5 blobs of some ten kilobytes.
+const MOST_FILES: usize = 100;
+const MOST_BYTES: u64 = 16 << 20;
+
+/// How exactly the time of the last use is kept: seldom enough to spare flash memory.
+const USED: Duration = Duration::from_secs(24 * 3600);
+
+/// How the name of what says that a blob is bad ends.
+const BAD: &str = ".bad";
+
+const FIRST_LINE: &str = "mortonnet kernel 1";
+
+/// Bad blobs of a driver after which no other is tried.
+const MOST_BAD: usize = 2;
+
+/// What a compiled program depends on.
+#[derive(Debug)]
+pub struct Key {
+    head: String,
+    driver: String,
+    name: String,
+}
+
+impl Key {
+    /// The key of a program for a driver, each described by (name, value) lines. Other versions of this program have
+    /// other keys.
+    pub fn new(driver: &[(&str, &str)], program: &[(&str, &str)]) -> Key {
+        let mut head = format!("{FIRST_LINE}\nmortonnet {}\n", env!("CARGO_PKG_VERSION"));
+        let mut add = |lines: &[(&str, &str)]| {
+            for (name, value) in lines {
+                [name, " ", &value.replace('\n', " "), "\n"].iter().for_each(|part| head.push_str(part));
+            }
+            hash(&[&head])
+        };
+        let (driver, all) = (add(driver), add(program));
+        let driver = format!("kernel-{:08x}-", driver as u32);
+        Key { name: format!("{driver}{all:016x}"), driver, head }
+    }
+}
+
+/// The blobs of the cache folder.
+#[derive(Debug)]
+pub struct Blobs {
+    folder: Folder,
+}
+
+/// A blob is being handed to the driver; over when this is dropped.
+#[derive(Debug)]
+pub struct Loading {
+    marker: Option<(PathBuf, File)>,
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        // Removed before it is unlocked: whoever locks it then sees that it is gone.
+        if let Some((path, _file)) = self.marker.take() {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Blobs {
+    /// Those of the cache folder; the error says why there is none.
+    pub fn open() -> Result<Blobs, String> {
+        let folder = Folder::named()?;
+        folder.check().map(|()| Blobs { folder })
+    }
+
+    /// Where they are, for messages.
+    pub fn folder(&self) -> String {
+        self.folder.name()
+    }
+
+    /// What looks like a marker and is none, a line each.
+    pub fn ignored(&self) -> Vec<String> {
+        let marker = |name: &String| name.contains('.') && !self.is_own(name);
+        let names = self.folder.names("kernel-").into_iter().filter(marker);
+        let line = |name: String| {
+            format!("{} is ignored: it is no plain file of this user's", self.shown(&name, ""))
+        };
+        names.map(line).collect()
+    }
+
+    /// The bytes for `key`, and a marker to be held while the driver takes them; the error says why there are none.
+    pub fn load(&self, key: &Key) -> Result<(Vec<u8>, Loading), String> {
+        self.condemn(key);
+        let is_bad = |name: &&String| name.ends_with(BAD) && self.is_own(name);
+        let bad = self.folder.names(&key.driver).iter().filter(is_bad).count();
+        if self.is_bad(key) || bad >= MOST_BAD {
+            let here = self.shown(&key.driver, "*.bad");
+            return Err(format!(
+                "off: a process died while this driver loaded one; remove {here} to try again"
+            ));
+        }
+        let bytes = self.bytes(key).map_err(|trouble| match trouble {
+            Trouble::Missing => "not there yet".into(),
+            Trouble::Off(why) => format!("{}: {why}", self.shown(&key.name, "")),
+        })?;
+        let loading = self.mark(key).map_err(|e| format!("no marker in {}: {e}", self.folder()))?;
+        Ok((bytes, loading))
+    }
+
+    /// The bytes of a blob that is whole and the one that was asked for.
+    fn bytes(&self, key: &Key) -> Result<Vec<u8>, Trouble> {
+        let off = |why: &str| Err(Trouble::Off(why.into()));
+        // What the driver runs must come from this user, or from the system's.
+        let (all, file, about) = self.folder.read(&key.name, MOST_BYTES)?;
+        let Some(rest) = all.strip_prefix(key.head.as_bytes()) else {
+            return match all.starts_with(FIRST_LINE.as_bytes()) {
+                true => off("it is of another device, driver or version"),
+                false => off("it is no blob"),
+            };
+        };
+        let place = rest.windows(2).position(|w| w == b"\n\n").map(|i| i + 2);
+        let (sizes, bytes) = place.map_or((&rest[..0], &rest[..0]), |i| rest.split_at(i));
+        if sizes != tail(bytes).as_bytes() {
+            return off("it is damaged");
+        }
+        if about.modified().ok().and_then(|t| t.elapsed().ok()).is_some_and(|age| age > USED) {
+            let _ = file.set_modified(std::time::SystemTime::now());
+        }
+        Ok(bytes.to_vec())
+    }
+
+    /// A marker that is locked from its first moment on under its name.
+    fn mark(&self, key: &Key) -> io::Result<Loading> {
+        let who = unique();
+        let new = self.at(&key.name, &format!(".{who}.new"));
+        let file = match create(&new) {
+            Ok(file) => file,
+            // Somebody put the blobs where this process cannot write, and knows what the driver does with them.
+            Err(e) if matches!(e.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+                return Ok(Loading { marker: None });
+            }
+            Err(e) => return Err(e),
+        };
+        let path = self.at(&key.name, &format!(".{who}.loading"));
+        let marked = lock(&file, true).and_then(|_| fs::rename(&new, &path));
+        if marked.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        marked.map(|()| Loading { marker: Some((path, file)) })
+    }
+
+    /// Looks for markers of dead processes: the blobs that they were loading are bad.
+    fn condemn(&self, key: &Key) {
+        for name in self.folder.names(&key.driver) {
+            let Some((blob, _)) = name.split_once('.').filter(|(_, rest)| rest.ends_with("loading")) else {
+                continue;
+            };
+            let Ok((file, _)) = self.folder.open(&name) else { continue };
+            // Shared: of several that look, each must see what the others see.
+            let dead = lock(&file, false).unwrap_or(false);
+            // Removed since it was opened: its owner has ended well.
+            if dead && file.metadata().is_ok_and(|m| m.nlink() > 0) {
+                let _ = fs::rename(self.at(&name, ""), self.at(blob, BAD));
+                let _ = fs::remove_file(self.at(blob, ""));
+            }
+        }
+    }
+
+    /// Leaves `bytes` for later runs, unless they are there already; then makes room.
+    pub fn store(&self, key: &Key, bytes: &[u8]) -> io::Result<()> {
+        let mut all = key.head.clone().into_bytes();
+        all.extend_from_slice(tail(bytes).as_bytes());
+        all.extend_from_slice(bytes);
+        if all.len() as u64 > MOST_BYTES {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        // A driver that refuses its own binaries must not wear the memory card out.
+        if self.is_bad(key) || self.folder.read(&key.name, MOST_BYTES).is_ok_and(|there| there.0 == all) {
+            return Ok(());
+        }
+        self.folder.write(&key.name, &all)?;
+        self.tidy(&key.name);
+        Ok(())
+    }
+
+    /// Removes what was not used for the longest time where there is too much; `keep` stays.
+    fn tidy(&self, keep: &str) {
+        let mut all = Vec::new();
+        for name in self.folder.names("kernel-") {
+            let path = self.at(&name, "");
+            if let (true, Ok(about)) = (name != keep, path.symlink_metadata()) {
+                all.push((about.mtime(), about.len(), path));
+            }
+        }
+        all.sort_unstable_by_key(|blob| std::cmp::Reverse(blob.0));
+        let mut bytes = self.at(keep, "").symlink_metadata().map_or(0, |m| m.len());
+        for (i, (_, len, path)) in all.iter().enumerate() {
+            bytes += len;
+            if i + 1 >= MOST_FILES || bytes > MOST_BYTES {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+
+    /// Whether the blob is known to be bad.
+    fn is_bad(&self, key: &Key) -> bool {
+        self.is_own(&[&key.name, BAD].concat())
+    }
+
+    /// Whether this is a plain file that nobody but this user and root could put there.
+    fn is_own(&self, name: &str) -> bool {
+        fs::symlink_metadata(self.folder.at(name)).is_ok_and(|about| about.is_file() && own(&about).is_ok())
+    }
+
+    /// A path in the folder.
+    fn at(&self, name: &str, end: &str) -> PathBuf {
+        self.folder.at(&[name, end].concat())
+    }
+
+    /// The same, for messages.
+    fn shown(&self, name: &str, end: &str) -> String {
+        crate::escape::path(&self.at(name, end))
+    }
+}
+
+/// The lines between the key and the bytes.
+fn tail(bytes: &[u8]) -> String {
+    format!("bytes {}\nchecksum {:016x}\n\n", bytes.len(), fnv(START, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Temporary, fifo, soon};
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// The blobs of a folder of the test's own.
+    struct Test(Blobs, #[allow(dead_code)] Temporary);
+
+    impl Test {
+        fn new() -> Test {
+            let temporary = Temporary::new();
+            Test(Blobs { folder: temporary.0.clone() }, temporary)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let mut names = self.0.folder.names("");
+            names.sort();
+            names
+        }
+    }
+
+    fn key(device: &str) -> Key {
+        Key::new(&[("device", device)], &[("options", "-DA=1\n-DB")])
+    }
+
+    #[test]
+    fn a_blob_comes_back_and_everything_else_does_not() {
+        let f = Test::new();
+        let (blobs, key) = (&f.0, key("a"));
+        assert_eq!(blobs.load(&key).unwrap_err(), "not there yet");
+        for bytes in [&b"\n\nbytes of a driver\n\n\0"[..], b"x"] {
+            blobs.store(&key, bytes).unwrap();
+            let (found, loading) = blobs.load(&key).unwrap();
+            assert_eq!((&*found, f.names().len()), (bytes, 2));
+            drop(loading);
+            assert_eq!(f.names(), [&*key.name]);
+        }
+        let path = blobs.folder.at(&key.name);
+        let whole = fs::read(&path).unwrap();
+        // Every truncation, every changed byte, bytes behind the end.
+        let mut wrong: Vec<Vec<u8>> = (0..whole.len()).map(|n| whole[..n].to_vec()).collect();
+        wrong.extend((0..whole.len()).map(|i| {
+            let mut bytes = whole.clone();
+            bytes[i] ^= 1;
+            bytes
+        }));
+        wrong.push([&whole[..], b"\0"].concat());
+        for bytes in wrong {
+            fs::write(&path, &bytes).unwrap();
+            let why = blobs.load(&key).unwrap_err();
+            let known = ["no blob", "is damaged", "of another device, driver or version"];
+            assert!(known.iter().any(|k| why.ends_with(k)), "{why}");
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(blobs.load(&key).is_err());
+        assert!(blobs.store(&key, b"x").is_err());
+        assert_eq!(f.names(), [&*key.name], "a failed write leaves nothing");
+    }
+
+    #[test]
+    fn keys_differ_in_every_line() {
+        let name = |lines: &[(&str, &str)]| Key::new(&[("driver", "1")], lines).name;
+        assert_eq!(name(&[("a", "1")]), name(&[("a", "1")]));
+        for other in [&[("a", "2")][..], &[("b", "1")], &[], &[("a", "1"), ("b", "")]] {
+            assert_ne!(name(&[("a", "1")]), name(other));
+        }
+        let driver = |text| Key::new(&[("driver", text)], &[("a", "1")]).name;
+        assert_ne!(driver("1"), driver("2"));
+        let f = Test::new();
+        let (mine, other) = (key("a"), key("b"));
+        f.0.store(&mine, b"x").unwrap();
+        fs::rename(f.0.folder.at(&mine.name), f.0.folder.at(&other.name)).unwrap();
+        let why = f.0.load(&other).unwrap_err();
+        assert!(why.ends_with("it is of another device, driver or version"), "{why}");
+    }
+
+    #[test]
+    fn a_marker_of_a_dead_process_condemns_and_one_at_work_does_not() {
+        let f = Test::new();
+        let (blobs, key) = (&f.0, key("a"));
+        blobs.store(&key, b"x").unwrap();
+        let several: Vec<_> = (0..5).map(|_| blobs.load(&key).unwrap()).collect();
+        assert_eq!(f.names().len(), 6);
+        drop(several);
+        assert_eq!(f.names(), [&*key.name]);
+        // Death: the lock is given back, the file stays.
+        let die = |key: &Key| {
+            blobs.store(key, b"x").unwrap();
+            drop(blobs.load(key).unwrap().1.marker.take().unwrap().1);
+        };
+        die(&key);
+        let why = blobs.load(&key).unwrap_err();
+        assert!(why.contains("a process died while this driver loaded one; remove "), "{why}");
+        let bad = format!("{}.bad", key.name);
+        assert_eq!(f.names(), [&*bad]);
+        // It is neither stored nor loaded again; others are.
+        blobs.store(&key, b"x").unwrap();
+        assert!(blobs.load(&key).is_err());
+        assert_eq!(f.names(), [&*bad]);
+        let same = |text| Key::new(&[("device", "a")], &[("options", text)]);
+        blobs.store(&same("1"), b"y").unwrap();
+        blobs.load(&same("1")).unwrap();
+        // With the second bad blob the driver gets none; another driver does.
+        die(&same("2"));
+        assert!(blobs.load(&same("1")).is_err());
+        let other = self::key("b");
+        blobs.store(&other, b"y").unwrap();
+        blobs.load(&other).unwrap();
+        fs::remove_file(blobs.folder.at(&bad)).unwrap();
+        blobs.load(&same("1")).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_neither_waited_for_nor_believed() {
+        let f = Test::new();
+        let key = key("a");
+        let load = || {
+            let blobs = Blobs { folder: f.0.folder.clone() };
+            let key = self::key("a");
+            soon(move || blobs.load(&key).map(|found| found.0))
+        };
+        let (blob, bad) = (f.0.at(&key.name, ""), f.0.at(&key.name, BAD));
+        let loading = f.0.at(&key.name, ".1-1-1.loading");
+        let store = || {
+            let blobs = Blobs { folder: f.0.folder.clone() };
+            let key = self::key("a");
+            soon(move || blobs.store(&key, b"x").unwrap());
+        };
+        store();
+        for attack in [fifo, |p: &std::path::Path| symlink("/dev/zero", p).unwrap()] {
+            fs::remove_file(&blob).unwrap();
+            attack(&blob);
+            let why = load().unwrap_err();
+            assert!(why.ends_with("it is no plain file") || why.ends_with("it is a link"), "{why}");
+            store();
+            assert_eq!(load().unwrap(), b"x");
+            for marker in [&bad, &loading] {
+                attack(marker);
+                assert_eq!(load().unwrap(), b"x");
+                let line = format!("{} is ignored: it is no plain file of this user's", marker.display());
+                assert_eq!(f.0.ignored(), [line]);
+                fs::remove_file(marker).unwrap();
+            }
+        }
+        // Nothing of 3 GB is read to see whether it is the same.
+        fs::remove_file(&blob).unwrap();
+        File::create(&blob).unwrap().set_len(3 << 30).unwrap();
+        assert!(load().unwrap_err().contains("it has more than "));
+        store();
+        assert!(fs::metadata(&blob).unwrap().len() < 1000);
+        assert_eq!(load().unwrap(), b"x");
+        assert!(f.0.ignored().is_empty());
+    }
+
+    #[test]
+    fn the_folder_stays_small() {
+        let f = Test::new();
+        let time = |n: u64| std::time::UNIX_EPOCH + Duration::from_secs(1_000_000 + n);
+        for n in 0..130 {
+            let key = key(&n.to_string());
+            f.0.store(&key, &[0; 10]).unwrap();
+            File::options()
+                .append(true)
+                .open(f.0.folder.at(&key.name))
+                .unwrap()
+                .set_modified(time(n))
+                .unwrap();
+        }
+        assert_eq!(f.names().len(), MOST_FILES);
+        // Used again, the oldest of them stays when the next is stored.
+        let oldest = key("30");
+        f.0.load(&oldest).unwrap();
+        f.0.store(&key("new"), b"x").unwrap();
+        f.0.load(&oldest).unwrap();
+        assert!(f.0.load(&key("31")).is_err() && f.0.load(&key("32")).is_ok());
+        // Large ones push out more.
+        for n in 0..3 {
+            f.0.store(&key(&format!("large {n}")), &vec![0; MOST_BYTES as usize * 2 / 5]).unwrap();
+        }
+        assert!(f.names().len() < 10, "{:?}", f.names());
+        assert!(f.0.load(&key("large 2")).is_ok());
+    }
+}

@@ -1,0 +1,127 @@
+//! A network ready for an engine: its plan, and its constants in the layouts of that plan.
+
+use crate::baked;
+use crate::cl::bytes_of;
+use crate::ir::network::Network;
+use crate::ir::plan::{Constant, Plan};
+pub use crate::ir::values::Values;
+use crate::planner;
+use crate::registry::{EngineKind, Library, Operation, PlanRecipe};
+
+/// The bytes of a constant as stored.
+pub fn bytes(values: &Values) -> &[u8] {
+    match values {
+        Values::F32(values) => bytes_of(&values[..]),
+        Values::F16(halves) => bytes_of(&halves[..]),
+    }
+}
+
+/// A plan with its constants.
+#[derive(Clone)]
+pub struct Model {
+    /// The network.
+    pub network: Network,
+    /// What the plan was made of.
+    pub recipe: PlanRecipe,
+    /// The plan.
+    pub plan: Plan,
+    /// `plan.constants`, padded, in their layouts.
+    pub constants: Vec<Values>,
+    /// How many constants had to be laid out again because the plan is not the baked one.
+    pub laid_out_again: usize,
+}
+
+impl Model {
+    /// The baked network under `recipe`. Under the baked one nothing is planned, and constants are used where they
+    /// stand; under another one, that holds for constants whose layout is the baked one, the others are laid out again.
+    pub fn baked(recipe: &PlanRecipe, batch: Option<usize>) -> Result<Model, String> {
+        let network = baked::NETWORK.clone();
+        if batch.is_none_or(|n| n == baked::PLAN.batch) && is_baked(recipe) {
+            let plan = baked::PLAN.clone();
+            let constants = (0..plan.constants.len()).map(baked::constant).collect();
+            return Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 });
+        }
+        let plan = planner::plan(&network, recipe, baked::library(), batch).map_err(|e| e.join("; "))?;
+        let (constants, laid_out_again) = laid_out(&plan, &baked::PLAN, baked::constant)?;
+        Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again })
+    }
+
+    /// The same with a launch for each layer; `None` where that is no other plan.
+    pub fn layer_by_layer(&self) -> Option<Model> {
+        let library = baked::library();
+        if !self.plan.steps.iter().any(|s| s.operation == Operation::Layers) {
+            return None;
+        }
+        let recipe = library.layer_by_layer(&self.recipe)?;
+        let plan = planner::plan(&self.network, &recipe, library, Some(self.plan.batch)).ok()?;
+        let (constants, again) = laid_out(&plan, &self.plan, |i| self.constants[i].clone()).ok()?;
+        let laid_out_again = self.laid_out_again + again;
+        Some(Model { network: self.network.clone(), recipe, plan, constants, laid_out_again })
+    }
+
+    /// Any network under `recipe`; `tensors` has the numbers of its graph's arrays.
+    pub fn new(
+        network: Network,
+        tensors: &[Vec<f32>],
+        recipe: &PlanRecipe,
+        library: &Library,
+        batch: Option<usize>,
+    ) -> Result<Model, String> {
+        let plan = planner::plan(&network, recipe, library, batch).map_err(|e| e.join("; "))?;
+        let constants = plan.constants.iter().map(|c| Values::pack(c, &tensors[c.tensor])).collect();
+        Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 })
+    }
+}
+
+/// Whether `recipe` is the one that the baked plan was made of.
+fn is_baked(recipe: &PlanRecipe) -> bool {
+    recipe.name == baked::PLAN.name && baked::library().plan(&recipe.name).is_ok_and(|r| r == recipe)
+}
+
+/// The constants of `plan` out of those of `from`, and how many had to be laid out again.
+fn laid_out(
+    plan: &Plan,
+    from: &Plan,
+    values: impl Fn(usize) -> Values,
+) -> Result<(Vec<Values>, usize), String> {
+    let mut again = 0;
+    let mut constants = Vec::with_capacity(plan.constants.len());
+    for c in plan.constants.iter() {
+        let same = |f: &Constant| f.tensor == c.tensor;
+        let i = from.constants.iter().position(same).ok_or_else(|| {
+            format!("plan {}: {}: plan {} has no {}", plan.name, c.name, from.name, c.role.name())
+        })?;
+        let found = &from.constants[i];
+        constants.push(match (&found.layout, found.padded, found.precision) {
+            same if same == (&c.layout, c.padded, c.precision) => values(i),
+            _ => {
+                again += 1;
+                Values::pack(c, &values(i).unpack(found))
+            }
+        });
+    }
+    Ok((constants, again))
+}
+
+/// The numbers of the baked graph's arrays, row major without padding.
+pub fn baked_tensors() -> Vec<Vec<f32>> {
+    let mut tensors = vec![Vec::new(); baked::NETWORK.graph.tensors.len()];
+    for (i, c) in baked::PLAN.constants.iter().enumerate() {
+        tensors[c.tensor] = baked::constant(i).unpack(c);
+    }
+    tensors
+}
+
+/// The recipe called `name`, which must be one of `engine`'s.
+pub fn recipe(name: &str, engine: EngineKind) -> Result<&'static PlanRecipe, String> {
+    let recipe = baked::library().plan(name)?;
+    if recipe.engine == engine {
+        return Ok(recipe);
+    }
+    Err(match engine {
+        EngineKind::Host => {
+            format!("plan {name} is for OpenCL devices; choose one with --device, or --plan baked")
+        }
+        EngineKind::OpenCl => format!("plan {name} is for the host engine; --device host runs it"),
+    })
+}

@@ -1,0 +1,337 @@
+//! What `mortonnet tune` found, as the cache folder has it: the fastest plan of an engine, of the host or of a device.
+//!
+//! A record holds for this model, kernel library, device and driver, as lines `key value` with a checksum. It is a hint:
+//! it must name a variant that tuning could have tried, of a plan that can be made for the network and that the device
+//! admits. One that does not is ignored, and a line under `-v` says why.
+
+use super::cache::{self, Folder};
+use super::{host, opencl};
+use crate::baked::{NETWORK, library};
+use crate::cl::Device;
+use crate::escape;
+use crate::ir::plan::MOST_RECORDS;
+use crate::planner;
+use crate::registry::{EngineKind, Groups, PlanRecipe};
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// The fastest variant of an engine, as the cache folder has it.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Where it stands, for messages.
+    pub file: String,
+    /// The plan.
+    pub recipe: PlanRecipe,
+    /// Name and driver of the device; `host` and its CPU architecture for the host engine.
+    pub device: (String, String),
+    /// Microseconds of a full batch, from records to classes.
+    pub median_us: f64,
+}
+
+impl Record {
+    /// Microseconds for each record of a full batch.
+    pub fn us_per_record(&self) -> f64 {
+        self.median_us / self.recipe.batch as f64
+    }
+}
+
+/// The name of the host among devices; those of OpenCL devices are longer.
+const HOST: &str = "host";
+
+/// What identifies a device: name and compute units, driver. `None` is the host.
+pub fn identity(device: Option<&Device>) -> (String, String) {
+    match device {
+        Some(d) => (format!("{}, {} compute units", d.name, d.compute_units), d.driver.clone()),
+        None => (HOST.into(), format!("{} threads, {}", crate::sys::io::cores(), std::env::consts::ARCH)),
+    }
+}
+
+fn file_name((device, driver): &(String, String)) -> String {
+    let model = &NETWORK.hash[..NETWORK.hash.len().min(16)];
+    format!("tune-{model}-{:016x}", cache::hash(&[&library().hash, device, driver]))
+}
+
+/// The record for a device (`None`: the host), if there is one for this model, library and driver, whose plan can run
+/// there in batches of `batch` (else its own). What is ignored is a line of `notes`.
+pub fn record(device: Option<&Device>, batch: Option<usize>, notes: &mut Vec<String>) -> Option<Record> {
+    let folder = folder(notes)?;
+    let name = file_name(&identity(device));
+    let found = read(&folder, &name).and_then(|record| {
+        let Some(record) = record else { return Ok(None) };
+        let plan = planner::plan(&NETWORK, &record.recipe, library(), batch).map_err(|e| e.join("; "))?;
+        let admitted = device.map_or_else(|| host::admits(&plan), |d| opencl::admits(d, &plan));
+        admitted.map(|()| Some(record)).map_err(|e| e.to_string())
+    });
+    unless_ignored(&folder, &name, found, notes)
+}
+
+/// The record of the fastest OpenCL device that was tuned for this model and library. What is ignored is a line of
+/// `notes`.
+pub fn fastest_device(notes: &mut Vec<String>) -> Option<Record> {
+    let folder = folder(notes)?;
+    let host = file_name(&identity(None));
+    let names = folder.names(&host[..host.len() - HASH]);
+    // Longer names are of files that are being written.
+    let names = names.iter().filter(|name| name.len() == host.len() && **name != host);
+    let records = names.filter_map(|name| unless_ignored(&folder, name, read(&folder, name), notes));
+    records
+        .filter(|r| r.recipe.engine == EngineKind::OpenCl)
+        .min_by(|a, b| a.us_per_record().total_cmp(&b.us_per_record()))
+}
+
+/// The cache folder, if there is one that may be used.
+fn folder(notes: &mut Vec<String>) -> Option<Folder> {
+    let folder = Folder::named().ok()?;
+    match folder.check() {
+        Ok(()) => Some(folder),
+        Err(why) => {
+            note(notes, format!("tuning records: {why}"));
+            None
+        }
+    }
+}
+
+fn unless_ignored(
+    folder: &Folder,
+    name: &str,
+    found: Result<Option<Record>, String>,
+    notes: &mut Vec<String>,
+) -> Option<Record> {
+    found.unwrap_or_else(|why| {
+        note(notes, format!("tuning record {} is ignored: {why}", escape::path(&folder.at(name))));
+        None
+    })
+}
+
+/// Adds a line, once.
+pub fn note(notes: &mut Vec<String>, line: String) {
+    if !notes.contains(&line) {
+        notes.push(line);
+    }
+}
+
+/// How a record begins.
+const FIRST_LINE: &str = "mortonnet tune 1\n";
+
+/// Most bytes of a record: they have some hundreds.
+const MOST_BYTES: u64 = 64 << 10;
+
+/// Digits of the hash that a record's name ends with.
+const HASH: usize = 16;
+
+/// The record in a file; `None` where there is none. The error says why it is of no use.
+fn read(folder: &Folder, name: &str) -> Result<Option<Record>, String> {
+    let Some(text) = folder.text(name, MOST_BYTES)? else { return Ok(None) };
+    let (recipe, device, median_us) = parse(&text, name)?;
+    planner::plan(&NETWORK, &recipe, library(), None).map_err(|e| e.join("; "))?;
+    Ok(Some(Record { file: escape::path(&folder.at(name)), recipe, device, median_us }))
+}
+
+/// Plan, device and time of a record, out of the file called `name`.
+fn parse(text: &str, name: &str) -> Result<(PlanRecipe, (String, String), f64), String> {
+    const OTHER: &str = "it is of another version of the program; run mortonnet tune again";
+    if !text.starts_with(FIRST_LINE) {
+        return Err(OTHER.into());
+    }
+    let parts = text.strip_suffix('\n').and_then(|t| t.rsplit_once("\nchecksum "));
+    let (lines, _) = parts
+        .filter(|(lines, sum)| *sum == format!("{:016x}", cache::hash(&[lines])))
+        .filter(|(lines, _)| lines.split('\n').all(|line| escape::line(line) == line))
+        .ok_or("it is damaged")?;
+    let find = |key: &str| {
+        lines.split('\n').find_map(|l| l.split_once(' ').filter(|(k, _)| *k == key)).map(|(_, value)| value)
+    };
+    let value = |key: &str| find(key).ok_or_else(|| format!("it has no {key}"));
+    if value("program")? != env!("CARGO_PKG_VERSION") {
+        return Err(OTHER.into());
+    }
+    if value("model")? != NETWORK.hash || value("library")? != library().hash {
+        return Err("it is of another network or other kernels".into());
+    }
+    let device = (value("device")?.to_string(), value("driver")?.to_string());
+    if file_name(&device) != name {
+        return Err("it is of another device or driver".into());
+    }
+    let base = library().plan(value("plan")?)?;
+    if (device.0 == HOST) != (base.engine == EngineKind::Host) {
+        return Err(format!("plan {} is for the engine {}", base.name, base.engine));
+    }
+    let number = |key: &str| {
+        let found = value(key)?;
+        let wrong = || format!("{key}: expected a number from 1 to {MOST_RECORDS}, found {found}");
+        found.parse().ok().filter(|n| (1..=MOST_RECORDS).contains(n)).ok_or_else(wrong)
+    };
+    let found = value("median-us")?;
+    let median_us: f64 = found
+        .parse()
+        .ok()
+        .filter(|us: &f64| us.is_finite() && *us > 0.0)
+        .ok_or_else(|| format!("median-us: expected a number above 0, found {found}"))?;
+    let kernels = kernels(base, value("kernels")?)?;
+    let groups = groups(base, &kernels, lines)?;
+    let same = *kernels == *base.kernels && groups == base.groups;
+    let name = if same { base.name.clone() } else { tuned_name(&base.name).into() };
+    let batch = number("batch")?;
+    let recipe = PlanRecipe { name, batch, kernels: kernels.into(), groups, ..base.clone() };
+    Ok((recipe, device, median_us))
+}
+
+/// The kernels of a record: those of the plan, or some of them, in its order.
+fn kernels(base: &PlanRecipe, text: &str) -> Result<Vec<Cow<'static, str>>, String> {
+    let index = |name: &str| library().kernel(name).map(|k| k.0);
+    let mut of_plan = base.kernels.iter();
+    text.split(' ')
+        .map(|name| match of_plan.find(|k| index(k).is_some() && index(k) == index(name)) {
+            Some(kernel) => Ok(kernel.clone()),
+            None => Err(format!("{name} is no kernel of plan {}, or not in its order", base.name)),
+        })
+        .collect()
+}
+
+/// The work-groups of a record: of its kernels, once each, and one of those that tuning tries.
+fn groups(base: &PlanRecipe, kernels: &[Cow<'static, str>], lines: &str) -> Result<Groups, String> {
+    let mut groups: Vec<(Cow<'static, str>, (usize, usize))> = Vec::new();
+    for line in lines.split('\n').filter_map(|l| l.strip_prefix("work-group ")) {
+        let mut words = line.split(' ');
+        let kernel = words.next().and_then(|name| kernels.iter().find(|k| **k == name));
+        let kernel = kernel.and_then(|name| Some((name, library().kernel(name)?.1)));
+        let sizes: Vec<usize> = words.map(str::parse).collect::<Result<_, _>>().unwrap_or_default();
+        match (kernel, sizes.as_slice()) {
+            (Some((name, kernel)), &[rows, cols])
+                if groups.iter().all(|g| g.0 != *name)
+                    && (kernel.restrictions.sweep.contains(&(rows, cols))
+                        || base.group(kernel) == Some((rows, cols))) =>
+            {
+                groups.push((name.clone(), (rows, cols)));
+            }
+            _ => return Err(format!("work-group {line} is none that tuning tries for plan {}", base.name)),
+        }
+    }
+    Ok(groups.into())
+}
+
+/// The name of a variant of a plan.
+pub fn tuned_name(plan: &str) -> String {
+    format!("{}-tuned", plan.strip_suffix("-tuned").unwrap_or(plan))
+}
+
+/// Writes the record of `recipe`, a variant of the library's `plan`, with the median and spread of its times in
+/// microseconds; the error says why not. Gives the file's name, for messages.
+pub fn remember(
+    plan: &str,
+    recipe: &PlanRecipe,
+    identity: &(String, String),
+    times: (f64, f64),
+) -> Result<String, String> {
+    let text = record_text(plan, recipe, identity, times);
+    let folder = Folder::named()
+        .map_err(|why| format!("there is no cache folder to remember it in (MORTONNET_CACHE): {why}"))?;
+    let written = folder.write(&file_name(identity), text.as_bytes());
+    written
+        .map(|file| escape::path(&file))
+        .map_err(|e| format!("it cannot be remembered in {}: {e}", folder.name()))
+}
+
+/// A record as [`parse`] reads it.
+fn record_text(
+    plan: &str,
+    recipe: &PlanRecipe,
+    identity: &(String, String),
+    (median, spread): (f64, f64),
+) -> String {
+    let mut text = format!(
+        "{FIRST_LINE}program {}\nmodel {}\nlibrary {}\ndevice {}\ndriver {}\nplan {plan}\nkernels {}\n",
+        env!("CARGO_PKG_VERSION"),
+        NETWORK.hash,
+        library().hash,
+        identity.0,
+        identity.1,
+        recipe.kernels.join(" ")
+    );
+    for (kernel, (rows, cols)) in recipe.groups.iter() {
+        let _ = writeln!(text, "work-group {kernel} {rows} {cols}");
+    }
+    let _ = write!(text, "batch {}\nmedian-us {median:.2}\nspread-us {spread:.2}", recipe.batch);
+    let sum = cache::hash(&[&text]);
+    let _ = writeln!(text, "\nchecksum {sum:016x}");
+    text
+}
+
+#[cfg(test)]
+/// Name, text and recipe of a record for a plan's engine.
+fn of(plan: &str, recipe: &PlanRecipe) -> (String, String) {
+    let host = identity(None);
+    let device = ("Mali-T628, 4 compute units".to_string(), "1.1".to_string());
+    let identity = if recipe.engine == EngineKind::Host { host } else { device };
+    (file_name(&identity), record_text(plan, recipe, &identity, (12.5, 1.0)))
+}
+
+/// What a record of `recipe` reads back as, for the tests here and of the lab.
+#[cfg(test)]
+pub(crate) fn read_back(plan: &str, recipe: &PlanRecipe) -> Result<PlanRecipe, String> {
+    let (name, text) = of(plan, recipe);
+    parse(&text, &name).map(|found| found.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::model::Model;
+
+    #[test]
+    fn what_tuning_writes_comes_back() {
+        for plan in library().plans.iter() {
+            assert_eq!(read_back(&plan.name, plan), Ok(plan.clone()));
+            let batch = PlanRecipe { batch: 7, ..plan.clone() };
+            assert_eq!(
+                read_back(&plan.name, &batch),
+                Ok(batch.clone()),
+                "the name says nothing of the batch"
+            );
+        }
+    }
+
+    /// A plan with the kernels of another is refused, and the host engine, should one reach it, refuses it as well.
+    #[test]
+    fn kernels_of_another_plan_are_refused() {
+        let mut refused = 0;
+        for plan in library().plans.iter() {
+            for other in library().plans.iter().filter(|other| other.kernels != plan.kernels) {
+                let mixed =
+                    PlanRecipe { kernels: other.kernels.clone(), groups: Cow::Borrowed(&[]), ..plan.clone() };
+                let part_of = other.kernels.iter().all(|k| plan.kernels.contains(k));
+                let found = read_back(&plan.name, &mixed);
+                assert_eq!(found.is_ok(), part_of, "{} {}: {found:?}", plan.name, other.name);
+                let Ok(lowered) = planner::plan(&NETWORK, &mixed, library(), None) else { continue };
+                assert_eq!(
+                    host::admits(&lowered).is_ok(),
+                    other.engine == EngineKind::Host,
+                    "{}",
+                    other.name
+                );
+                if plan.engine == EngineKind::Host {
+                    let model = Model::baked(&mixed, None).unwrap();
+                    let started = host::HostEngine::new(model, 1, false).map(drop);
+                    assert!(started.unwrap_err().to_string().starts_with("host engine: "));
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused >= 8, "{refused}");
+    }
+
+    #[test]
+    fn every_changed_byte_is_seen() {
+        let (name, text) = of("host", library().plan("host").unwrap());
+        parse(&text, &name).unwrap();
+        for i in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[i] ^= 1;
+            if let Ok(text) = String::from_utf8(bytes) {
+                assert!(parse(&text, &name).is_err(), "byte {i}");
+            }
+            assert!(parse(&text[..i], &name).is_err(), "{i} bytes");
+        }
+        assert!(parse(&text, "tune-0-0").unwrap_err().contains("of another device or driver"));
+    }
+}

@@ -1,0 +1,240 @@
+//! A network as the program knows it: sizes and meanings; the weights are constants beside it.
+
+use crate::ir::graph::Graph;
+pub use crate::ir::op::Activation;
+use crate::ir::op::Op;
+use std::borrow::Cow;
+
+/// What the last values of the network mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One class: the arg-max.
+    Classes,
+    /// One value: class 1 above the threshold.
+    Binary,
+    /// Several independent yes/no values.
+    Multilabel,
+    /// Numbers, no class.
+    Values,
+}
+
+impl Kind {
+    /// The name in network files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Classes => "classes",
+            Kind::Binary => "binary",
+            Kind::Multilabel => "multilabel",
+            Kind::Values => "values",
+        }
+    }
+}
+
+/// How probabilities (or, for `values`, outputs) follow from the last values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinalActivation {
+    /// e^x / Σ e^x
+    Softmax,
+    /// Precision-wise sigmoid.
+    Sigmoid,
+    /// Precision-wise tanh.
+    Tanh,
+    /// The values themselves.
+    None,
+}
+
+impl FinalActivation {
+    /// The name in network files.
+    pub fn name(self) -> &'static str {
+        match self {
+            FinalActivation::Softmax => "softmax",
+            FinalActivation::Sigmoid => "sigmoid",
+            FinalActivation::Tanh => "tanh",
+            FinalActivation::None => "none",
+        }
+    }
+
+    /// Applies the function to the last values of one record, in float64. They are finite.
+    pub fn apply(self, values: &mut [f64]) {
+        match self {
+            FinalActivation::Softmax => {
+                let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                values.iter_mut().for_each(|v| *v = (*v - max).exp());
+                let sum: f64 = values.iter().sum();
+                values.iter_mut().for_each(|v| *v /= sum);
+            }
+            FinalActivation::Sigmoid => values.iter_mut().for_each(|v| *v = Activation::Sigmoid.apply(*v)),
+            FinalActivation::Tanh => values.iter_mut().for_each(|v| *v = v.tanh()),
+            FinalActivation::None => {}
+        }
+    }
+}
+
+/// The meaning of the last values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Output {
+    /// What they are.
+    pub kind: Kind,
+    /// From values to probabilities (or outputs).
+    pub activation: FinalActivation,
+    /// Probability above which a class of `Binary` and `Multilabel` is given.
+    pub threshold: f64,
+}
+
+/// How a raw input becomes the network's input, in float64, before rounding to f32. One entry for all features or one
+/// per feature.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Transform {
+    /// The network takes the input as it is (or the scaling is folded into the first layer).
+    Identity,
+    /// x·scale + offset
+    ScaleOffset {
+        /// Factors.
+        scale: Cow<'static, [f64]>,
+        /// Summands.
+        offset: Cow<'static, [f64]>,
+    },
+    /// (x − mean) / std
+    MeanStd {
+        /// Means.
+        mean: Cow<'static, [f64]>,
+        /// Standard deviations, none 0.
+        std: Cow<'static, [f64]>,
+    },
+}
+
+impl Transform {
+    /// The network's input for raw value `x` of feature `i`.
+    pub fn apply(&self, i: usize, x: f64) -> f64 {
+        let at = |v: &[f64]| v[if v.len() == 1 { 0 } else { i }];
+        match self {
+            Transform::Identity => x,
+            Transform::ScaleOffset { scale, offset } => x * at(scale) + at(offset),
+            Transform::MeanStd { mean, std } => (x - at(mean)) / at(std),
+        }
+    }
+
+    /// The same as factor and summand of feature `i`: `apply(i, x) = x·factor + summand`.
+    pub fn linear(&self, i: usize) -> (f64, f64) {
+        let at = |v: &[f64]| v[if v.len() == 1 { 0 } else { i }];
+        match self {
+            Transform::Identity => (1.0, 0.0),
+            Transform::ScaleOffset { scale, offset } => (at(scale), at(offset)),
+            Transform::MeanStd { mean, std } => (1.0 / at(std), -at(mean) / at(std)),
+        }
+    }
+
+    /// The raw value whose network input is `z`.
+    pub fn invert(&self, i: usize, z: f64) -> f64 {
+        let (factor, summand) = self.linear(i);
+        (z - summand) / factor
+    }
+}
+
+/// How weights are stored. Sums are of f32 either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// Four bytes.
+    #[default]
+    F32,
+    /// Two bytes, rounded to the nearest (`super::half`).
+    F16,
+}
+
+impl Precision {
+    /// Its name in MORTONNET_WEIGHTS and `--weights`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::F16 => "f16",
+        }
+    }
+
+    /// Reads a name.
+    pub fn parse(name: &str) -> Option<Precision> {
+        [Precision::F32, Precision::F16].into_iter().find(|e| e.name() == name)
+    }
+
+    /// Bytes of a weight.
+    pub fn bytes(self) -> usize {
+        match self {
+            Precision::F32 => 4,
+            Precision::F16 => 2,
+        }
+    }
+}
+
+/// A network: what comes in, the layers, what goes out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Network {
+    /// Its name, for people.
+    pub name: Cow<'static, str>,
+    /// Hash of everything the build read of it (hexadecimal).
+    pub hash: Cow<'static, str>,
+    /// Values of one input record.
+    pub width: usize,
+    /// What is computed, up to the last values. A final softmax, sigmoid or tanh is not in it: it belongs to [`Output`].
+    pub graph: Graph,
+    /// What the last values mean.
+    pub output: Output,
+    /// Names of the classes (or outputs); empty where none were given.
+    pub labels: Cow<'static, [Cow<'static, str>]>,
+    /// Names of the inputs; empty where none were given.
+    pub features: Cow<'static, [Cow<'static, str>]>,
+    /// What the reader does to every value (identity where the build folded it into the first layer).
+    pub transform: Transform,
+    /// The scaling that was folded into the first layer's weights, for `--info`.
+    pub folded: bool,
+    /// What weights were rounded to, whatever the plan stores them as.
+    pub weights: Precision,
+}
+
+impl Network {
+    /// Values of a record after the last layer.
+    pub fn outputs(&self) -> usize {
+        self.graph.outputs.first().map_or(self.width, |&v| self.graph.values[v].shape.len())
+    }
+
+    /// The class of one record in float64: arg-max (ties to the lowest), or 0/1 by the threshold for `Binary`. `None`
+    /// for the kinds without a single class.
+    pub fn class(&self, scores: &[f64]) -> Option<u32> {
+        match self.output.kind {
+            Kind::Classes => Some(argmax(scores)),
+            Kind::Binary => {
+                let mut p = [scores[0]];
+                self.output.activation.apply(&mut p);
+                Some(u32::from(p[0] > self.output.threshold))
+            }
+            Kind::Multilabel | Kind::Values => None,
+        }
+    }
+
+    /// `64-32-10 relu`: the sizes, and the activations where they are all the same or listed otherwise.
+    pub fn shape(&self) -> String {
+        let mut sizes = vec![self.width.to_string()];
+        let mut activations: Vec<&str> = Vec::new();
+        for node in self.graph.nodes.iter() {
+            match node.op {
+                Op::Affine => sizes.push(self.graph.values[node.output].shape.len().to_string()),
+                Op::Activation(a) => activations.push(a.name()),
+            }
+        }
+        activations.dedup();
+        if activations.is_empty() {
+            sizes.join("-")
+        } else {
+            format!("{} {}", sizes.join("-"), activations.join(","))
+        }
+    }
+}
+
+/// Index of the largest value; the lowest of equal ones.
+pub fn argmax(values: &[f64]) -> u32 {
+    let mut best = 0;
+    for (i, v) in values.iter().enumerate() {
+        if *v > values[best] {
+            best = i;
+        }
+    }
+    best as u32
+}

@@ -1,0 +1,245 @@
+//! A plan: the steps that a batch goes through, over named buffers in one arena, with constants laid out for them.
+//!
+//! A plan is not a list of layers: a step is one launch of one kernel, with all its arguments. What a step needs is
+//! here as numbers; the engines only carry it out.
+
+use super::layout::Layout;
+use super::network::Precision;
+use super::op::{Activation, Operation};
+pub use crate::ir::graph::Role;
+use std::borrow::Cow;
+use std::fmt;
+
+/// An array of the network in the layout that its kernel wants, padded with zeros.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Constant {
+    /// The name of its node: `layers[2]`.
+    pub name: Cow<'static, str>,
+    /// Which array (index in the graph's tensors).
+    pub tensor: usize,
+    /// What it is to its node.
+    pub role: Role,
+    /// Rows and columns without padding.
+    pub size: (usize, usize),
+    /// Rows and columns with padding.
+    pub padded: (usize, usize),
+    /// Layout of the padded matrix.
+    pub layout: Layout,
+    /// What it is stored as.
+    pub precision: Precision,
+}
+
+impl Constant {
+    /// Elements, padding included.
+    pub fn len(&self) -> usize {
+        self.padded.0 * self.padded.1
+    }
+
+    /// Whether there is nothing in it (never so in a checked plan).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes as stored.
+    pub fn bytes(&self) -> usize {
+        self.len() * self.precision.bytes()
+    }
+}
+
+/// Where each constant starts in a buffer that holds all of them, in bytes (multiples of [`ARENA_ALIGN`]), and the
+/// bytes of that buffer.
+pub fn places(constants: &[Constant]) -> (Vec<usize>, usize) {
+    let mut end = 0;
+    let place = |c: &Constant| {
+        let start = end;
+        end += c.bytes().next_multiple_of(ARENA_ALIGN);
+        start
+    };
+    (constants.iter().map(place).collect(), end)
+}
+
+/// Batches in flight: one is filled while the other is computed.
+pub const SLOTS: usize = 2;
+
+/// Most records of a batch: sizes and offsets of every plan stay far inside 32 bits.
+pub const MOST_RECORDS: usize = 1 << 16;
+
+/// What a buffer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferRole {
+    /// Written by the stream, one record a column. One for each slot.
+    Input,
+    /// Between steps, in the arena.
+    Hidden,
+    /// The network's last values. One for each slot.
+    Scores,
+    /// One u32 for each record. One for each slot.
+    Classes,
+}
+
+/// A matrix of activations: a row for each value, a column for each record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    /// Name for messages and profiles.
+    pub name: Cow<'static, str>,
+    /// What it is for.
+    pub role: BufferRole,
+    /// Values of a record.
+    pub rows: usize,
+    /// Rows with padding. Padding rows hold anything finite.
+    pub padded_rows: usize,
+    /// Layout of the `padded_rows` × `Plan::padded_batch` matrix.
+    pub layout: Layout,
+    /// Where a hidden buffer starts in the arena, in bytes (a multiple of [`ARENA_ALIGN`]).
+    pub arena: usize,
+}
+
+impl Buffer {
+    /// Elements for a batch of `columns` records.
+    pub fn len(&self, columns: usize) -> usize {
+        self.padded_rows * columns
+    }
+}
+
+/// Alignment of buffers in the arena, in bytes: no less than any device's CL_DEVICE_MEM_BASE_ADDR_ALIGN.
+pub const ARENA_ALIGN: usize = 4096;
+
+/// Work-items of one dimension of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// The same for every batch.
+    Fixed(usize),
+    /// `items` for every started `records` records.
+    Records {
+        /// Records of a granule.
+        records: usize,
+        /// Work-items for a granule.
+        items: usize,
+    },
+}
+
+impl Extent {
+    /// Work-items for a batch of `n` records.
+    pub fn items(self, n: usize) -> usize {
+        match self {
+            Extent::Fixed(items) => items,
+            Extent::Records { records, items } => n.div_ceil(records) * items,
+        }
+    }
+}
+
+/// An argument of a kernel. All are set once, at start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arg {
+    /// A size.
+    Size(u32),
+    /// A factor.
+    Scalar(f32),
+    /// `Plan::constants[i]`
+    Constant(usize),
+    /// `Plan::buffers[i]`
+    Buffer(usize),
+    /// All constants in one buffer, each where [`places`] has it.
+    Constants,
+}
+
+/// One launch of one kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Node of the graph that it (last) computes; the number of nodes for the arg-max.
+    pub node: usize,
+    /// What it computes.
+    pub operation: Operation,
+    /// The kernel's codename.
+    pub kernel: Cow<'static, str>,
+    /// Activation fused into it.
+    pub activation: Activation,
+    /// Options that its kernel is compiled with beside those of the library; none for most kernels.
+    pub options: Cow<'static, str>,
+    /// Arguments in order.
+    pub args: Cow<'static, [Arg]>,
+    /// Work-items in dimensions 0 and 1.
+    pub global: (Extent, Extent),
+    /// Work-group size; the driver chooses where it is `None`.
+    pub local: Option<(usize, usize)>,
+    /// Sizes for a full batch.
+    pub problem: Problem,
+    /// Floating-point operations for one record, padding not counted.
+    pub flop: u64,
+}
+
+/// What an engine runs for every batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The recipe's name.
+    pub name: Cow<'static, str>,
+    /// Which engine runs it.
+    pub engine: EngineKind,
+    /// Most records of a batch.
+    pub batch: usize,
+    /// Columns of every buffer: `batch` rounded up to `granule`.
+    pub padded_batch: usize,
+    /// Part batches are rounded up to a multiple of this.
+    pub granule: usize,
+    /// Constants.
+    pub constants: Cow<'static, [Constant]>,
+    /// Buffers; hidden ones share the arena.
+    pub buffers: Cow<'static, [Buffer]>,
+    /// Bytes of the arena.
+    pub arena_bytes: usize,
+    /// The least that any arrangement of its buffers would need.
+    pub arena_bound: usize,
+    /// Steps in order.
+    pub steps: Cow<'static, [Step]>,
+}
+
+impl Plan {
+    /// Index of the one buffer with this role, if the plan has one.
+    pub fn buffer(&self, role: BufferRole) -> Option<usize> {
+        self.buffers.iter().position(|b| b.role == role)
+    }
+
+    /// Node, role (`weights`, `biases`) and layout of each constant.
+    pub fn layouts(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
+        self.constants.iter().map(|c| (c.name.to_string(), c.role.name().to_string(), c.layout.to_string()))
+    }
+
+    /// Bytes of all constants as stored.
+    pub fn constant_bytes(&self) -> usize {
+        self.constants.iter().map(Constant::bytes).sum()
+    }
+
+    /// Columns that a batch of `n` records uses.
+    pub fn columns(&self, n: usize) -> usize {
+        n.next_multiple_of(self.granule).min(self.padded_batch)
+    }
+}
+
+/// Which engine runs a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    /// The host engine.
+    Host,
+    /// The OpenCL engine.
+    OpenCl,
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EngineKind::Host => "host",
+            EngineKind::OpenCl => "opencl",
+        })
+    }
+}
+
+/// Padded sizes of one launch: result `h` × `w`, common dimension `l`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Problem {
+    /// Rows of the result.
+    pub h: usize,
+    /// Columns of the result.
+    pub w: usize,
+    /// Common dimension; 0 where there is none.
+    pub l: usize,
+}

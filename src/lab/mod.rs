@@ -1,0 +1,308 @@
+//! `mortonnet bench`: every kernel of the library on the device at hand, checked before it is timed, in the tables of
+//! the documents that the kernels come from.
+
+pub mod against;
+pub mod cache;
+pub mod case;
+pub mod host;
+pub mod html;
+pub mod network;
+pub mod reference;
+pub mod render;
+pub mod table;
+pub mod tables;
+pub mod tune;
+
+use crate::baked::library;
+use crate::cl::{self, Device, Library};
+use crate::engine::select::{self, DeviceWish};
+use crate::engine::sources::Sources;
+use crate::error::Error;
+use crate::escape;
+use crate::ir::network::Precision;
+use crate::registry::{Kernel, Operation};
+use case::{Lab, Trouble};
+use render::OutputFormat;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use table::{Cell, Plot, Report, Row, Section};
+
+/// What `mortonnet bench` was asked for.
+#[derive(Clone, Debug)]
+pub struct BenchOptions {
+    /// Operations, kernels, or `network`; empty is everything.
+    pub names: Vec<String>,
+    /// Device.
+    pub device: DeviceWish,
+    /// Compute units of the device.
+    pub compute_units: Option<u32>,
+    /// Sizes instead of the documents'.
+    pub sizes: Vec<usize>,
+    /// Timed launches of each case, the first not counted.
+    pub repeat: usize,
+    /// Output.
+    pub output: OutputFormat,
+    /// Verify only.
+    pub check: bool,
+    /// Bound on everything; `None` with `--full`.
+    pub time_limit: Option<Duration>,
+    /// `--kernels`
+    pub sources: Sources,
+    /// `--report`
+    pub report: Option<PathBuf>,
+    /// `--against`
+    pub against: Option<PathBuf>,
+    /// `--cache-model`, with the shape of the caches.
+    pub cache: Option<cache::CacheShape>,
+    /// `bench network`: records of a batch.
+    pub batch: Option<usize>,
+    /// `bench network`: plan.
+    pub plan: Option<String>,
+    /// `bench network`: `784-100-10:relu`, or the name of one of the thesis's networks; `None` is the baked one.
+    pub shape: Option<String>,
+    /// `bench network`: how weights are stored, else as they were baked (`--shape`: f32).
+    pub weights: Option<Precision>,
+    /// `bench network`: from records on the host to classes on the host.
+    pub host: bool,
+}
+
+/// No single launch may take longer than this: drivers of small GPUs end programs that block the screen.
+pub const LONGEST_LAUNCH: Duration = Duration::from_secs(1);
+
+/// How much time is left.
+pub struct Budget {
+    end: Option<Instant>,
+}
+
+impl Budget {
+    /// A bound from now on.
+    pub fn new(limit: Option<Duration>) -> Budget {
+        Budget { end: limit.map(|l| Instant::now() + l) }
+    }
+
+    /// Why a case of launches of `us` microseconds, `all` seconds with everything about it, is left out, if it is.
+    pub fn refuses(&self, us: f64, all: f64) -> Option<String> {
+        let end = self.end?;
+        let one = us / 1e6;
+        if one > LONGEST_LAUNCH.as_secs_f64() {
+            return Some(format!("a launch would take about {one:.1} s, more than 1 s (--full runs it)"));
+        }
+        let left = end.saturating_duration_since(Instant::now()).as_secs_f64();
+        (all > left).then(|| {
+            format!("would take about {all:.0} s of the {left:.0} s that are left (--time-limit, --full)")
+        })
+    }
+}
+
+/// A kernel that is not timed, or not any more, and why.
+#[derive(Debug)]
+pub struct Unsound {
+    /// Its codename.
+    pub kernel: String,
+    /// [`Trouble::Wrong`], else why it could not be checked.
+    pub trouble: Trouble,
+}
+
+/// Runs the benchmarks; the text goes to stdout, wrong and failing kernels make it an error at the end.
+pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    if let Some(shape) = &options.cache {
+        let sizes = if options.sizes.is_empty() { tables::CACHE_SIZES } else { &options.sizes };
+        let sections = cache::report(shape, sizes, cache::Sample::default());
+        let s = shape;
+        let text = format!(
+            "{} cores of {} work-items; L1 {} lines in {} ways each, L2 {} lines in {} ways, lines of {} bytes",
+            s.cores, s.threads, s.l1_lines, s.l1_ways, s.l2_lines, s.l2_ways, s.line
+        );
+        let head = vec![("cache model".to_string(), text)];
+        return finish(options, Report { head, sections }, Vec::new(), print);
+    }
+    if options.names.iter().any(|n| n == "network") {
+        return network::run(options, print);
+    }
+    let kernels = chosen(&options.names)?;
+    let named = options.names.join(" ");
+    let sized = |k: &&Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine | Operation::Sobel);
+    if !options.sizes.is_empty() && !kernels.iter().any(sized) {
+        let what = "--sizes is for matmul, affine, sobel and their kernels";
+        return Err(Error::Usage(format!("bench {named}: {what}")));
+    }
+    options.sources.check()?;
+    options.sources.check_for(&format!("bench {named}"), kernels.iter().copied())?;
+    let device = device(options)?;
+    let mut lab = Lab::new(&device, options.sources.clone())?;
+    let mut unsound = Vec::new();
+    let mut head = host::head(&device);
+    let checks = check_all(&mut lab, &kernels, &mut unsound);
+    let mut sections = vec![checks];
+    if !options.check {
+        let sound: Vec<&Kernel> = kernels
+            .into_iter()
+            .filter(|k| !unsound.iter().any(|u: &Unsound| u.kernel == *k.codename))
+            .collect();
+        let budget = Budget::new(options.time_limit);
+        let measured = tables::Tables::new(&mut lab, sound, options, budget).run()?;
+        head.extend(measured.head);
+        sections.extend(measured.sections);
+        unsound.extend(measured.wrong);
+        head.extend(host::temperatures("after"));
+    }
+    finish(options, Report { head, sections }, unsound, print)
+}
+
+/// The kernels that `names` ask for, in teaching order.
+fn chosen(names: &[String]) -> Result<Vec<&'static Kernel>, Error> {
+    let device_kernels = || library().kernels.iter().filter(|k| k.source.is_some());
+    for name in names {
+        if !device_kernels().any(|k| is(k, name)) {
+            let operations: Vec<&str> = Operation::ALL.iter().map(|o| o.name()).collect();
+            return Err(Error::Usage(format!(
+                "bench {name}: expected network, an operation ({}) or a kernel of the library",
+                operations.join(", ")
+            )));
+        }
+    }
+    Ok(device_kernels().filter(|k| names.is_empty() || names.iter().any(|n| is(k, n))).collect())
+}
+
+fn is(kernel: &Kernel, name: &str) -> bool {
+    kernel.operation.name() == name || kernel.codename == name || kernel.aliases.iter().any(|a| a == name)
+}
+
+/// The device that was asked for; `auto` and `opencl` are the first GPU, else the first device.
+pub fn device(options: &BenchOptions) -> Result<Device, Error> {
+    if options.device == DeviceWish::Host {
+        return Err(Error::Usage("bench runs OpenCL kernels: --device host is for bench network".into()));
+    }
+    let library = Library::open()?;
+    let devices = cl::devices(library)?;
+    select::choose(&devices, &options.device, options.compute_units, library)
+}
+
+/// Verifies every kernel, in every work-group of its sweep.
+fn check_all(lab: &mut Lab, kernels: &[&Kernel], unsound: &mut Vec<Unsound>) -> Section {
+    let mut rows = Vec::new();
+    for kernel in kernels {
+        let groups = groups(kernel);
+        let (mut worst, mut trouble, mut refused) = (0.0f64, None::<Trouble>, Vec::new());
+        for &group in &groups {
+            match lab.check(kernel, group) {
+                Ok(error) => worst = worst.max(error),
+                Err(Trouble::Refused(why)) => refused.push(why),
+                // A wrong result in one work-group counts for more than a failure in another one.
+                Err(wrong @ Trouble::Wrong(_)) if !matches!(trouble, Some(Trouble::Wrong(_))) => {
+                    trouble = Some(wrong);
+                }
+                Err(other) => trouble = trouble.or(Some(other)),
+            }
+        }
+        let cell = match trouble {
+            Some(trouble) => {
+                // The compiler's log stands at the end.
+                let text = trouble.to_string().lines().next().unwrap_or_default().to_string();
+                unsound.push(Unsound { kernel: kernel.codename.to_string(), trouble });
+                Cell::Text(text)
+            }
+            None if refused.len() == groups.len() => Cell::Skipped(refused.swap_remove(0)),
+            None => Cell::Text(format!("right, largest error {worst:.3} of the bound")),
+        };
+        let about = Cell::Text(format!(
+            "{}{}{}",
+            kernel.about,
+            if kernel.document.is_empty() { "" } else { "; " },
+            kernel.document
+        ));
+        rows.push(Row { label: kernel.codename.to_string(), cells: vec![cell, about] });
+    }
+    Section {
+        id: "check".into(),
+        title: "Checked against float64".into(),
+        rows_are: "kernel".into(),
+        unit: String::new(),
+        larger_is_better: false,
+        columns: vec!["result".into(), "what it adds".into()],
+        rows,
+        notes: vec![
+            "Sizes around every tile, canaries around every buffer, results poisoned with NaN; bound for products: \
+             2·k·2⁻²⁴·(|α|·(|A|·|B|)) + 4 ulp per element."
+                .into(),
+        ],
+        plot: Plot::None,
+    }
+}
+
+/// The work-groups that a kernel is tried with: its own, or those of its sweep.
+pub fn groups(kernel: &Kernel) -> Vec<case::Group> {
+    let r = &kernel.restrictions;
+    if r.sweep.is_empty() { vec![r.work_group] } else { r.sweep.iter().map(|&g| Some(g)).collect() }
+}
+
+/// Prints the report, writes its page, and ends with an error where a kernel is wrong or fails.
+pub fn finish(
+    options: &BenchOptions,
+    report: Report,
+    unsound: Vec<Unsound>,
+    print: &mut dyn FnMut(&str) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let report = match &options.against {
+        None => report,
+        Some(file) => {
+            let place = escape::path(file);
+            let text = std::fs::read_to_string(file).map_err(|e| Error::io(&place, e))?;
+            let other = against::read(&text).map_err(|e| Error::input(&place, e))?;
+            against::compare(&report, &other)
+        }
+    };
+    print(&render::text(&report, options.output))?;
+    if let Some(file) = &options.report {
+        let device = report.head.iter().find(|(key, _)| key == "device");
+        let title = format!("mortonnet bench: {}", device.map_or("cache model", |d| &d.1));
+        std::fs::write(file, html::page(&report, &title)).map_err(|e| Error::io(escape::path(file), e))?;
+    }
+    if unsound.is_empty() { Ok(()) } else { Err(Error::Check(verdict(&unsound))) }
+}
+
+/// The kernels that were not timed: the wrong ones, those that the driver refused, and those that failed otherwise, each
+/// with their number.
+fn verdict(unsound: &[Unsound]) -> String {
+    let mut text = String::new();
+    for what in ["computing something else", "refused by the driver", "failing before they ran"] {
+        let belongs = |u: &&Unsound| {
+            what == match u.trouble {
+                Trouble::Wrong(_) => "computing something else",
+                Trouble::Driver(_) => "refused by the driver",
+                Trouble::Refused(_) | Trouble::Failed(_) => "failing before they ran",
+            }
+        };
+        let list: Vec<String> =
+            unsound.iter().filter(belongs).map(|u| format!("\n{}: {}", u.kernel, u.trouble)).collect();
+        if !list.is_empty() {
+            let between = if text.is_empty() { "" } else { "\n" };
+            text += &format!("{between}kernels {what} here, not timed: {}{}", list.len(), list.concat());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planner::bind::fault::{self, Fault};
+
+    /// What binds arguments and ranges for the engines binds them for the checks too: a mistake there is found.
+    #[test]
+    fn a_mistake_in_bind_is_found_by_the_check() {
+        let library = Library::open().expect("the tests need OpenCL");
+        let devices = cl::devices(library).expect("platforms can be listed");
+        let device = devices.devices.first().expect("the tests need an OpenCL device");
+        let mut lab = Lab::new(device, Sources::default()).unwrap();
+        for name in ["matmul_naive", "affine_packed_4x4"] {
+            let kernel = self::library().kernel(name).unwrap().1;
+            let group = kernel.restrictions.work_group;
+            for fault in [Fault::Size, Fault::Operands, Fault::Short] {
+                let found = fault::with(fault, || lab.check(kernel, group));
+                assert!(matches!(found, Err(Trouble::Wrong(_))), "{name}: {fault:?}: {found:?}");
+            }
+            assert!(lab.check(kernel, group).is_ok(), "{name}");
+        }
+    }
+}

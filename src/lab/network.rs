@@ -1,0 +1,700 @@
+//! `bench network`: the baked network, or any shape with generated weights, with resident input or from host to host.
+
+use super::BenchOptions;
+use super::reference::Random;
+use super::render::OutputFormat;
+use super::table::{Cell, Measured, Plot, Row, Section};
+use crate::baked::{NETWORK, library};
+use crate::cl::Device;
+use crate::engine::Engine;
+use crate::engine::host::HostEngine;
+use crate::engine::model::{Model, baked_tensors};
+use crate::engine::opencl::{self, OpenClEngine, Wanted};
+use crate::engine::select::{DeviceWish, threads};
+use crate::engine::sources::Sources;
+use crate::error::Error;
+use crate::ir::graph::{Graph, Role, Shape};
+use crate::ir::half;
+use crate::ir::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
+use crate::ir::op::Op;
+use crate::observe::profile::Phases;
+use crate::ops::bound::excess;
+use crate::registry::{EngineKind, Operation, PlanRecipe};
+use std::time::Instant;
+
+/// The networks of the thesis (§6.4 and §10), and their shapes.
+pub const NAMED: [(&str, &str); 5] = [
+    ("baseline", "784-100-100-10:sigmoid"),
+    ("partial-mnist", "640-150-10:relu"),
+    ("partial-cifar", "256-128-10:relu"),
+    ("full-mnist", "784-2500-2000-10:relu"),
+    ("full-cifar", "3072-4096-3072-10:relu"),
+];
+
+/// Records of a batch where nothing else is said: the thesis's.
+pub const BATCH: usize = 100;
+
+/// A network of the given shape with random weights, scaled so that values keep their size from layer to layer.
+pub fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Vec<f32>>), String> {
+    let name = shape;
+    let shape = NAMED.iter().find(|n| n.0 == shape).map_or(shape, |n| n.1);
+    let (sizes, activation) = shape.split_once(':').unwrap_or((shape, "relu"));
+    let all = [Activation::None, Activation::Sigmoid, Activation::Relu, Activation::Tanh];
+    let activation = all
+        .into_iter()
+        .find(|a| a.name() == activation)
+        .ok_or_else(|| format!("expected :relu, :sigmoid, :tanh or :none, found \":{activation}\""))?;
+    let sizes: Option<Vec<usize>> =
+        sizes.split('-').map(|s| s.parse().ok().filter(|n| (1..=1 << 16).contains(n))).collect();
+    let sizes = sizes.filter(|s| s.len() >= 2).ok_or_else(|| {
+        let names: Vec<&str> = NAMED.iter().map(|n| n.0).collect();
+        format!("expected sizes like 784-100-10:relu, or {}; found \"{shape}\"", names.join(", "))
+    })?;
+    let mut random = Random::new(sizes.iter().sum::<usize>() as u64);
+    let mut graph = Graph::new(Shape::vector(sizes[0]));
+    let (mut tensors, mut value) = (Vec::new(), 0);
+    for (i, pair) in sizes.windows(2).enumerate() {
+        let (inputs, outputs) = (pair[0], pair[1]);
+        let scale = (3.0 / inputs as f32).sqrt();
+        let arrays = [(Role::Weights, outputs, inputs), (Role::Biases, outputs, 1)];
+        value = graph.push(format!("layers[{}]", graph.nodes.len()), Op::Affine, &[value], &arrays)?;
+        tensors.push((0..inputs * outputs).map(|_| random.float() * scale).collect());
+        tensors.push((0..outputs).map(|_| random.float() * 0.1).collect());
+        if i + 2 < sizes.len() && activation != Activation::None {
+            let name = format!("layers[{}]", graph.nodes.len());
+            value = graph.push(name, Op::Activation(activation), &[value], &[])?;
+        }
+    }
+    let network = Network {
+        name: name.to_string().into(),
+        hash: "generated".into(),
+        width: sizes[0],
+        graph,
+        output: Output { kind, activation: FinalActivation::None, threshold: 0.5 },
+        labels: Vec::new().into(),
+        features: Vec::new().into(),
+        transform: Transform::Identity,
+        folded: false,
+        weights: Precision::F32,
+    };
+    Ok((network, tensors))
+}
+
+/// A network on a device, filled with random records.
+pub struct Rig {
+    /// The engine.
+    pub engine: Box<dyn Engine>,
+    /// The model's plan name and launches of a batch.
+    pub plan: String,
+    /// Launches (or host steps) of a batch.
+    pub launches: usize,
+    /// Flop of a record.
+    pub flop: u64,
+    records: Vec<f32>,
+    /// As found when the scores were checked.
+    classes: Vec<Option<u32>>,
+    width: usize,
+    batch: usize,
+}
+
+impl Rig {
+    /// Starts `recipe` for the network on `device` (`None`: the host), and checks the answers of a batch against
+    /// float64. `classes` adds the arg-max.
+    pub fn new(
+        (network, weights): (&Network, &[Vec<f32>]),
+        device: Option<&Device>,
+        recipe: &PlanRecipe,
+        batch: usize,
+        timed: bool,
+        sources: &Sources,
+    ) -> Result<Rig, Error> {
+        let model =
+            Model::new(network.clone(), weights, recipe, library(), Some(batch)).map_err(Error::Device)?;
+        let (plan, launches) = (model.plan.name.to_string(), model.plan.steps.len());
+        let wanted = Wanted { scores: true, classes: network.output.kind == Kind::Classes };
+        // Variants come and go: their programs would push those of the network out of the cache.
+        let sources = sources.uncached();
+        let start = |wanted| -> Result<(Box<dyn Engine>, usize), Error> {
+            Ok(match device {
+                Some(d) => {
+                    let engine =
+                        OpenClEngine::new(d, &model, wanted, timed, &sources, &mut Phases::default())?;
+                    let launches = engine.plan().steps.len();
+                    (Box::new(engine), launches)
+                }
+                None => (Box::new(HostEngine::new(model.clone(), threads(), timed)?), launches),
+            })
+        };
+        let (engine, launches) = start(wanted)?;
+        let mut random = Random::new(Instant::now().elapsed().as_nanos() as u64 ^ batch as u64);
+        let records = (0..batch * network.width).map(|_| random.float()).collect();
+        let width = network.width;
+        let mut rig =
+            Rig { engine, plan, launches, flop: network.flop(), records, classes: Vec::new(), width, batch };
+        rig.check(network, weights)?;
+        rig.classes = (0..batch).map(|n| rig.engine.answer(0, n).class).collect();
+        if device.is_some() && wanted.classes {
+            // From host to host the classes are all that is wanted: scores stay where they are.
+            (rig.engine, rig.launches) = start(Wanted { scores: false, classes: true })?;
+        }
+        Ok(rig)
+    }
+
+    fn fill(&mut self) -> Result<(), Error> {
+        for (n, values) in self.records.chunks_exact(self.width).enumerate() {
+            self.engine.record(0, n)?.fill(values);
+        }
+        Ok(())
+    }
+
+    /// Runs a batch: the scores of its first and last record against float64.
+    fn check(&mut self, network: &Network, weights: &[Vec<f32>]) -> Result<(), Error> {
+        self.fill()?;
+        self.engine.submit(0, self.batch)?;
+        self.engine.collect(0)?;
+        for n in [0, self.batch - 1] {
+            let raw: Vec<f64> =
+                self.records[n * self.width..(n + 1) * self.width].iter().map(|&v| f64::from(v)).collect();
+            let expected = network.scores(weights, &raw);
+            let e = excess(&expected, self.engine.answer(0, n).scores.iter());
+            if e > 1.0 {
+                let text = format!(
+                    "{} under plan {}: record {n} is {e:.2} times the bound off",
+                    network.name, self.plan
+                );
+                return Err(Error::Check(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Microseconds of `runs` batches with resident input, from the first enqueue to the end of the last step.
+    pub fn resident(&mut self, runs: usize) -> Result<Vec<f64>, Error> {
+        (0..=runs)
+            .map(|_| {
+                let start = Instant::now();
+                self.engine.resident(self.batch)?;
+                Ok(start.elapsed().as_secs_f64() * 1e6)
+            })
+            .skip(1)
+            .collect()
+    }
+
+    /// Microseconds of `runs` batches to classes on the host: from records in plain order in any memory, and from
+    /// records in the engine's slot (where the stream's readers put them). The last classes are compared with those
+    /// that were found when the scores were checked.
+    pub fn host_to_host(&mut self, runs: usize) -> Result<(Vec<f64>, Vec<f64>), Error> {
+        let mut sum = 0u64;
+        let times: Result<_, Error> = (0..=runs)
+            .map(|_| {
+                let start = Instant::now();
+                self.fill()?;
+                let filled = Instant::now();
+                self.engine.submit(0, self.batch)?;
+                self.engine.collect(0)?;
+                sum += (0..self.batch)
+                    .map(|n| u64::from(self.engine.answer(0, n).class.unwrap_or(0)))
+                    .sum::<u64>();
+                Ok((start.elapsed().as_secs_f64() * 1e6, filled.elapsed().as_secs_f64() * 1e6))
+            })
+            .skip(1)
+            .collect();
+        std::hint::black_box(sum);
+        if self.classes.iter().enumerate().any(|(n, &c)| self.engine.answer(0, n).class != c) {
+            return Err(Error::Check(format!("plan {}: other classes than with scores", self.plan)));
+        }
+        times
+    }
+}
+
+/// The value below which `share` of the sorted times lie.
+pub fn quantile(times: &[f64], share: f64) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(f64::NAN)
+}
+
+/// The plan for a device: the one that was asked for, or that of its class.
+pub fn recipe_for(device: Option<&Device>, name: Option<&str>) -> Result<&'static PlanRecipe, Error> {
+    let kind = if device.is_some() { EngineKind::OpenCl } else { EngineKind::Host };
+    let class = match device {
+        Some(d) => opencl::class(d),
+        None => library().host_class(std::env::consts::ARCH),
+    };
+    let name = match name {
+        Some("baked") => &*crate::baked::PLAN.name,
+        Some(name) => name,
+        None => class.map_or("", |c| &*c.plan),
+    };
+    crate::engine::model::recipe(name, kind).map_err(|e| Error::Usage(format!("--plan: {e}")))
+}
+
+/// `mortonnet bench network`: one row.
+pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    if options.names.len() > 1 {
+        return Err(Error::Usage("bench network stands alone".into()));
+    }
+    let device = match options.device {
+        DeviceWish::Host => None,
+        // Nothing asked for: the device of the plan, else the host.
+        DeviceWish::Auto if options.compute_units.is_none() => {
+            let plan =
+                options.plan.as_deref().map(|p| if p == "baked" { &*crate::baked::PLAN.name } else { p });
+            match plan.map(|p| library().plan(p).map_err(Error::Usage)).transpose()? {
+                Some(p) if p.engine == EngineKind::OpenCl => Some(super::device(options)?),
+                _ => None,
+            }
+        }
+        _ => Some(super::device(options)?),
+    };
+    if let (None, Some(folder)) = (&device, &options.sources.folder) {
+        return Err(Error::Usage(format!(
+            "--kernels {}: bench network runs on the host here, and the host no OpenCL kernel: add --device opencl",
+            crate::escape::path(folder)
+        )));
+    }
+    options.sources.check()?;
+    let kind = if options.host { Kind::Classes } else { Kind::Values };
+    let (network, weights) = match &options.shape {
+        Some(shape) => generated(shape, kind).map_err(|e| Error::Usage(format!("--shape: {e}")))?,
+        None => {
+            let mut network = NETWORK.clone();
+            network.output.kind = kind;
+            (network, baked_tensors())
+        }
+    };
+    let (mut network, mut weights) = (network, weights);
+    if let Some(precision) = options.weights {
+        network.weights = precision;
+    }
+    if network.weights == Precision::F16 {
+        // What the plan stores as halves is what float64 is compared with.
+        let rounded = |w: &mut f32| *w = half::to_f32(half::from_f32(*w));
+        let arrays = weights.iter_mut().zip(network.graph.tensors.iter());
+        arrays.filter(|(_, t)| t.role == Role::Weights).for_each(|(w, _)| w.iter_mut().for_each(rounded));
+    }
+    let recipe = recipe_for(device.as_ref(), options.plan.as_deref())?;
+    let batch = options.batch.unwrap_or(BATCH);
+    let mut rig = Rig::new((&network, &weights), device.as_ref(), recipe, batch, false, &options.sources)?;
+    options.sources.check_read(&format!("plan {}", rig.plan))?;
+    let runs = runs_for(&mut rig, options)?;
+    let (times, from_slot) =
+        if options.host { rig.host_to_host(runs)? } else { (rig.resident(runs)?, Vec::new()) };
+    if !options.host {
+        rig.check(&network, &weights)?;
+    }
+    let median = quantile(&times, 0.5);
+    let name = device.as_ref().map_or(format!("host {} threads", threads()), |d| d.name.clone());
+    let mut values = vec![
+        ("network", network.name.to_string()),
+        ("device", name.replace(',', " ")),
+        ("plan", rig.plan.clone()),
+        ("batch", batch.to_string()),
+        ("launches", rig.launches.to_string()),
+        ("median_us", format!("{median:.2}")),
+        ("p95_us", format!("{:.2}", quantile(&times, 0.95))),
+        ("gflops", format!("{:.3}", rig.flop as f64 * batch as f64 / median / 1e3)),
+    ];
+    if options.host {
+        values.push(("from_slot_us", format!("{:.2}", quantile(&from_slot, 0.5))));
+    }
+    let names: Vec<&str> = values.iter().map(|v| v.0).collect();
+    let row: Vec<&str> = values.iter().map(|v| &*v.1).collect();
+    let text = match options.output {
+        OutputFormat::Json => {
+            let quoted = |s: &str| format!("\"{}\"", s.replace(['"', '\\'], " "));
+            let pairs: Vec<String> = values
+                .iter()
+                .map(|(n, v)| {
+                    format!("\"{n}\":{}", if v.parse::<f64>().is_ok() { v.clone() } else { quoted(v) })
+                })
+                .collect();
+            format!("{{{}}}\n", pairs.join(","))
+        }
+        OutputFormat::Md => {
+            let line = vec!["---"; names.len()].join(" | ");
+            format!("| {} |\n| {line} |\n| {} |\n", names.join(" | "), row.join(" | "))
+        }
+        OutputFormat::Csv | OutputFormat::Table => format!("{}\n{}\n", names.join(","), row.join(",")),
+    };
+    print(&text)
+}
+
+/// As many runs as fit into about two seconds, at least `--repeat`.
+fn runs_for(rig: &mut Rig, options: &BenchOptions) -> Result<usize, Error> {
+    let one = rig.resident(3)?.into_iter().fold(f64::INFINITY, f64::min);
+    let least = options.repeat.max(1);
+    Ok(((2e6 / one.max(1.0)) as usize).clamp(least, least.max(2000)))
+}
+
+/// The thesis's table 10.5: the network, ms on the board's GPU, ms of NumPy on its CPU.
+const TABLE_10_5: [(&str, f64, f64); 4] = [
+    ("partial-mnist", 1.99, 38.14),
+    ("partial-cifar", 0.66, 11.20),
+    ("full-mnist", 129.33, 3705.50),
+    ("full-cifar", 506.15, 19673.92),
+];
+
+/// Figures 6.1 and 6.2 (the baseline, kernel by kernel) of the thesis, and its figure 10.1 and table 10.5 (four
+/// networks).
+pub fn sections(
+    device: &Device,
+    peak_gflops: Option<f64>,
+    nominal_gflops: Option<f64>,
+    options: &BenchOptions,
+) -> Result<Vec<Section>, Error> {
+    let networks = four(device, (peak_gflops, nominal_gflops), options, &TABLE_10_5)?;
+    Ok(vec![breakdown(device, options, 1000)?, networks])
+}
+
+fn section(id: &str, title: &str, rows_are: &str, plot: Plot) -> Section {
+    Section {
+        id: id.into(),
+        title: title.into(),
+        rows_are: rows_are.into(),
+        unit: "ms".into(),
+        larger_is_better: false,
+        columns: Vec::new(),
+        rows: Vec::new(),
+        notes: Vec::new(),
+        plot,
+    }
+}
+
+/// The networks of `document` under the thesis's last plan, under the plan of the device's class, and on the host.
+fn four(
+    device: &Device,
+    (peak, nominal): (Option<f64>, Option<f64>),
+    options: &BenchOptions,
+    document: &[(&str, f64, f64)],
+) -> Result<Section, Error> {
+    let title = "Four networks, batches of 100 (thesis, fig. 10.1 and table 10.5)";
+    let mut s = section("thesis_10", title, "network", Plot::None);
+    let mut recipes = vec![recipe_for(Some(device), Some("thesis-morton"))?];
+    let own = recipe_for(Some(device), options.plan.as_deref())?;
+    if own.name != recipes[0].name {
+        recipes.push(own);
+    }
+    for recipe in &recipes {
+        s.columns.push(recipe.name.to_string());
+        s.columns.push(format!("{}, of nominal peak", recipe.name));
+    }
+    s.columns.extend(["host engine".into(), format!("host engine / {}", own.name)]);
+    s.columns.extend(["Mali-T628, document".into(), "NumPy on the board, document".into()]);
+    for &(name, on_device, numpy) in document {
+        let (network, weights) = generated(name, Kind::Values).map_err(Error::Usage)?;
+        let flop = network.flop() as f64 * BATCH as f64;
+        let measure = |device: Option<&Device>, recipe: &PlanRecipe| -> Result<Measured, Error> {
+            let mut rig = Rig::new((&network, &weights), device, recipe, BATCH, false, &options.sources)?;
+            let runs = runs_for(&mut rig, options)?.min(50);
+            let ms: Vec<f64> = rig.resident(runs)?.iter().map(|us| us / 1e3).collect();
+            let m = measured(&ms);
+            let percent = peak.filter(|_| device.is_some()).map(|peak| flop / m.value / 1e4 / peak);
+            Ok(Measured { percent, ..m })
+        };
+        let cell = |found: &Result<Measured, Error>| match found {
+            Ok(m) => Cell::Measured(*m),
+            Err(e) => Cell::Skipped(e.to_string()),
+        };
+        let (mut cells, mut last) = (Vec::new(), None);
+        for recipe in &recipes {
+            let found = measure(Some(device), recipe);
+            last = found.as_ref().ok().map(|m| m.value);
+            cells.push(cell(&found));
+            let share = last.zip(nominal).map(|(ms, peak)| format!("{:.1} %", flop / ms / 1e4 / peak));
+            cells.push(share.map_or(Cell::Empty, Cell::Text));
+        }
+        let host = measure(None, recipe_for(None, None)?);
+        cells.push(cell(&host));
+        let ratio = last.zip(host.ok()).map(|(ms, host)| format!("{:.2}", host.value / ms));
+        cells.push(ratio.map_or(Cell::Empty, Cell::Text));
+        cells.extend([Cell::Document(on_device), Cell::Document(numpy)]);
+        s.rows.push(Row { label: name.into(), cells });
+    }
+    s.notes = vec![
+        "Resident input, from the first enqueue to the end of the last step, arg-max left out. Percent: flop (2 a \
+         multiply-add, padding not counted) in this time, of the measured peak."
+            .into(),
+        format!("Columns are plans; the document's system is thesis-morton. Host engine: {} threads.", threads()),
+    ];
+    Ok(s)
+}
+
+/// The baseline network kernel by kernel: under the two plans of the thesis, on the host, and by plain loops.
+fn breakdown(device: &Device, options: &BenchOptions, records: usize) -> Result<Section, Error> {
+    let title =
+        format!("The baseline network, {records} records, kernel by kernel (thesis, fig. 6.1 and 6.2)");
+    let mut s = section("thesis_6", &title, "step", Plot::Bars);
+    let (network, weights) = generated("baseline", Kind::Values).map_err(Error::Usage)?;
+    let sides = [("thesis-baseline", Some(device)), ("thesis-morton", Some(device)), ("host", None)];
+    // For each side: milliseconds of each step, in order, and from the first enqueue to the end of the last step.
+    let mut found: Vec<(String, Result<Steps, Error>)> = Vec::new();
+    for (plan, device) in sides {
+        let recipe = recipe_for(device, Some(plan))?;
+        let name = if device.is_some() { plan.to_string() } else { "host engine".into() };
+        let rig = Rig::new((&network, &weights), device, recipe, records, true, &options.sources);
+        found.push((name, rig.and_then(|mut rig| steps(&mut rig, &network, &weights, recipe, options))));
+    }
+    found.push(("sequential CPU".into(), Ok(sequential_steps(&network, &weights, records))));
+    for (column, (_, side)) in found.iter().enumerate() {
+        for (label, _) in side.iter().flat_map(|side| &side.0) {
+            if !s.rows.iter().any(|r| r.label == *label) {
+                s.rows.push(Row { label: label.clone(), cells: vec![Cell::Empty; found.len()] });
+            }
+        }
+        for row in &mut s.rows {
+            if let Ok((steps, _)) = side {
+                if let Some((_, ms)) = steps.iter().find(|step| step.0 == row.label) {
+                    row.cells[column] = Cell::Measured(measured(ms));
+                }
+            }
+        }
+    }
+    let total = found.iter().map(|(_, side)| match side {
+        Ok((_, ms)) => Cell::Measured(measured(ms)),
+        Err(e) => Cell::Skipped(e.to_string()),
+    });
+    s.rows.push(Row { label: "total".into(), cells: total.collect() });
+    s.columns = found.into_iter().map(|(name, _)| name).collect();
+    s.notes = vec![
+        "Steps: device time. Total: from the first enqueue to the end of the last step, so launches and the gaps between \
+         kernels count. The host engine's steps are fused, and the times of its threads are added up; its total is \
+         wall time."
+            .into(),
+        "Sequential CPU: plain loops over row-major floats on one thread, as the thesis-baseline kernels compute."
+            .into(),
+        "The document has these times as bars without numbers.".into(),
+    ];
+    Ok(s)
+}
+
+/// Milliseconds of each step and of all of them, by run.
+type Steps = (Vec<(String, Vec<f64>)>, Vec<f64>);
+
+/// `layer 2 matmul`
+fn label(layer: usize, operation: &str) -> String {
+    format!("layer {layer} {operation}")
+}
+
+/// Runs a timed rig.
+fn steps(
+    rig: &mut Rig,
+    network: &Network,
+    weights: &[Vec<f32>],
+    recipe: &PlanRecipe,
+    options: &BenchOptions,
+) -> Result<Steps, Error> {
+    let model =
+        Model::new(network.clone(), weights, recipe, library(), Some(rig.batch)).map_err(Error::Device)?;
+    let names = model.plan.steps.iter().map(|s| label(s.node, s.operation.name()));
+    let mut all: Vec<(String, Vec<f64>)> = names.map(|name| (name, Vec::new())).collect();
+    rig.resident(1)?;
+    let mut total = Vec::new();
+    for _ in 0..options.repeat.max(3) {
+        rig.engine.forget_times();
+        let start = Instant::now();
+        rig.engine.resident(rig.batch)?;
+        total.push(start.elapsed().as_secs_f64() * 1e3);
+        let clock = rig.engine.step_times();
+        for ((_, ms), times) in all.iter_mut().zip(clock.iter().flat_map(|c| &c.steps)) {
+            ms.push(times.run.total_us() / 1e3);
+        }
+    }
+    Ok((all, total))
+}
+
+/// The same by [`sequential`], three runs.
+fn sequential_steps(network: &Network, weights: &[Vec<f32>], records: usize) -> Steps {
+    let mut random = Random::new(records as u64);
+    let input: Vec<f32> = (0..network.width * records).map(|_| random.float()).collect();
+    let mut all: Vec<(String, Vec<f64>)> = Vec::new();
+    let mut total = Vec::new();
+    for run in 0..3 {
+        let start = Instant::now();
+        let (scores, steps) = sequential(network, weights, &input, records);
+        total.push(start.elapsed().as_secs_f64() * 1e3);
+        std::hint::black_box(scores);
+        for (i, (name, ms)) in steps.into_iter().enumerate() {
+            if run == 0 {
+                all.push((name, Vec::new()));
+            }
+            all[i].1.push(ms);
+        }
+    }
+    (all, total)
+}
+
+/// A network by plain loops on one thread: matrices row major, records as columns. The scores, and milliseconds of each
+/// step.
+fn sequential(
+    network: &Network,
+    weights: &[Vec<f32>],
+    input: &[f32],
+    records: usize,
+) -> (Vec<f32>, Vec<(String, f64)>) {
+    let (mut values, mut steps) = (input.to_vec(), Vec::new());
+    let mut timed = |layer: usize, operation: &str, work: &mut dyn FnMut()| {
+        let start = Instant::now();
+        work();
+        steps.push((label(layer, operation), start.elapsed().as_secs_f64() * 1e3));
+    };
+    for (i, node) in network.graph.nodes.iter().enumerate() {
+        match node.op {
+            Op::Affine => {
+                let (w, biases) = (&weights[node.tensors[0]], &weights[node.tensors[1]]);
+                let (outputs, inputs) = (biases.len(), w.len() / biases.len().max(1));
+                let mut result = vec![0.0f32; outputs * records];
+                timed(i, Operation::Matmul.name(), &mut || {
+                    for (row, results) in result.chunks_exact_mut(records).enumerate() {
+                        for (col, r) in results.iter_mut().enumerate() {
+                            let mut sum = 0.0;
+                            for k in 0..inputs {
+                                sum += w[row * inputs + k] * values[k * records + col];
+                            }
+                            *r = sum;
+                        }
+                    }
+                });
+                timed(i, Operation::Bias.name(), &mut || {
+                    for (results, bias) in result.chunks_exact_mut(records).zip(biases) {
+                        results.iter_mut().for_each(|r| *r += bias);
+                    }
+                });
+                values = result;
+            }
+            Op::Activation(a) => timed(i, a.name(), &mut || {
+                values.iter_mut().for_each(|v| *v = a.apply(f64::from(*v)) as f32);
+            }),
+        }
+    }
+    (values, steps)
+}
+
+/// Median and half the distance between the quartiles; one value has no such distance.
+pub fn measured(values: &[f64]) -> Measured {
+    Measured {
+        value: quantile(values, 0.5),
+        spread: (values.len() > 1).then(|| (quantile(values, 0.75) - quantile(values, 0.25)) / 2.0),
+        runs: values.len() as u32,
+        ..Measured::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cl::{self, Library};
+    use crate::lab::render::text;
+    use crate::lab::table::Report;
+
+    fn pocl() -> Device {
+        let library = Library::open().expect("the tests need OpenCL");
+        let all = cl::devices(library).unwrap().devices;
+        // A simulator would take minutes.
+        all.into_iter().find(|d| !d.name.contains("clgrind")).expect("the tests need PoCL")
+    }
+
+    fn options() -> BenchOptions {
+        BenchOptions {
+            names: Vec::new(),
+            device: DeviceWish::Auto,
+            compute_units: None,
+            sizes: Vec::new(),
+            repeat: 3,
+            output: OutputFormat::Table,
+            check: false,
+            time_limit: None,
+            sources: Sources::default(),
+            report: None,
+            against: None,
+            cache: None,
+            batch: None,
+            plan: None,
+            shape: None,
+            weights: None,
+            host: false,
+        }
+    }
+
+    fn column(s: &Section, name: &str) -> usize {
+        s.columns.iter().position(|c| c == name).unwrap_or_else(|| panic!("{name}: {:?}", s.columns))
+    }
+
+    #[test]
+    fn one_value_has_no_spread() {
+        assert_eq!(measured(&[2.0]).spread, None);
+        assert_eq!(measured(&[1.0, 2.0, 3.0, 5.0]).spread, Some(1.0));
+    }
+
+    #[test]
+    fn plain_loops_compute_the_network() {
+        let (network, weights) = generated("7-5-3:tanh", Kind::Values).unwrap();
+        const RECORDS: usize = 4;
+        let input: Vec<f32> = (0..7 * RECORDS).map(|i| (i as f32 * 0.37).sin()).collect();
+        let (scores, steps) = sequential(&network, &weights, &input, RECORDS);
+        let names: Vec<&str> = steps.iter().map(|s| &*s.0).collect();
+        assert_eq!(
+            names,
+            ["layer 0 matmul", "layer 0 bias", "layer 1 tanh", "layer 2 matmul", "layer 2 bias"]
+        );
+        for n in 0..RECORDS {
+            let raw: Vec<f64> = (0..7).map(|i| f64::from(input[i * RECORDS + n])).collect();
+            let expected = network.scores(&weights, &raw);
+            assert!(excess(&expected, (0..3).map(|i| scores[i * RECORDS + n])) <= 1.0);
+        }
+    }
+
+    /// The thesis's plan stands beside that of the device's class, by name, with the document's figures.
+    #[test]
+    fn table_10_5_has_the_thesis_plan() {
+        let device = pocl();
+        let own = &*recipe_for(Some(&device), None).unwrap().name;
+        assert_ne!(own, "thesis-morton");
+        let s = four(&device, (Some(100.0), Some(200.0)), &options(), &TABLE_10_5[1..2]).unwrap();
+        let row = &s.rows[0];
+        assert_eq!(row.label, "partial-cifar");
+        for plan in ["thesis-morton", own] {
+            let i = column(&s, plan);
+            assert!(matches!(row.cells[i], Cell::Measured(m) if m.value > 0.0 && m.percent.is_some()));
+            assert_eq!(s.columns[i + 1], format!("{plan}, of nominal peak"));
+            assert!(matches!(&row.cells[i + 1], Cell::Text(t) if t.ends_with(" %")));
+        }
+        assert!(s.columns.contains(&format!("host engine / {own}")));
+        assert_eq!(row.cells[column(&s, "Mali-T628, document")], Cell::Document(0.66));
+        assert_eq!(row.cells[column(&s, "NumPy on the board, document")], Cell::Document(11.20));
+        // Asked for by name, it stands there once.
+        let once = BenchOptions { plan: Some("thesis-morton".into()), ..options() };
+        let s = four(&pocl(), (None, None), &once, &[]).unwrap();
+        assert_eq!(s.columns.iter().filter(|c| *c == "thesis-morton").count(), 1);
+    }
+
+    #[test]
+    fn figure_6_has_totals_a_sequential_cpu_and_real_spreads() {
+        let s = breakdown(&pocl(), &options(), 32).unwrap();
+        assert_eq!(s.columns, ["thesis-baseline", "thesis-morton", "host engine", "sequential CPU"]);
+        let last = s.rows.last().unwrap();
+        assert_eq!(last.label, "total");
+        for (i, total) in last.cells.iter().enumerate() {
+            let Cell::Measured(total) = total else { panic!("{total:?}") };
+            let steps = s.rows[..s.rows.len() - 1].iter().filter_map(|r| match &r.cells[i] {
+                Cell::Measured(m) => Some(m),
+                _ => None,
+            });
+            let steps: Vec<&Measured> = steps.collect();
+            assert!(!steps.is_empty() && steps.iter().all(|m| m.runs >= 3 && m.spread.is_some()));
+            // The host's threads are added up, and a median of sums is no sum of medians.
+            let sum: f64 = steps.iter().map(|m| m.value).sum();
+            assert!(sum > 0.0 && (i == 2 || sum < 1.5 * total.value), "{sum} {total:?}");
+        }
+        for label in ["layer 0 matmul", "layer 0 bias", "layer 1 sigmoid", "layer 4 bias"] {
+            let row = s.rows.iter().find(|r| r.label == label).unwrap();
+            for i in [0, 1, 3] {
+                assert!(matches!(row.cells[i], Cell::Measured(_)), "{label} {i}");
+            }
+        }
+        let report = Report { head: Vec::new(), sections: vec![s] };
+        let md = text(&report, OutputFormat::Md);
+        assert!(md.lines().any(|l| l.starts_with("| total |")), "{md}");
+    }
+}

@@ -1,0 +1,128 @@
+//! The kernels' answers in float64.
+
+use crate::ir::network::Activation;
+use crate::registry::Problem;
+
+pub use crate::ops::random::Random;
+
+/// R = activation(alpha·A·B + beta·C + bias), all row major.
+pub struct Product<'a> {
+    /// Sizes.
+    pub real: Problem,
+    /// h × l.
+    pub a: &'a [f32],
+    /// l × w.
+    pub b: &'a [f32],
+    /// h × w; not read where beta is 0.
+    pub c: &'a [f32],
+    /// h.
+    pub bias: Option<&'a [f32]>,
+    /// Factor of the product.
+    pub alpha: f32,
+    /// Factor of C.
+    pub beta: f32,
+    /// Applied last.
+    pub activation: Activation,
+}
+
+/// Matrices of more rows are checked in some rows only: the first, the last, and some in between.
+const ALL_ROWS: usize = 96;
+
+impl Product<'_> {
+    /// Largest error of `found` (h × w) in units of the bound 2·l·2⁻²⁴·(|alpha|·(|A|·|B|)) + 4 ulp of each element.
+    /// (Activations have slopes of at most 1; their own rounding is among the 4 ulp, and 2⁻²⁰ for exp and tanh.)
+    pub fn excess(&self, found: &[f32]) -> f64 {
+        let Problem { h, w, l } = self.real;
+        let mut random = Random::new(h as u64 * 31 + w as u64);
+        let rows: Vec<usize> = match h {
+            0..=ALL_ROWS => (0..h).collect(),
+            _ => [0, h - 1].into_iter().chain((0..6).map(|_| random.below(h))).collect(),
+        };
+        let mut worst = 0.0f64;
+        let (mut sums, mut sizes) = (vec![0.0f64; w], vec![0.0f64; w]);
+        for row in rows {
+            sums.fill(0.0);
+            sizes.fill(0.0);
+            for k in 0..l {
+                let a = f64::from(self.a[row * l + k]);
+                for (j, &b) in self.b[k * w..(k + 1) * w].iter().enumerate() {
+                    let product = a * f64::from(b);
+                    sums[j] += product;
+                    sizes[j] += product.abs();
+                }
+            }
+            let alpha = f64::from(self.alpha);
+            for j in 0..w {
+                let mut sum = alpha * sums[j];
+                if self.beta != 0.0 {
+                    sum += f64::from(self.beta) * f64::from(self.c[row * w + j]);
+                }
+                sum += self.bias.map_or(0.0, |bias| f64::from(bias[row]));
+                if !sum.is_finite() {
+                    // An overflow arrives, whatever the activation makes of infinities.
+                    worst = worst.max(lost(found[row * w + j]));
+                    continue;
+                }
+                let exact = self.activation.apply(sum);
+                let own = match self.activation {
+                    Activation::Sigmoid | Activation::Tanh => 2f64.powi(-20),
+                    _ => 0.0,
+                };
+                let ulp = 2f64.powi(-23) * sum.abs().max(exact.abs()).max(f64::from(f32::MIN_POSITIVE));
+                let bound = 2.0 * l as f64 * 2f64.powi(-24) * alpha.abs() * sizes[j] + 4.0 * ulp + own;
+                worst = worst.max(ratio((f64::from(found[row * w + j]) - exact).abs(), bound));
+            }
+        }
+        worst
+    }
+}
+
+/// `error` in units of `bound`; NaN is infinitely wrong.
+fn ratio(error: f64, bound: f64) -> f64 {
+    let r = error / bound;
+    if r.is_nan() { f64::INFINITY } else { r }
+}
+
+/// Infinitely wrong where a value that must be infinite or NaN is neither.
+pub fn lost(found: f32) -> f64 {
+    if found.is_finite() { f64::INFINITY } else { 0.0 }
+}
+
+/// Largest error of `found` against `exact(index)`, in units of `relative` · max(1, |exact|); where that is not finite,
+/// `found` must not be either.
+pub fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative: f64) -> f64 {
+    let error = |(i, &f): (usize, &f32)| {
+        let e = exact(i);
+        if !e.is_finite() {
+            return lost(f);
+        }
+        ratio((f64::from(f) - e).abs(), relative * e.abs().max(1.0) * 4.0)
+    };
+    found.iter().enumerate().map(error).fold(0.0, f64::max)
+}
+
+/// The multiply-add probe: eight chains that start at x, x + 1, …, added up.
+pub fn probe(x: f32, steps: usize) -> f64 {
+    // After n steps x·0.75 + 0.5 is 2 + (x − 2)·0.75ⁿ.
+    let rest = 0.75f64.powi(steps.min(10_000) as i32);
+    (0..8).map(|c| 2.0 + (f64::from(x) + f64::from(c) - 2.0) * rest).sum()
+}
+
+/// The Sobel filter as ARM, §1, has it: sums as short, shifted right by 3, one pixel of border left as it was.
+pub fn sobel(image: &[u8], h: usize, w: usize, horizontal: bool, border: u8) -> Vec<u8> {
+    let mut out = vec![border; h * w];
+    let at = |y: usize, x: usize| i16::from(image[y * w + x]);
+    for y in 1..h.saturating_sub(1) {
+        for x in 1..w.saturating_sub(1) {
+            let sum = if horizontal {
+                at(y - 1, x + 1) - at(y - 1, x - 1) + 2 * (at(y, x + 1) - at(y, x - 1)) + at(y + 1, x + 1)
+                    - at(y + 1, x - 1)
+            } else {
+                at(y - 1, x - 1) - at(y + 1, x - 1) + 2 * (at(y - 1, x) - at(y + 1, x)) + at(y - 1, x + 1)
+                    - at(y + 1, x + 1)
+            };
+            out[y * w + x] = (sum >> 3) as u8;
+        }
+    }
+    out
+}

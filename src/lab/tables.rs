@@ -1,0 +1,811 @@
+//! The documents' tables on this device: which kernels at which sizes, in which shape.
+
+use super::Unsound;
+use super::case::{Group, Lab, Times, Trouble};
+use super::network::{measured, quantile};
+use super::table::{Cell, Measured, Plot, Row, Section};
+use super::{BenchOptions, Budget, groups, network};
+use crate::baked::library;
+use crate::engine::opencl;
+use crate::error::Error;
+use crate::registry::{Kernel, Operation, Problem};
+use std::time::Instant;
+
+/// Sizes of the cache model: table 8.2 of the thesis, and a power of two beside a size that is none.
+pub const CACHE_SIZES: &[usize] = &[96, 192, 384, 768, 1440, 2880, 4000, 4096];
+
+const BY_128: &[usize] = &[128, 256, 384, 512, 640, 768, 896, 1000, 1024, 1152, 2048, 4096];
+const TABLE_8_2: &[usize] = &[96, 192, 384, 768, 1000, 1024, 1440, 2048, 2880, 4096];
+const ARM_SIZES: &[usize] = &[96, 192, 384, 768, 1000, 1024, 1440, 2048, 2880, 4096];
+
+/// A table of GFLOPS by size.
+struct BySize {
+    id: &'static str,
+    title: &'static str,
+    sizes: &'static [usize],
+    kernels: &'static [&'static str],
+    /// Figures of the document: the column's name, then (size, GFLOPS).
+    document: &'static [(&'static str, &'static [(usize, f64)])],
+}
+
+const BY_SIZE: &[BySize] = &[
+    BySize {
+        id: "thesis_7_1",
+        title: "Layouts (thesis, table 7.1)",
+        sizes: BY_128,
+        kernels: &["matmul_naive", "matmul_rmcm"],
+        document: &[
+            (
+                "RM×RM, document",
+                &[
+                    (128, 2.516),
+                    (256, 0.448),
+                    (384, 0.397),
+                    (512, 0.330),
+                    (640, 0.364),
+                    (768, 0.352),
+                    (896, 0.332),
+                    (1024, 0.304),
+                    (1152, 0.283),
+                ],
+            ),
+            (
+                "RM×CM, document",
+                &[
+                    (128, 2.406),
+                    (256, 0.599),
+                    (384, 0.480),
+                    (512, 0.409),
+                    (640, 0.449),
+                    (768, 0.447),
+                    (896, 0.443),
+                    (1024, 0.428),
+                    (1152, 0.392),
+                ],
+            ),
+        ],
+    },
+    BySize {
+        id: "thesis_7_3",
+        title: "Work-groups (thesis, fig. 7.3)",
+        sizes: BY_128,
+        kernels: &[
+            "matmul_naive",
+            "matmul_rmcm",
+            "matmul_naive_grouped",
+            "matmul_rmcm_grouped",
+            "matmul_rmcm_grouped_8x32",
+        ],
+        document: &[],
+    },
+    BySize {
+        id: "thesis_7_4",
+        title: "Vectors (thesis, fig. 7.4)",
+        sizes: BY_128,
+        kernels: &["matmul_naive", "matmul_rmcm_grouped", "matmul_rmcm_vector"],
+        document: &[],
+    },
+    BySize {
+        id: "thesis_7_7",
+        title: "Blocking (thesis, fig. 7.7)",
+        sizes: BY_128,
+        kernels: &["matmul_rmcm_vector", "matmul_blocked_rmrm", "matmul_blocked_rmcm"],
+        document: &[],
+    },
+    BySize {
+        id: "thesis_8_2",
+        title: "Hybrid Morton Order (thesis, table 8.2)",
+        sizes: TABLE_8_2,
+        kernels: &[
+            "matmul_blocked_rmcm",
+            "matmul_morton_4_2",
+            "matmul_morton_4_4",
+            "matmul_packed_4x4",
+            "matmul_packed_4x4_k4",
+        ],
+        document: &[
+            ("ARM paper", &[(96, 11.2), (192, 13.0), (384, 13.2), (768, 13.1), (1440, 13.1), (2880, 10.8)]),
+            (
+                "blocked, document",
+                &[(96, 11.65), (192, 13.65), (384, 13.08), (768, 12.90), (1440, 12.98), (2880, 2.14)],
+            ),
+            (
+                "Morton 4-2, document",
+                &[(96, 13.04), (192, 14.86), (384, 14.19), (768, 13.67), (1440, 13.61), (2880, 13.65)],
+            ),
+            (
+                "Morton 4-4, document",
+                &[(96, 12.05), (192, 13.93), (384, 12.94), (768, 12.45), (1440, 12.02), (2880, 11.98)],
+            ),
+        ],
+    },
+    BySize {
+        id: "thesis_8_3",
+        title: "From the baseline to Morton order (thesis, fig. 8.3)",
+        sizes: BY_128,
+        kernels: &[
+            "matmul_naive",
+            "matmul_rmcm_grouped",
+            "matmul_rmcm_vector",
+            "matmul_blocked_rmcm",
+            "matmul_morton_4_4",
+            "matmul_morton_4_2",
+        ],
+        document: &[],
+    },
+];
+
+/// A kind of product in ARM's tables 1.3 and 1.4.
+struct ArmKind {
+    /// The column.
+    name: &'static str,
+    /// The kernels of that kind.
+    kernels: &'static [&'static str],
+    /// Median over the work-group sizes, not the best.
+    median: bool,
+    /// GFLOPS in the document, at [`ARM_DOCUMENT`].
+    document: [f64; 6],
+}
+
+/// Sizes of ARM's tables 1.3 and 1.4.
+const ARM_DOCUMENT: [usize; 6] = [96, 192, 384, 768, 1440, 2880];
+
+const fn arm(
+    name: &'static str,
+    kernels: &'static [&'static str],
+    median: bool,
+    document: [f64; 6],
+) -> ArmKind {
+    ArmKind { name, kernels, median, document }
+}
+
+/// ARM, table 1.3: the best of each kind, whatever its blocking and work-group.
+const ARM_1_3: [ArmKind; 6] = [
+    arm("scalar_nn", &["matmul_scalar_nn"], false, [2.0, 2.0, 2.0, 2.0, 2.0, 1.6]),
+    arm("scalar_nt", &["matmul_scalar_nt"], false, [2.0, 2.1, 2.1, 2.1, 2.1, 2.0]),
+    arm("blocked_nn", &["matmul_blocked_nn"], false, [8.0, 8.4, 7.6, 7.5, 7.4, 6.8]),
+    arm(
+        "blocked_nt",
+        &["matmul_blocked_nt", "matmul_blocked_nt_1x4x4"],
+        false,
+        [11.2, 13.0, 13.2, 13.1, 13.1, 10.8],
+    ),
+    arm("cacheblocked_nn", &["matmul_cacheblocked_nn"], false, [5.1, 5.1, 6.4, 6.6, 6.5, 6.1]),
+    arm(
+        "cacheblocked_nt",
+        &["matmul_cacheblocked_nt", "matmul_cacheblocked_nt_1x4x4"],
+        false,
+        [7.4, 8.1, 10.1, 10.0, 9.3, 9.2],
+    ),
+];
+
+/// ARM, table 1.4: 1×4×4 blocked and cache-blocked NT.
+const ARM_1_4: [ArmKind; 4] = [
+    arm("blocked median", &["matmul_blocked_nt_1x4x4"], true, [9.3, 10.5, 9.9, 9.7, 9.6, 1.1]),
+    arm("blocked best", &["matmul_blocked_nt_1x4x4"], false, [9.4, 10.6, 10.0, 9.9, 9.9, 9.4]),
+    arm("cache-blocked median", &["matmul_cacheblocked_nt_1x4x4"], true, [7.0, 8.0, 9.9, 9.7, 9.1, 9.2]),
+    arm("cache-blocked best", &["matmul_cacheblocked_nt_1x4x4"], false, [7.4, 8.0, 10.0, 10.0, 9.3, 9.2]),
+];
+
+/// Shapes of figures 9.1 and 9.2.
+const SHAPES: [(usize, usize); 3] = [(1024, 1024), (256, 4096), (4096, 256)];
+
+/// Images of the Sobel filter, rows and columns: ARM's, and larger ones for devices whose launches are all that ARM's
+/// would measure.
+const SOBEL_SIZES: [usize; 5] = [512, 2048, 4096, 8192, 16384];
+
+/// An image with so little to do that its launch is what is measured.
+const SOBEL_EMPTY: usize = 16;
+
+/// An image is large enough where the fastest kernel takes so many times the launch of an empty one.
+const SOBEL_LAUNCHES: f64 = 20.0;
+
+/// Sobel, ARM's table 1.1: pixels per cycle on the Mali-T604.
+const SOBEL_DOCUMENT: [(&str, f64); 8] = [
+    ("sobel_char", 0.3),
+    ("sobel_char8", 1.8),
+    ("sobel_char16", 1.8),
+    ("sobel_char8_load16", 2.2),
+    ("sobel_char16_swizzle", 2.6),
+    ("sobel_2xchar8", 2.1),
+    ("sobel_2xchar8_load16", 2.5),
+    ("sobel_3xchar8", 1.4),
+];
+
+/// What a kernel took, or why it was not run.
+type Outcome = Result<(Times, f64), String>;
+
+/// A case: kernel, work-group, size; its outcome; seconds that everything about it took.
+type Done = (String, Group, Problem, Outcome, f64);
+
+/// Measures and arranges.
+pub struct Tables<'a> {
+    lab: &'a mut Lab,
+    kernels: Vec<&'a Kernel>,
+    options: &'a BenchOptions,
+    budget: Budget,
+    done: Vec<Done>,
+    peak: Option<f64>,
+    nominal: Option<f64>,
+    wrong: Vec<Unsound>,
+}
+
+/// Sections, and more lines for the head.
+pub struct Measurements {
+    /// Lines of the head: the measured peaks.
+    pub head: Vec<(String, String)>,
+    /// Tables.
+    pub sections: Vec<Section>,
+    /// Kernels that computed something else when they were timed.
+    pub wrong: Vec<Unsound>,
+}
+
+impl<'a> Tables<'a> {
+    /// Tables of the given kernels, which are known to be right.
+    pub fn new(
+        lab: &'a mut Lab,
+        kernels: Vec<&'a Kernel>,
+        options: &'a BenchOptions,
+        budget: Budget,
+    ) -> Tables<'a> {
+        Tables {
+            lab,
+            kernels,
+            options,
+            budget,
+            done: Vec::new(),
+            peak: None,
+            nominal: None,
+            wrong: Vec::new(),
+        }
+    }
+
+    /// Everything that the kernels belong to, within the budget.
+    pub fn run(mut self) -> Result<Measurements, Error> {
+        let head = self.peaks();
+        // Cheap tables first and sweeps over work-groups last, so that the time is spent on many tables.
+        let mut small: Vec<Section> = self.shapes();
+        small.extend(self.sobel());
+        small.extend(self.sdk());
+        small.extend(self.tutorial());
+        small.extend(self.order());
+        if self.options.names.is_empty() {
+            small.extend(network::sections(&self.lab.device, self.peak, self.nominal, self.options)?);
+        }
+        let mut sections = self.by_size();
+        sections.extend(self.others());
+        sections.extend(self.arm());
+        sections.extend(small);
+        Ok(Measurements { head, sections, wrong: self.wrong })
+    }
+
+    fn has(&self, codename: &str) -> Option<&'a Kernel> {
+        self.kernels
+            .iter()
+            .copied()
+            .find(|k| k.codename == codename || k.aliases.iter().any(|a| a == codename))
+    }
+
+    /// Measures a case once; a launch is predicted from the largest smaller case of the same kernel.
+    fn measure(&mut self, kernel: &'a Kernel, group: Group, real: Problem) -> Outcome {
+        let name = &*kernel.codename;
+        if let Some(found) = self.done.iter().find(|d| d.0 == name && d.1 == group && d.2 == real) {
+            return found.3.clone();
+        }
+        let work = |p: Problem| p.h as f64 * p.w as f64 * p.l.max(1) as f64;
+        let known = |done: &[Done]| {
+            let smaller = done.iter().filter(|d| d.0 == name && work(d.2) <= work(real));
+            let found =
+                smaller.filter_map(|d| Some((work(d.2), quantile(&d.3.as_ref().ok()?.0.run, 0.5), d.4)));
+            found.max_by(|a, b| a.0.total_cmp(&b.0))
+        };
+        if known(&self.done).is_none() && work(real) > 1e7 {
+            // Nothing smaller was measured: a small case first, so that nobody waits for minutes.
+            let small = |n: usize| n.min(128);
+            let _ =
+                self.measure(kernel, group, Problem { h: small(real.h), w: small(real.w), l: small(real.l) });
+        }
+        let repeats = self.options.repeat.max(1);
+        let refused = known(&self.done)
+            .and_then(|(w, us, all)| {
+                let more = work(real) / w;
+                self.budget.refuses(us * more, (all * more).max(us * more * (repeats + 1) as f64 / 1e6))
+            })
+            .or_else(|| self.budget.refuses(0.0, 0.0));
+        let start = Instant::now();
+        let outcome = match refused {
+            Some(why) => Err(why),
+            None => self.lab.time(kernel, group, real, repeats).map_err(|trouble| {
+                let text = trouble.to_string();
+                if matches!(trouble, Trouble::Wrong(_)) && !self.wrong.iter().any(|u| u.kernel == name) {
+                    self.wrong.push(Unsound { kernel: name.to_string(), trouble });
+                }
+                text
+            }),
+        };
+        self.done.push((name.to_string(), group, real, outcome.clone(), start.elapsed().as_secs_f64()));
+        outcome
+    }
+
+    /// GFLOPS of a product: flop as its entry of the library counts them.
+    fn gflops(&mut self, kernel: &'a Kernel, group: Group, size: usize) -> Cell {
+        let real = Problem { h: size, w: size, l: size };
+        match self.measure(kernel, group, real) {
+            Err(why) => Cell::Skipped(why),
+            Ok((times, error)) => {
+                let flop = kernel.flop(real) as f64;
+                let rates: Vec<f64> = times.run.iter().map(|us| flop / us / 1e3).collect();
+                let mut m = measured(&rates);
+                m.first = Some(flop / times.first / 1e3);
+                m.percent = self.peak.map(|peak| 100.0 * m.value / peak);
+                m.error = Some(error);
+                Cell::Measured(m)
+            }
+        }
+    }
+
+    fn ms(&mut self, kernel: &'a Kernel, group: Group, real: Problem) -> Cell {
+        match self.measure(kernel, group, real) {
+            Err(why) => Cell::Skipped(why),
+            Ok((times, error)) => {
+                let ms: Vec<f64> = times.run.iter().map(|us| us / 1e3).collect();
+                let m = measured(&ms);
+                Cell::Measured(Measured { first: Some(times.first / 1e3), error: Some(error), ..m })
+            }
+        }
+    }
+
+    /// What the device can do at most: multiply-adds on vectors in registers, and a copy.
+    fn peaks(&mut self) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        let mut best = 0.0f64;
+        for kernel in library().kernels.iter().filter(|k| k.operation == Operation::Probe) {
+            let copy = kernel.codename.ends_with("copy");
+            // Enough work-items to fill a small device, enough work for its clock to see; 16 times as much where
+            // that takes less than 2 ms: launching is then a part of it, and copies are of a cache.
+            let small = Problem {
+                h: 1 << 10,
+                w: if copy { 1 << 12 } else { kernel.restrictions.scale.1 << 6 },
+                l: if copy { 0 } else { 512 },
+            };
+            let large = if copy {
+                Problem { h: small.h << 4, ..small }
+            } else {
+                Problem { l: small.l << 4, ..small }
+            };
+            let mut real = small;
+            let shortest = |times: &Times| times.run.iter().copied().fold(f64::INFINITY, f64::min);
+            let mut found_here = self.measure(kernel, None, small);
+            if found_here.as_ref().is_ok_and(|(times, _)| shortest(times) < 2000.0) {
+                if let Ok(more) = self.measure(kernel, None, large) {
+                    (real, found_here) = (large, Ok(more));
+                }
+            }
+            if let Ok((times, _)) = found_here {
+                let us = shortest(&times);
+                let text = if copy {
+                    let bytes = 2.0 * 4.0 * real.h as f64 * real.w as f64;
+                    format!("{:.2} GB/s, read and written", bytes / us / 1e3)
+                } else {
+                    let each = f64::from(kernel.restrictions.flop) * CHAINS;
+                    let flop = each * real.l as f64 * real.h as f64 * real.w as f64;
+                    let gflops = flop / us / 1e3;
+                    best = best.max(gflops);
+                    format!("{gflops:.2} GFLOPS")
+                };
+                found.push((format!("peak {}", kernel.codename), text));
+            }
+        }
+        self.peak = (best > 0.0).then_some(best);
+        let device = &self.lab.device;
+        let class = opencl::class(device);
+        self.nominal = class.map(|c| c.nominal(device.compute_units, device.max_clock)).filter(|&n| n > 0.0);
+        if let Some(nominal) = self.nominal {
+            let clock = device.max_clock;
+            found.push(("peak, nominal".into(), format!("{nominal:.0} GFLOPS, all units at {clock} MHz")));
+        }
+        found
+    }
+
+    fn sizes(&self, table: &[usize]) -> Vec<usize> {
+        if self.options.sizes.is_empty() { table.to_vec() } else { self.options.sizes.clone() }
+    }
+
+    fn by_size(&mut self) -> Vec<Section> {
+        // All tables grow together from small sizes to large ones, so that the budget serves each of them.
+        let mut sections = Vec::new();
+        let mut plans: Vec<(&BySize, Vec<&'a Kernel>, Vec<usize>)> = Vec::new();
+        for table in BY_SIZE {
+            let kernels: Vec<&'a Kernel> = table.kernels.iter().filter_map(|k| self.has(k)).collect();
+            if !kernels.is_empty() {
+                plans.push((table, kernels, self.sizes(table.sizes)));
+            }
+        }
+        let others = (self.other_kernels(), self.sizes(TABLE_8_2));
+        let growing: Vec<(&[&'a Kernel], &[usize])> =
+            plans.iter().map(|p| (&*p.1, &*p.2)).chain(std::iter::once((&*others.0, &*others.1))).collect();
+        let mut sizes: Vec<usize> = growing.iter().flat_map(|g| g.1.iter().copied()).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        for size in sizes {
+            for kernel in growing.iter().filter(|g| g.1.contains(&size)).flat_map(|g| g.0.iter()) {
+                self.gflops(kernel, kernel.restrictions.work_group, size);
+            }
+        }
+        for (table, kernels, sizes) in plans {
+            let mut columns: Vec<String> = kernels.iter().map(|k| k.codename.to_string()).collect();
+            columns.extend(table.document.iter().map(|d| d.0.to_string()));
+            let mut rows = Vec::new();
+            for &size in &sizes {
+                let mut cells: Vec<Cell> =
+                    kernels.iter().map(|k| self.gflops(k, k.restrictions.work_group, size)).collect();
+                for (_, figures) in table.document {
+                    let figure = figures.iter().find(|f| f.0 == size);
+                    cells.push(figure.map_or(Cell::Empty, |f| Cell::Document(f.1)));
+                }
+                rows.push(Row { label: size.to_string(), cells });
+            }
+            sections.push(gflops_section(table.id, table.title, &kernels, columns, rows));
+        }
+        sections
+    }
+
+    /// Products that no document's table has, at the sizes of table 8.2.
+    fn others(&mut self) -> Option<Section> {
+        let kernels = self.other_kernels();
+        if kernels.is_empty() {
+            return None;
+        }
+        let mut rows = Vec::new();
+        for size in self.sizes(TABLE_8_2) {
+            let cells = kernels.iter().map(|k| self.gflops(k, k.restrictions.work_group, size)).collect();
+            rows.push(Row { label: size.to_string(), cells });
+        }
+        let columns = kernels.iter().map(|k| k.codename.to_string()).collect();
+        let title = "Other products: SDK, Adreno, tutorial, fused layers";
+        Some(gflops_section("products", title, &kernels, columns, rows))
+    }
+
+    fn other_kernels(&self) -> Vec<&'a Kernel> {
+        let in_tables = |k: &Kernel| {
+            let name = &&*k.codename;
+            BY_SIZE.iter().any(|t| t.kernels.contains(name))
+                || ARM_1_3.iter().any(|a| a.kernels.contains(name))
+        };
+        let product = |k: &Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine);
+        self.kernels.iter().copied().filter(|k| product(k) && !in_tables(k)).collect()
+    }
+
+    /// ARM's two tables of products, over the work-group sizes of each kernel's sweep.
+    fn arm(&mut self) -> Vec<Section> {
+        let about = [
+            (
+                "arm_1_3",
+                "C = αAB + βC, the best of each kind over work-group sizes (ARM, table 1.3)",
+                &ARM_1_3[..],
+            ),
+            (
+                "arm_1_4",
+                "C = αAB + βC, 1×4×4 NT, median and best over work-group sizes (ARM, table 1.4)",
+                &ARM_1_4,
+            ),
+        ];
+        about.into_iter().filter_map(|(id, title, kinds)| self.arm_table(id, title, kinds)).collect()
+    }
+
+    fn arm_table(&mut self, id: &str, title: &str, kinds: &[ArmKind]) -> Option<Section> {
+        let kinds: Vec<(&ArmKind, Vec<&'a Kernel>)> = kinds
+            .iter()
+            .map(|kind| (kind, kind.kernels.iter().filter_map(|k| self.has(k)).collect::<Vec<_>>()))
+            .filter(|(_, kernels)| !kernels.is_empty())
+            .collect();
+        if kinds.is_empty() {
+            return None;
+        }
+        let columns = kinds.iter().flat_map(|(k, _)| [k.name.to_string(), format!("{}, document", k.name)]);
+        let columns = columns.collect();
+        let mut rows = Vec::new();
+        for size in self.sizes(ARM_SIZES) {
+            let at = ARM_DOCUMENT.iter().position(|&s| s == size);
+            let mut cells = Vec::new();
+            for (kind, kernels) in &kinds {
+                cells.push(self.over_groups(kernels, size, kind.median));
+                cells.push(at.map_or(Cell::Empty, |i| Cell::Document(kind.document[i])));
+            }
+            rows.push(Row { label: size.to_string(), cells });
+        }
+        let mut s = section(id, title, "size", "GFLOPS", true, columns, rows, Plot::Lines);
+        s.notes.push(
+            "Device time, α = 1, β = 0.1; 2N²(N+1) flop, as ARM counts them (1 % more at 96 than the other tables); \
+             percent of the measured peak. The document's figures: Mali-T604."
+                .into(),
+        );
+        if id == "arm_1_3" {
+            s.notes.push("NT, blocked and cache-blocked: the better of 2×4×2 and 1×4×4.".into());
+        }
+        Some(s)
+    }
+
+    /// Best or median of these kernels over the work-group sizes of their sweeps.
+    fn over_groups(&mut self, kernels: &[&'a Kernel], size: usize, median: bool) -> Cell {
+        let (mut rates, mut why) = (Vec::new(), String::new());
+        for &kernel in kernels {
+            for group in groups(kernel) {
+                match self.gflops(kernel, group, size) {
+                    Cell::Measured(m) => rates.push(m),
+                    Cell::Skipped(reason) => why = reason,
+                    _ => {}
+                }
+            }
+        }
+        rates.sort_unstable_by(|a, b| b.value.total_cmp(&a.value));
+        let at = if median { rates.len() / 2 } else { 0 };
+        rates.get(at).map_or(Cell::Skipped(why), |m| Cell::Measured(*m))
+    }
+
+    /// Bias and activations on three shapes, in milliseconds.
+    fn shapes(&mut self) -> Vec<Section> {
+        let mut sections = Vec::new();
+        for (id, title, operations) in [
+            ("thesis_9_1", "Bias (thesis, fig. 9.1)", &[Operation::Bias][..]),
+            (
+                "thesis_9_2",
+                "Activations (thesis, fig. 9.2)",
+                &[Operation::Sigmoid, Operation::Relu, Operation::Tanh],
+            ),
+            ("argmax", "Arg-max of columns", &[Operation::ArgMax]),
+        ] {
+            let kernels: Vec<&'a Kernel> =
+                self.kernels.iter().copied().filter(|k| operations.contains(&k.operation)).collect();
+            let rows: Vec<Row> = kernels
+                .into_iter()
+                .map(|k| {
+                    let problem = |(h, w): (usize, usize)| {
+                        // The arg-max goes down the columns: its operand's rows are the common dimension.
+                        if k.operation == Operation::ArgMax {
+                            Problem { h: 1, w, l: h }
+                        } else {
+                            Problem { h, w, l: 0 }
+                        }
+                    };
+                    let cells = SHAPES.map(|s| self.ms(k, k.restrictions.work_group, problem(s))).to_vec();
+                    Row { label: k.codename.to_string(), cells }
+                })
+                .collect();
+            if !rows.is_empty() {
+                let columns = SHAPES.iter().map(|(h, w)| format!("{h}×{w}")).collect();
+                sections.push(section(id, title, "kernel", "ms", false, columns, rows, Plot::Bars));
+            }
+        }
+        sections
+    }
+
+    /// The Sobel filter on square images: the document's size, then larger ones until even the fastest kernel computes
+    /// for many times as long as a launch takes.
+    fn sobel(&mut self) -> Option<Section> {
+        let kernels: Vec<&'a Kernel> =
+            self.kernels.iter().copied().filter(|k| k.operation == Operation::Sobel).collect();
+        let baseline = *kernels.first()?;
+        let square = |size: usize| Problem { h: size, w: size, l: 0 };
+        let median = |o: &Outcome| o.as_ref().ok().map(|(t, _)| quantile(&t.run, 0.5));
+        let (mut sizes, mut launch) = (Vec::new(), None);
+        for size in self.sizes(&SOBEL_SIZES) {
+            sizes.push(size);
+            let times: Vec<f64> = kernels
+                .iter()
+                .filter_map(|k| median(&self.measure(k, k.restrictions.work_group, square(size))))
+                .collect();
+            // After a larger image, from whose time nothing about it would be predicted.
+            launch = median(&self.measure(baseline, baseline.restrictions.work_group, square(SOBEL_EMPTY)));
+            let fastest = times.into_iter().fold(f64::INFINITY, f64::min);
+            let enough = launch.is_none_or(|us| fastest >= SOBEL_LAUNCHES * us);
+            if enough && self.options.sizes.is_empty() {
+                break;
+            }
+        }
+        let mut columns = Vec::new();
+        for &size in &sizes {
+            columns.push(format!("{size}×{size}"));
+            if size == SOBEL_SIZES[0] {
+                columns.push("512×512, document (T604)".into());
+            }
+            columns.push(format!("{size}×{size}, million pixels/s"));
+        }
+        let base = self.has("sobel_char");
+        let mut rows: Vec<Row> =
+            kernels.iter().map(|k| Row { label: k.codename.to_string(), cells: Vec::new() }).collect();
+        for &size in &sizes {
+            let pixels = (size * size) as f64;
+            let char = base.and_then(|k| median(&self.measure(k, k.restrictions.work_group, square(size))));
+            for (k, row) in kernels.iter().zip(&mut rows) {
+                let outcome = self.measure(k, k.restrictions.work_group, square(size));
+                row.cells.push(match (&outcome, char) {
+                    (Ok((t, error)), Some(char)) => {
+                        let ratios: Vec<f64> = t.run.iter().map(|us| char / us).collect();
+                        // The median of ratios is not the ratio of medians: char itself is 1.
+                        let value = char / quantile(&t.run, 0.5);
+                        Cell::Measured(Measured { value, error: Some(*error), ..measured(&ratios) })
+                    }
+                    (Err(why), _) => Cell::Skipped(why.clone()),
+                    _ => Cell::Empty,
+                });
+                if size == SOBEL_SIZES[0] {
+                    let figure = SOBEL_DOCUMENT.iter().find(|d| d.0 == &*k.codename);
+                    let relative = figure.map(|d| Cell::Document(d.1 / SOBEL_DOCUMENT[0].1));
+                    row.cells.push(relative.unwrap_or(Cell::Empty));
+                }
+                let rate = median(&outcome).map(|us| Cell::Text(format!("{:.1}", pixels / us)));
+                row.cells.push(rate.unwrap_or(Cell::Empty));
+            }
+        }
+        let mut s = section(
+            "arm_1_1",
+            "Sobel filter (ARM, table 1.1)",
+            "kernel",
+            "pixels per second relative to char",
+            true,
+            columns,
+            rows,
+            Plot::Bars,
+        );
+        if let Some(us) = launch {
+            s.notes.push(format!(
+                "A launch on {SOBEL_EMPTY}×{SOBEL_EMPTY} pixels takes {us:.1} µs: where an image takes little more, launches \
+                 are compared. Without --sizes images grow until each kernel takes {SOBEL_LAUNCHES} times that."
+            ));
+        }
+        Some(s)
+    }
+
+    /// Queued, wait and run time of one launch.
+    fn sdk(&mut self) -> Option<Section> {
+        let kernel = self.has("matmul_sgemm")?;
+        let real = Problem { h: 1024, w: 1024, l: 1024 };
+        let outcome = self.measure(kernel, kernel.restrictions.work_group, real);
+        let cell = |pick: fn(&Times) -> &Vec<f64>| match &outcome {
+            Ok((times, _)) => {
+                let ms: Vec<f64> = pick(times).iter().map(|us| us / 1e3).collect();
+                Cell::Measured(measured(&ms))
+            }
+            Err(why) => Cell::Skipped(why.clone()),
+        };
+        let row = |label: &str, own: Cell, document: f64| Row {
+            label: label.into(),
+            cells: vec![own, Cell::Document(document)],
+        };
+        let rows = vec![
+            row("queued", cell(|t| &t.queued), 0.094),
+            row("wait", cell(|t| &t.wait), 0.074),
+            row("run", cell(|t| &t.run), 1316.41),
+        ];
+        let columns = vec!["here".into(), "document".into()];
+        Some(section("sdk", "sgemm, 1024×1024 (SDK)", "time", "ms", false, columns, rows, Plot::None))
+    }
+
+    /// Column-major kernels against a serial loop in double precision on the CPU.
+    fn tutorial(&mut self) -> Option<Section> {
+        let kernels: Vec<&'a Kernel> =
+            ["matmul_columns", "matmul_columns_local", "matmul_columns_local_vector"]
+                .iter()
+                .filter_map(|k| self.has(k))
+                .collect();
+        if kernels.is_empty() {
+            return None;
+        }
+        const SIZE: usize = 512;
+        let values: Vec<f64> = (0..SIZE * SIZE).map(|i| ((i * 7919) % 1000) as f64 / 500.0 - 1.0).collect();
+        let mut result = vec![0.0f64; SIZE * SIZE];
+        let serial = 1e3
+            * Lab::host_seconds(|| {
+                for j in 0..SIZE {
+                    for i in 0..SIZE {
+                        result[i + SIZE * j] =
+                            (0..SIZE).map(|k| values[i + SIZE * k] * values[k + SIZE * j]).sum();
+                    }
+                }
+            });
+        std::hint::black_box(&result);
+        let mut rows = vec![Row {
+            label: "serial, double, CPU".into(),
+            cells: vec![
+                Cell::Measured(Measured { value: serial, runs: 1, ..Measured::default() }),
+                Cell::Text("1.0".into()),
+            ],
+        }];
+        for kernel in kernels {
+            let own = self.ms(kernel, kernel.restrictions.work_group, Problem { h: SIZE, w: SIZE, l: SIZE });
+            let gain = match &own {
+                Cell::Measured(m) => Cell::Text(format!("{:.1}", serial / m.value)),
+                _ => Cell::Empty,
+            };
+            rows.push(Row { label: kernel.codename.to_string(), cells: vec![own, gain] });
+        }
+        let columns = vec!["time".into(), "times faster".into()];
+        Some(section(
+            "tutorial",
+            "512×512, column major (tutorial)",
+            "kernel",
+            "ms",
+            false,
+            columns,
+            rows,
+            Plot::None,
+        ))
+    }
+
+    /// The grid of figure 12.1.
+    fn order(&mut self) -> Option<Section> {
+        let kernel = self.has("order_probe")?;
+        const SIZE: usize = 33;
+        let grid = self.lab.order(kernel, SIZE).ok()?;
+        let rows = grid
+            .chunks_exact(SIZE)
+            .enumerate()
+            .map(|(i, row)| Row {
+                label: i.to_string(),
+                cells: row.iter().map(|n| Cell::Text(n.to_string())).collect(),
+            })
+            .collect();
+        let columns = (0..SIZE).map(|i| i.to_string()).collect();
+        let title = "Order in which work-groups of one work-item start (thesis, fig. 12.1)";
+        let mut s = section("order", title, "global id 0", "", false, columns, rows, Plot::None);
+        s.notes.push(
+            "Columns are global id 1. Numbered by an atomic counter: the document's kernel is a race.".into(),
+        );
+        Some(s)
+    }
+}
+
+/// Independent multiply-add chains of the peak probe.
+const CHAINS: f64 = 8.0;
+
+fn gflops_section(
+    id: &str,
+    title: &str,
+    kernels: &[&Kernel],
+    columns: Vec<String>,
+    rows: Vec<Row>,
+) -> Section {
+    let mut s = section(id, title, "size", "GFLOPS", true, columns, rows, Plot::Lines);
+    let flop = counted(kernels);
+    s.notes.push(format!(
+        "Square products, device time; flop by the library: {flop}; percent of the measured peak."
+    ));
+    s
+}
+
+/// What the entries of `kernels` count as flop of a product.
+fn counted(kernels: &[&Kernel]) -> String {
+    let mut each: Vec<u32> = kernels.iter().map(|k| k.restrictions.flop).collect();
+    each.sort_unstable();
+    each.dedup();
+    let each: Vec<String> = each.iter().map(u32::to_string).collect();
+    let scaled = kernels.iter().any(|k| k.restrictions.scaled);
+    let more =
+        if scaled { ", with α and β two more a result (of N×N 2N²(N+1), as ARM counts)" } else { "" };
+    format!("{} a multiply-add{more}", each.join(" or "))
+}
+
+#[allow(clippy::too_many_arguments)]
+fn section(
+    id: &str,
+    title: &str,
+    rows_are: &str,
+    unit: &str,
+    larger_is_better: bool,
+    columns: Vec<String>,
+    rows: Vec<Row>,
+    plot: Plot,
+) -> Section {
+    Section {
+        id: id.into(),
+        title: title.into(),
+        rows_are: rows_are.into(),
+        unit: unit.into(),
+        larger_is_better,
+        columns,
+        rows,
+        notes: Vec::new(),
+        plot,
+    }
+}

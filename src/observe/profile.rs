@@ -1,0 +1,300 @@
+//! Times: collected without allocation while running, printed afterwards. Every number was measured.
+
+use crate::observe::trace::{Name, Track};
+use std::time::{Duration, Instant};
+
+/// Buckets per doubling: percentiles are exact to 1.6 %.
+const FINE: usize = 32;
+
+/// Durations in logarithmic buckets; the first one is kept apart.
+#[derive(Clone)]
+pub struct Histogram {
+    buckets: Box<[u32]>,
+    first: Option<u64>,
+    count: u64,
+    sum: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        // Nanoseconds up to 2^42 (73 minutes); longer ones count as that.
+        Histogram { buckets: vec![0; 42 * FINE].into(), first: None, count: 0, sum: 0 }
+    }
+}
+
+impl Histogram {
+    /// Adds a duration.
+    pub fn record(&mut self, d: Duration) {
+        self.record_ns(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Adds a duration in nanoseconds.
+    pub fn record_ns(&mut self, ns: u64) {
+        if self.first.is_none() {
+            self.first = Some(ns);
+            return;
+        }
+        self.count += 1;
+        self.sum = self.sum.saturating_add(ns);
+        self.buckets[Self::bucket(ns).min(self.buckets.len() - 1)] += 1;
+    }
+
+    /// Below 2·FINE a bucket is a nanosecond; above, each doubling has FINE buckets.
+    fn bucket(ns: u64) -> usize {
+        if ns < 2 * FINE as u64 {
+            return ns as usize;
+        }
+        let shift = 63 - ns.leading_zeros() as usize - FINE.ilog2() as usize;
+        shift * FINE + (ns >> shift) as usize
+    }
+
+    /// The middle of a bucket in nanoseconds.
+    fn middle(bucket: usize) -> f64 {
+        if bucket < 2 * FINE {
+            return bucket as f64;
+        }
+        let shift = bucket / FINE - 1;
+        ((bucket % FINE + FINE) as f64 + 0.5) * (1u64 << shift) as f64
+    }
+
+    /// Durations after the first.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The first duration in microseconds, if there was one.
+    pub fn first_us(&self) -> Option<f64> {
+        self.first.map(|ns| ns as f64 / 1e3)
+    }
+
+    /// Sum of all durations, the first included, in microseconds.
+    pub fn total_us(&self) -> f64 {
+        (self.sum + self.first.unwrap_or(0)) as f64 / 1e3
+    }
+
+    /// Sum of the durations after the first, in microseconds.
+    pub fn steady_us(&self) -> f64 {
+        self.sum as f64 / 1e3
+    }
+
+    /// Mean of the durations after the first, in microseconds.
+    pub fn mean_us(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum as f64 / self.count as f64 / 1e3)
+    }
+
+    /// The duration that `share` (0 to 1) of the durations after the first do not exceed, in microseconds.
+    pub fn percentile_us(&self, share: f64) -> Option<f64> {
+        let rank = (share * self.count as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let bucket = self.buckets.iter().position(|&n| {
+            seen += u64::from(n);
+            seen >= rank
+        })?;
+        Some(Self::middle(bucket) / 1e3)
+    }
+
+    /// Adds another histogram's durations.
+    pub fn add(&mut self, other: &Histogram) {
+        match (self.first, other.first) {
+            (None, first) => self.first = first,
+            (Some(_), Some(ns)) => self.record_ns(ns),
+            (Some(_), None) => {}
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(a, b)| *a += b);
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.buckets.fill(0);
+        (self.first, self.count, self.sum) = (None, 0, 0);
+    }
+}
+
+/// What start-up took, phase by phase.
+#[derive(Clone, Debug, Default)]
+pub struct Phases {
+    /// Name and time of each phase; one that happens several times is one sum.
+    pub times: Vec<(&'static str, Duration)>,
+    /// Where the programs of an OpenCL engine came from.
+    pub origins: Option<Origins>,
+    /// Where each time is kept by itself, if somebody wants to know.
+    pub track: Option<Track>,
+}
+
+/// Where the programs of an OpenCL engine came from.
+#[derive(Clone, Debug, Default)]
+pub struct Origins {
+    /// Programs taken from the cache folder.
+    pub hits: usize,
+    /// Programs compiled.
+    pub misses: usize,
+    /// Why they were compiled, what went wrong with the cache, and what the device demanded otherwise.
+    pub notes: Vec<String>,
+}
+
+impl Origins {
+    /// Adds a note, once.
+    pub fn note(&mut self, text: String) {
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+        }
+    }
+
+    /// `HIT` where nothing was compiled.
+    pub fn word(&self) -> &'static str {
+        if self.misses == 0 { "HIT" } else { "MISS" }
+    }
+
+    /// The same with numbers.
+    pub fn line(&self) -> String {
+        let all = self.hits + self.misses;
+        format!("{}: {} of {all} programs came compiled from the cache", self.word(), self.hits)
+    }
+}
+
+impl Phases {
+    /// Runs `work` and adds its time to phase `name`.
+    pub fn time<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = work();
+        self.done(name, start);
+        result
+    }
+
+    fn done(&mut self, name: &'static str, start: Instant) {
+        let took = start.elapsed();
+        self.add(name, took);
+        self.track.iter().for_each(|track| track.span(Name::Text(name), 0, 0, start, took));
+    }
+
+    /// Adds what another engine's start took, and where its programs came from.
+    pub fn join(&mut self, other: Phases) {
+        other.times.into_iter().for_each(|(name, time)| self.add(name, time));
+        if let Some(origins) = other.origins {
+            let all = self.origins.get_or_insert_default();
+            (all.hits, all.misses) = (all.hits + origins.hits, all.misses + origins.misses);
+            origins.notes.into_iter().for_each(|note| all.note(note));
+        }
+    }
+
+    /// Adds a time to phase `name`.
+    pub fn add(&mut self, name: &'static str, time: Duration) {
+        match self.times.iter_mut().find(|p| p.0 == name) {
+            Some(phase) => phase.1 += time,
+            None => self.times.push((name, time)),
+        }
+    }
+}
+
+/// The times of one step of a plan.
+#[derive(Clone, Default)]
+pub struct StepTimes {
+    /// From enqueueing to handing over to the device (OpenCL: queued to submit).
+    pub queued: Histogram,
+    /// From handing over to the start (OpenCL: submit to start).
+    pub wait: Histogram,
+    /// Running (OpenCL: start to end).
+    pub run: Histogram,
+}
+
+/// The times of all steps.
+#[derive(Clone)]
+pub struct StepClock {
+    /// One for each step of the plan.
+    pub steps: Vec<StepTimes>,
+    /// Decoding of records that reached the engine as bytes, summed over its threads.
+    pub decode: Duration,
+}
+
+impl StepClock {
+    /// A clock for `steps` steps.
+    pub fn new(steps: usize) -> StepClock {
+        StepClock { steps: vec![StepTimes::default(); steps], decode: Duration::ZERO }
+    }
+
+    /// Adds a run of step `i`.
+    pub fn record(&mut self, i: usize, run: Duration) {
+        self.steps[i].run.record(run);
+    }
+
+    /// Adds another clock's times.
+    pub fn add(&mut self, other: &StepClock) {
+        self.decode += other.decode;
+        for (a, b) in self.steps.iter_mut().zip(&other.steps) {
+            a.queued.add(&b.queued);
+            a.wait.add(&b.wait);
+            a.run.add(&b.run);
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.decode = Duration::ZERO;
+        for s in &mut self.steps {
+            s.queued.clear();
+            s.wait.clear();
+            s.run.clear();
+        }
+    }
+}
+
+/// What one of several devices has done of a stream.
+#[derive(Clone, Debug, Default)]
+pub struct MemberTimes {
+    /// Records that it answered.
+    pub records: u64,
+    /// Batches they came in.
+    pub batches: u64,
+    /// While it had any.
+    pub busy: Duration,
+    /// Of that, decoding on its thread, where times are taken.
+    pub decode: Duration,
+    /// Why it does not take part any more.
+    pub failed: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_within_two_percent() {
+        let mut h = Histogram::default();
+        h.record_ns(1_000_000);
+        for ns in 1..=100_000u64 {
+            h.record_ns(ns * 10);
+        }
+        assert_eq!((h.count(), h.first_us()), (100_000, Some(1000.0)));
+        for (share, us) in [(0.5, 500.0), (0.95, 950.0), (0.99, 990.0), (1.0, 1000.0)] {
+            let found = h.percentile_us(share).unwrap();
+            assert!((found / us - 1.0f64).abs() < 0.02, "{share}: {found}");
+        }
+        assert!((h.mean_us().unwrap() - 500.005).abs() < 1e-6);
+        assert!((h.total_us() - 100_000.0 * 500.005 - 1000.0).abs() < 1e-3);
+        assert!(Histogram::default().percentile_us(0.5).is_none());
+    }
+
+    #[test]
+    fn buckets_do_not_overlap() {
+        let mut last = 0;
+        for ns in 0..1_000_000u64 {
+            let b = Histogram::bucket(ns);
+            assert!(b == last || b == last + 1, "{ns}");
+            last = b;
+            let middle = Histogram::middle(b);
+            assert!((middle - ns as f64).abs() <= 0.016 * ns as f64 + 0.5, "{ns} {middle}");
+        }
+    }
+
+    #[test]
+    fn adding_keeps_every_duration() {
+        let (mut a, mut b) = (Histogram::default(), Histogram::default());
+        (1..=3).for_each(|n| a.record_ns(n));
+        (4..=6).for_each(|n| b.record_ns(n));
+        a.add(&b);
+        assert_eq!((a.count(), a.first_us()), (5, Some(0.001)));
+        assert!((a.total_us() - 0.021).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,411 @@
+//! What `--profile` prints: every number was measured in this run.
+
+use crate::baked::NETWORK;
+use crate::ir::plan::Plan;
+use crate::observe::profile::{Histogram, MemberTimes, Phases, StepClock};
+use crate::observe::times::{StreamTimes, Summary};
+use crate::observe::trace;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// How `--profile` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileFormat {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+    /// Chrome's trace events, for timelines.
+    Trace,
+}
+
+/// Times of the whole run.
+#[derive(Clone, Copy)]
+pub struct Totals {
+    /// From the start of `main` until the first record could be read.
+    pub startup: Duration,
+    /// From the start of `main` until the last result was out.
+    pub elapsed: Duration,
+    /// What was done.
+    pub summary: Summary,
+}
+
+/// What runs the network.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    /// The device in words.
+    pub device: &'a str,
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Constants that were laid out again at start.
+    pub laid_out_again: usize,
+    /// Start-up times.
+    pub phases: &'a Phases,
+    /// Several devices: each of them.
+    pub members: &'a [Member],
+}
+
+/// One of several devices that share the records.
+pub struct Member {
+    /// The device in words.
+    pub device: String,
+    /// Its plan.
+    pub plan: Plan,
+    /// Its number among those that were asked for, started or not: that of its group in a trace.
+    pub group: usize,
+}
+
+/// What an engine measured: the times of its steps, and of each member where several devices share the records.
+#[derive(Default)]
+pub struct Measured {
+    /// Times of the steps.
+    pub clock: Option<StepClock>,
+    /// Of each member what it did, and the times of its steps.
+    pub members: Vec<(MemberTimes, Option<StepClock>)>,
+}
+
+/// The profile of a run: the times of the plan's steps and of the stream where they were taken.
+pub fn text(
+    format: ProfileFormat,
+    running: Facts<'_>,
+    measured: Measured,
+    times: Option<&StreamTimes>,
+    totals: Totals,
+) -> String {
+    let Measured { clock, members } = measured;
+    let records = totals.summary.records;
+    let parts: Vec<Part<'_>> = if members.is_empty() {
+        vec![Part { device: running.device, plan: running.plan, group: 0, records, times: None, clock }]
+    } else {
+        let devices = running.members.iter().zip(members);
+        devices
+            .map(|(p, (times, clock))| Part {
+                device: &p.device,
+                plan: &p.plan,
+                group: p.group,
+                records: times.records,
+                times: Some(times),
+                clock,
+            })
+            .collect()
+    };
+    match (format, times) {
+        (ProfileFormat::Json | ProfileFormat::Trace, Some(times)) => {
+            let sums = json(running, &parts, times, totals);
+            let Some(track) = times.track.filter(|_| format == ProfileFormat::Trace) else { return sums };
+            let parts: Vec<trace::Part<'_>> = parts.iter().map(|p| (p.group, p.device, p.plan)).collect();
+            track.json(&sums, &parts, totals.elapsed)
+        }
+        _ => crate::escape::lines(&table(running, &parts, times, totals)).into_owned(),
+    }
+}
+
+/// The device, or one of several.
+struct Part<'a> {
+    device: &'a str,
+    plan: &'a Plan,
+    /// In a trace.
+    group: usize,
+    records: u64,
+    /// One of several.
+    times: Option<MemberTimes>,
+    clock: Option<StepClock>,
+}
+
+/// Names of the plans, each once.
+fn plans(parts: &[Part<'_>]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for part in parts {
+        if !names.contains(&&*part.plan.name) {
+            names.push(&part.plan.name);
+        }
+    }
+    names.join(" + ")
+}
+
+/// Parsing by threads of the engines.
+fn decoding(parts: &[Part<'_>]) -> Duration {
+    let clocks = parts.iter().flat_map(|p| &p.clock).map(|c| c.decode);
+    clocks.chain(parts.iter().flat_map(|p| &p.times).map(|t| t.decode)).sum()
+}
+
+/// The part of all records that members did.
+fn share(part: &Part<'_>, parts: &[Part<'_>]) -> f64 {
+    part.records as f64 / parts.iter().map(|p| p.records).sum::<u64>().max(1) as f64
+}
+
+/// Records a second while the member had any.
+fn speed(part: &Part<'_>, times: &MemberTimes) -> f64 {
+    part.records as f64 / times.busy.as_secs_f64().max(1e-9)
+}
+
+fn ms(d: Duration) -> f64 {
+    d.as_secs_f64() * 1e3
+}
+
+/// Microseconds with four digits, or a dash.
+fn us(x: Option<f64>) -> String {
+    x.map_or("-".into(), |x| {
+        if x >= 1000.0 { format!("{x:.0}") } else { format!("{x:.4}")[..6].trim_end_matches('.').into() }
+    })
+}
+
+/// Records that the steady-state runs of a step had: all but those of the first run. Blocks of the host engine and
+/// batches of a device have at most so many records.
+struct Rates {
+    records: u64,
+}
+
+impl Rates {
+    /// GFLOPS of a step over all its runs.
+    fn gflops(&self, flop: u64, run: &Histogram) -> Option<f64> {
+        let us = run.total_us();
+        (us > 0.0 && flop > 0).then(|| flop as f64 * self.records as f64 / us / 1e3)
+    }
+}
+
+fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, totals: Totals) -> String {
+    let mut s = String::new();
+    let summary = totals.summary;
+    let _ = writeln!(s, "profile of {} on {}, plan {}", NETWORK.name, running.device, plans(parts));
+    let phases: Vec<String> =
+        running.phases.times.iter().map(|(n, d)| format!("{n} {:.3}", ms(*d))).collect();
+    let _ = writeln!(s, "start-up   {:.3} ms: {}", ms(totals.startup), phases.join(", "));
+    if let Some(first) = times.and_then(|t| t.first) {
+        let _ = writeln!(
+            s,
+            "           then {:.3} ms for the first batch, from its input to its answers",
+            ms(first)
+        );
+    }
+    if let Some(o) = &running.phases.origins {
+        let _ = writeln!(s, "kernels    {}", o.line());
+        for note in &o.notes {
+            let _ = writeln!(s, "           {note}");
+        }
+    }
+    if running.laid_out_again > 0 {
+        let _ = writeln!(
+            s,
+            "           {} constants were laid out again: the plan is not the baked one",
+            running.laid_out_again
+        );
+    }
+    for part in parts {
+        if let Some(t) = &part.times {
+            let _ = writeln!(
+                s,
+                "\n{}, plan {}: {} records in {} batches ({:.1} %), busy for {:.3} ms, {:.0} records/s",
+                part.device,
+                part.plan.name,
+                t.records,
+                t.batches,
+                100.0 * share(part, parts),
+                ms(t.busy),
+                speed(part, t)
+            );
+            if let Some(why) = &t.failed {
+                let _ = writeln!(s, "failed: {why}");
+            }
+        }
+        let Some(clock) = &part.clock else { continue };
+        let rates = Rates { records: part.records };
+        let all: f64 = clock.steps.iter().map(|t| t.run.total_us()).sum();
+        let _ = writeln!(
+            s,
+            "\n{:<26}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>7}",
+            "step (µs)", "calls", "first", "queued", "wait", "mean", "median", "95th", "GFLOPS", "share"
+        );
+        for (step, t) in part.plan.steps.iter().zip(&clock.steps) {
+            let _ = writeln!(
+                s,
+                "{:<26}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>6.1}%",
+                step.kernel,
+                t.run.count() + u64::from(t.run.first_us().is_some()),
+                us(t.run.first_us()),
+                us(t.queued.percentile_us(0.5)),
+                us(t.wait.percentile_us(0.5)),
+                us(t.run.mean_us()),
+                us(t.run.percentile_us(0.5)),
+                us(t.run.percentile_us(0.95)),
+                us(rates.gflops(step.flop, &t.run)),
+                if all > 0.0 { 100.0 * t.run.total_us() / all } else { 0.0 }
+            );
+        }
+    }
+    if parts.iter().any(|p| p.clock.is_some()) {
+        let _ = writeln!(
+            s,
+            "GFLOPS: flop of the records, without padding, as the kernel library counts them (2 a multiply-add)."
+        );
+    }
+    if let Some(times) = times {
+        let _ = writeln!(
+            s,
+            "\nstream     {} records in {} batches; reading {:.3} ms, parsing {:.3}, waiting for input {:.3}, engine {:.3} (its threads parsed for {:.3}), writing {:.3}",
+            summary.records,
+            summary.batches,
+            ms(times.read),
+            ms(times.parse),
+            ms(times.wait),
+            ms(times.engine),
+            ms(decoding(parts)),
+            ms(times.write)
+        );
+        let latency = |percent| us(times.latencies.percentile(percent).map(|d| ms(d) * 1e3));
+        let _ = writeln!(
+            s,
+            "latency    of a batch, from reading its first record to writing its answers: p50 {} µs, p95 {}, p99 {}",
+            latency(50.0),
+            latency(95.0),
+            latency(99.0)
+        );
+    } else {
+        let _ = writeln!(
+            s,
+            "stream     {} records in {} batches; where the time goes is measured with --profile",
+            summary.records, summary.batches
+        );
+    }
+    if summary.marked > 0 {
+        let _ = writeln!(s, "           {} of the records are bad: answered with \"error\"", summary.marked);
+    }
+    let running_time = totals.elapsed.saturating_sub(totals.startup);
+    let _ = writeln!(
+        s,
+        "end to end {:.3} ms, {:.0} records/s without start-up",
+        ms(totals.elapsed),
+        summary.records as f64 / running_time.as_secs_f64().max(1e-9)
+    );
+    s
+}
+
+/// A JSON number, or null.
+fn number(x: Option<f64>) -> String {
+    x.filter(|x| x.is_finite()).map_or("null".into(), |x| format!("{x:.3}"))
+}
+
+/// A JSON string.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut s = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => s.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(s, "\\u{:04x}", c as u32);
+            }
+            c => s.push(c),
+        }
+    }
+    s + "\""
+}
+
+/// One object on one line. Keys are only ever added.
+fn json(running: Facts<'_>, parts: &[Part<'_>], times: &StreamTimes, totals: Totals) -> String {
+    let summary = totals.summary;
+    let mut s = format!(
+        "{{\"program\":{},\"model\":{},\"hash\":{},\"device\":{},\"plan\":{},\"laid_out_again\":{},\"records\":{},\"batches\":{},\"marked\":{}",
+        quoted(env!("CARGO_PKG_VERSION")),
+        quoted(&NETWORK.name),
+        quoted(&NETWORK.hash),
+        quoted(running.device),
+        quoted(&plans(parts)),
+        running.laid_out_again,
+        summary.records,
+        summary.batches,
+        summary.marked
+    );
+    let phases: Vec<String> =
+        running.phases.times.iter().map(|(n, d)| format!("{}:{:.3}", quoted(n), ms(*d) * 1e3)).collect();
+    let _ = write!(
+        s,
+        ",\"startup_us\":{:.3},\"startup_phases_us\":{{{}}},\"first_batch_us\":{}",
+        ms(totals.startup) * 1e3,
+        phases.join(","),
+        number(times.first.map(|d| ms(d) * 1e3))
+    );
+    if let Some(o) = &running.phases.origins {
+        let notes: Vec<String> = o.notes.iter().map(|n| quoted(n)).collect();
+        let _ = write!(
+            s,
+            ",\"kernel_cache\":{{\"result\":\"{}\",\"hits\":{},\"misses\":{},\"notes\":[{}]}}",
+            o.word(),
+            o.hits,
+            o.misses,
+            notes.join(",")
+        );
+    }
+    let histogram = |h: &Histogram| {
+        format!(
+            "{{\"first\":{},\"count\":{},\"mean\":{},\"median\":{},\"p95\":{},\"p99\":{},\"total\":{}}}",
+            number(h.first_us()),
+            h.count(),
+            number(h.mean_us()),
+            number(h.percentile_us(0.5)),
+            number(h.percentile_us(0.95)),
+            number(h.percentile_us(0.99)),
+            number(Some(h.total_us()))
+        )
+    };
+    let us = |d: Duration| number(Some(ms(d) * 1e3));
+    let (mut steps, mut members): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    for (index, part) in parts.iter().enumerate() {
+        let mut member = String::new();
+        if let Some(t) = &part.times {
+            let _ = write!(member, ",\"member\":{index}");
+            members.push(format!(
+                "{{\"device\":{},\"plan\":{},\"records\":{},\"batches\":{},\"share\":{},\"busy_us\":{},\
+                 \"records_per_s\":{:.1},\"failed\":{}}}",
+                quoted(part.device),
+                quoted(&part.plan.name),
+                t.records,
+                t.batches,
+                number(Some(share(part, parts))),
+                us(t.busy),
+                speed(part, t),
+                t.failed.as_deref().map_or("null".into(), quoted)
+            ));
+        }
+        let rates = Rates { records: part.records };
+        let clock = part.clock.as_ref();
+        let all: f64 = clock.map_or(0.0, |c| c.steps.iter().map(|t| t.run.total_us()).sum());
+        for (step, t) in part.plan.steps.iter().zip(clock.map_or(&[][..], |c| &c.steps)) {
+            steps.push(format!(
+                "{{\"kernel\":{},\"layer\":{},\"activation\":{},\"flop_per_record\":{},\"queued_us\":{},\"wait_us\":{},\
+                 \"run_us\":{},\"gflops\":{},\"share\":{}{member}}}",
+                quoted(&step.kernel),
+                step.node,
+                quoted(step.activation.name()),
+                step.flop,
+                histogram(&t.queued),
+                histogram(&t.wait),
+                histogram(&t.run),
+                number(rates.gflops(step.flop, &t.run)),
+                number((all > 0.0).then(|| t.run.total_us() / all))
+            ));
+        }
+    }
+    let _ = write!(s, ",\"steps\":[{}]", steps.join(","));
+    if !members.is_empty() {
+        let _ = write!(s, ",\"members\":[{}]", members.join(","));
+    }
+    let latency = |percent| times.latencies.percentile(percent).map_or("null".into(), us);
+    let _ = write!(
+        s,
+        ",\"read_us\":{},\"parse_us\":{},\"wait_us\":{},\"engine_us\":{},\"decode_us\":{},\"write_us\":{},\
+         \"latency_us\":{{\"median\":{},\"p95\":{},\"p99\":{}}},\"elapsed_us\":{}",
+        us(times.read),
+        us(times.parse),
+        us(times.wait),
+        us(times.engine),
+        us(decoding(parts)),
+        us(times.write),
+        latency(50.0),
+        latency(95.0),
+        latency(99.0),
+        us(totals.elapsed)
+    );
+    let running_time = totals.elapsed.saturating_sub(totals.startup).as_secs_f64().max(1e-9);
+    let _ = writeln!(s, ",\"records_per_s\":{:.1}}}", summary.records as f64 / running_time);
+    s
+}

@@ -1,0 +1,75 @@
+//! Graphs and networks in float64: what every engine is measured against.
+
+use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
+use crate::ir::network::Network;
+use crate::ir::op::Op;
+use std::borrow::Cow;
+
+impl Graph {
+    /// Adds a node that reads `inputs`, with arrays of weights of the given role, rows and columns; its value is the
+    /// graph's output until another node is added. Gives the number of the value.
+    ///
+    /// # Errors
+    /// What the operation says of shapes that do not meet.
+    pub fn push(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        op: Op,
+        inputs: &[usize],
+        tensors: &[(Role, usize, usize)],
+    ) -> Result<usize, String> {
+        let name = name.into();
+        let shapes: Vec<Shape> = inputs.iter().map(|&i| self.values[i].shape).collect();
+        let sizes: Vec<(usize, usize)> = tensors.iter().map(|t| (t.1, t.2)).collect();
+        let shape = op.shape(&shapes, &sizes).map_err(|e| format!("{name}: {e}"))?;
+        let first = self.tensors.len();
+        let added = tensors.iter().map(|&(role, rows, cols)| Tensor { name: name.clone(), role, rows, cols });
+        self.tensors.to_mut().extend(added);
+        self.values.to_mut().push(Value { name: name.clone(), shape });
+        let output = self.values.len() - 1;
+        self.nodes.to_mut().push(Node {
+            name,
+            op,
+            inputs: inputs.to_vec().into(),
+            tensors: (first..first + tensors.len()).collect::<Vec<_>>().into(),
+            output,
+        });
+        self.outputs = vec![output].into();
+        Ok(output)
+    }
+
+    /// Floating-point operations of node `i` for one record.
+    pub fn flop(&self, i: usize) -> u64 {
+        let node = &self.nodes[i];
+        let shapes: Vec<Shape> = node.inputs.iter().map(|&v| self.values[v].shape).collect();
+        node.op.flop(&shapes, self.values[node.output].shape)
+    }
+
+    /// Every value of one record in float64: `values[i]` is that of `Graph::values[i]`; `tensors` has the numbers of
+    /// `Graph::tensors`.
+    pub fn evaluate(&self, tensors: &[Vec<f32>], input: Vec<f64>) -> Vec<Vec<f64>> {
+        let mut values: Vec<Vec<f64>> = vec![Vec::new(); self.values.len()];
+        values[self.inputs[0]] = input;
+        for node in self.nodes.iter() {
+            let inputs: Vec<&[f64]> = node.inputs.iter().map(|&i| &*values[i]).collect();
+            let weights: Vec<&[f32]> = node.tensors.iter().map(|&i| &*tensors[i]).collect();
+            let output = node.op.reference(&inputs, &weights);
+            values[node.output] = output;
+        }
+        values
+    }
+}
+
+impl Network {
+    /// Multiply-adds of one record, two flop each (biases and activations are not counted, as in the thesis).
+    pub fn flop(&self) -> u64 {
+        (0..self.graph.nodes.len()).map(|i| self.graph.flop(i)).sum()
+    }
+
+    /// The last values of one record in float64, from raw inputs; `tensors` has the numbers of the graph's.
+    pub fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
+        let input = raw.iter().enumerate().map(|(i, &x)| self.transform.apply(i, x)).collect();
+        let mut values = self.graph.evaluate(tensors, input);
+        self.graph.outputs.first().map_or_else(Vec::new, |&v| values.swap_remove(v))
+    }
+}

@@ -1,0 +1,499 @@
+//! The kernel library as data (`kernels/library.json`): kernels with their restrictions, plans, device classes.
+//!
+//! Keys follow the thesis, §4.4.1 and §8.3. `admits` is the one check of a kernel against a problem and a device; the
+//! build calls it with the sizes it knows, the program calls it again with the limits of the device it found.
+
+mod parameters;
+pub mod wire;
+
+use crate::ir::layout::Layout;
+use crate::ir::network::Precision;
+use crate::ir::op::Activation;
+pub use crate::ir::op::Operation;
+pub use crate::ir::plan::{EngineKind, Problem};
+pub use parameters::{Dim, Holds, Parameter};
+use std::borrow::Cow;
+
+impl Operation {
+    /// Whether it multiplies matrices: its `flop` is that of a multiply-add.
+    pub fn is_product(self) -> bool {
+        matches!(self, Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers)
+    }
+
+    /// Whether an activation can be part of it.
+    pub fn fuses(self) -> bool {
+        matches!(self, Operation::Affine | Operation::Reduce | Operation::Pair)
+    }
+
+    /// The file below `kernels/` that stands in front of the sources of this operation.
+    pub fn common(self) -> Option<&'static str> {
+        let activates = self.fuses() || self == Operation::Layers || self.activation().is_some();
+        activates.then_some("common/activation.cl")
+    }
+
+    /// The operation that computes `activation` on its own.
+    pub fn of_activation(activation: Activation) -> Option<Operation> {
+        match activation {
+            Activation::None => None,
+            Activation::Sigmoid => Some(Operation::Sigmoid),
+            Activation::Relu => Some(Operation::Relu),
+            Activation::Tanh => Some(Operation::Tanh),
+        }
+    }
+
+    /// The activation that the operation computes on its own.
+    pub fn activation(self) -> Option<Activation> {
+        match self {
+            Operation::Sigmoid => Some(Activation::Sigmoid),
+            Operation::Relu => Some(Activation::Relu),
+            Operation::Tanh => Some(Activation::Tanh),
+            _ => None,
+        }
+    }
+}
+
+/// A matrix operand: its layout, and what its size must be a multiple of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operand {
+    /// Layout; `None` where the kernel takes any (it works element by precision).
+    pub representation: Option<Layout>,
+    /// The number of rows is a multiple of this.
+    pub row_align: usize,
+    /// The number of columns is a multiple of this.
+    pub col_align: usize,
+    /// It is an image: RGBA float, a pixel is four neighbouring columns of the row-major matrix (b), or four rows of a
+    /// column of the column-major one (a).
+    pub image: bool,
+}
+
+/// What a device must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// The kernel is part of the host engine.
+    pub host: bool,
+    /// Images.
+    pub images: bool,
+    /// Bytes of local memory in a work-group.
+    pub local_bytes: usize,
+}
+
+/// The largest problem that a kernel is for; 0 is no bound. (Of a pair: its first layer. Of all layers: the most of any
+/// layer, and the weights of all.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Most {
+    /// Rows of the result.
+    pub h: usize,
+    /// Common dimension.
+    pub l: usize,
+    /// Weights, h · l.
+    pub weights: usize,
+    /// Affine layers that it can take in one launch.
+    pub layers: usize,
+}
+
+impl Most {
+    /// Whether layers of at most h rows and a common dimension of at most l are within, with so many weights in all.
+    pub fn admits_layers(&self, h: usize, l: usize, weights: usize) -> bool {
+        let within = |size, most| most == 0 || size <= most;
+        within(h, self.h) && within(l, self.l) && within(weights, self.weights)
+    }
+
+    /// Whether h × l weights are within.
+    pub fn admits(&self, h: usize, l: usize) -> bool {
+        self.admits_layers(h, l, h.saturating_mul(l))
+    }
+}
+
+/// What a kernel demands of its problem and its device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Restrictions {
+    /// Sizes passed before the operands, a letter each: `l` common dimension, `w` width and `h` height of the result
+    /// (all padded), `n` height without padding, `m` height of a pair's first layer.
+    pub arglist: Cow<'static, str>,
+    /// Two floats follow the sizes, alpha and beta: R = alpha·A·B + beta·R. With beta = 0, R is not read.
+    pub scaled: bool,
+    /// Rows and columns of the result that one work-item computes; (0, 1) is one work-item per column.
+    pub scale: (usize, usize),
+    /// Dimension 0 of the work-items, which runs fastest, runs over the columns of the result; else over the rows.
+    pub columns_first: bool,
+    /// Work-items below the last row of the result return at once, so that rows need no more than the alignments,
+    /// whatever the work-group; its columns are those of whole work-groups.
+    pub guarded: bool,
+    /// Left operand: weights, h × l.
+    pub a: Option<Operand>,
+    /// Right operand: activations, l × w, a column per record.
+    pub b: Option<Operand>,
+    /// Result, h × w; also the operand of kernels that work in place.
+    pub r: Option<Operand>,
+    /// It can read its left operand as halves, compiled with -DHALF_WEIGHTS=1.
+    pub half: bool,
+    /// Floating-point operations per multiply-add (products, see [`Kernel::flop`]) or per element.
+    pub flop: u32,
+    /// Work-group size (rows, columns of work-items, whichever comes first); the driver chooses where it is `None`.
+    pub work_group: Option<(usize, usize)>,
+    /// Work-group sizes that a benchmark tries in turn (the kernel runs with any).
+    pub sweep: Cow<'static, [(usize, usize)]>,
+    /// What the device must have.
+    pub needs: Needs,
+    /// Rows and columns of the result that one work-group computes, where `scale` and `work_group` do not say it. Such
+    /// a kernel leaves out what is outside, so that sizes need no more than the alignments.
+    pub tile: Option<(usize, usize)>,
+    /// The largest problem it is for: a plan takes the next kernel for larger ones.
+    pub most: Most,
+    /// Work-groups to aim at: with fewer tiles than this, work-groups share the common dimension, and a `reduce` step
+    /// adds their parts. 0: never.
+    pub split: usize,
+}
+
+/// A kernel of the library.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// The name that plans use: `operation_variant`.
+    pub codename: Cow<'static, str>,
+    /// Other names: of the same kernel in another document.
+    pub aliases: Cow<'static, [Cow<'static, str>]>,
+    /// What this variant adds, in a line.
+    pub about: Cow<'static, str>,
+    /// Document and section that the idea comes from.
+    pub document: Cow<'static, str>,
+    /// What it computes.
+    pub operation: Operation,
+    /// Function in the source; equals `folder_stem` of the source file. Empty for kernels of the host engine.
+    pub function: Cow<'static, str>,
+    /// Path of the source below `kernels/`; `None` for kernels of the host engine.
+    pub source: Option<Cow<'static, str>>,
+    /// Constants that its source is compiled with.
+    pub defines: Cow<'static, [(Cow<'static, str>, u32)]>,
+    /// More options of the compiler, which may change results; a kernel that has some is for benchmarks, never for a
+    /// plan.
+    pub lab_options: Cow<'static, str>,
+    /// Demands.
+    pub restrictions: Restrictions,
+}
+
+/// A plan of the library: which kernel serves which operation. `lower` turns it into the steps for one network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanRecipe {
+    /// Name for `--plan` and `MORTONNET_PLAN`.
+    pub name: Cow<'static, str>,
+    /// One sentence.
+    pub about: Cow<'static, str>,
+    /// Which engine runs it.
+    pub engine: EngineKind,
+    /// Records of a full batch, before padding.
+    pub batch: usize,
+    /// Codenames of its kernels. A `layers` kernel takes a network that its `most` admits in one launch (any network
+    /// that it can run where the plan has no other product). With an `affine` kernel, layers are fused. Of several `affine` kernels each layer gets
+    /// one whose operand has the layout that is there and whose `most` admits it; among these the one whose work-groups
+    /// have the least to do, then the first.
+    pub kernels: Cow<'static, [Cow<'static, str>]>,
+    /// Work-groups (rows, columns of work-items) that replace those of kernels: what tuning found.
+    pub groups: Groups,
+}
+
+/// Kernels by codename, and a work-group for each.
+pub type Groups = Cow<'static, [(Cow<'static, str>, (usize, usize))]>;
+
+impl PlanRecipe {
+    /// The work-group that `kernel` runs in under this plan.
+    pub fn group(&self, kernel: &Kernel) -> Option<(usize, usize)> {
+        let found = self.groups.iter().find(|g| g.0 == kernel.codename);
+        found.map(|g| g.1).or(kernel.restrictions.work_group)
+    }
+}
+
+/// What recognises a device's class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits<'a> {
+    /// CL_DEVICE_VENDOR.
+    pub vendor: &'a str,
+    /// CL_DEVICE_NAME.
+    pub name: &'a str,
+    /// Whether its type is CPU.
+    pub cpu: bool,
+    /// NVIDIA's compute capability, where the device tells it.
+    pub compute_capability: Option<(u32, u32)>,
+}
+
+/// A class of devices: how it is recognised, how fast to expect it to be, and its plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceClass {
+    /// Name.
+    pub name: Cow<'static, str>,
+    /// Only devices of the type CPU (`"kind": "cpu"`): their names are those of processors, of any make.
+    pub cpu: bool,
+    /// The device's vendor or name contains one of these, ignoring case; empty fits every device.
+    pub matches: Cow<'static, [Cow<'static, str>]>,
+    /// Only devices that answer with at least this NVIDIA compute capability, (major, minor).
+    pub compute_capability: Option<(u32, u32)>,
+    /// The plan for such devices.
+    pub plan: Cow<'static, str>,
+    /// Expected time of a launch in microseconds. Mali's 190 is the middle of clpeak's published results: 149 (T604), 179
+    /// to 233 (T628).
+    pub launch_us: f64,
+    /// Expected rate on networks, in GFLOPS: of the whole device, or of one thread for the host classes.
+    pub gflops: f64,
+    /// Floating-point operations of a compute unit in a clock cycle, by the maker's figures; 0 where there are none.
+    pub flop_per_cycle: f64,
+}
+
+impl DeviceClass {
+    /// Peak in GFLOPS by the maker's figures; 0 where there are none.
+    pub fn nominal(&self, compute_units: u32, mhz: u32) -> f64 {
+        f64::from(compute_units) * f64::from(mhz) * self.flop_per_cycle / 1e3
+    }
+}
+
+/// Path (below `kernels/`) and text of every kernel source.
+pub type KernelSources = Cow<'static, [(Cow<'static, str>, Cow<'static, str>)]>;
+
+/// Everything in `kernels/library.json`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Library {
+    /// Hash of library.json and all sources (hexadecimal).
+    pub hash: Cow<'static, str>,
+    /// Kernels in teaching order.
+    pub kernels: Cow<'static, [Kernel]>,
+    /// Plans.
+    pub plans: Cow<'static, [PlanRecipe]>,
+    /// Classes of OpenCL devices; the first that matches counts.
+    pub devices: Cow<'static, [DeviceClass]>,
+    /// Classes of hosts by CPU architecture (as `std::env::consts::ARCH` has it).
+    pub hosts: Cow<'static, [DeviceClass]>,
+}
+
+impl Library {
+    /// The kernel called `codename` (or with that alias), with its index.
+    pub fn kernel(&self, codename: &str) -> Option<(usize, &Kernel)> {
+        self.kernels
+            .iter()
+            .enumerate()
+            .find(|(_, k)| k.codename == codename || k.aliases.iter().any(|a| a == codename))
+    }
+
+    /// `recipe` with a launch for each layer: without its kernel for all layers. `None` where it has none.
+    pub fn layer_by_layer(&self, recipe: &PlanRecipe) -> Option<PlanRecipe> {
+        let other = |name: &&Cow<'static, str>| {
+            self.kernel(name).is_none_or(|(_, k)| k.operation != Operation::Layers)
+        };
+        let kernels: Vec<Cow<'static, str>> = recipe.kernels.iter().filter(other).cloned().collect();
+        let fewer = kernels.len() < recipe.kernels.len();
+        let name = format!("{} (a launch for each layer)", recipe.name);
+        fewer.then(|| PlanRecipe { name: name.into(), kernels: kernels.into(), ..recipe.clone() })
+    }
+
+    /// The plan called `name`; the error lists the plans.
+    pub fn plan(&self, name: &str) -> Result<&PlanRecipe, String> {
+        self.plans.iter().find(|p| p.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.plans.iter().map(|p| &*p.name).collect();
+            format!("no plan is called \"{name}\"; the library has {}", names.join(", "))
+        })
+    }
+
+    /// The class of a device. One that does not tell what a class demands is not of that class.
+    pub fn device_class(&self, device: Traits<'_>) -> Option<&DeviceClass> {
+        let text = format!("{} {}", device.vendor, device.name).to_ascii_lowercase();
+        let capable = |least| device.compute_capability.is_some_and(|found| found >= least);
+        let able = |c: &&DeviceClass| (device.cpu || !c.cpu) && c.compute_capability.is_none_or(capable);
+        self.devices.iter().filter(able).find(|c| {
+            c.matches.is_empty() || c.matches.iter().any(|m| text.contains(&m.to_ascii_lowercase()))
+        })
+    }
+
+    /// The class of a host by its architecture; the last class fits every architecture.
+    pub fn host_class(&self, arch: &str) -> Option<&DeviceClass> {
+        self.hosts.iter().find(|c| c.matches.is_empty() || c.matches.iter().any(|m| m == arch))
+    }
+}
+
+/// Limits of a device, as far as kernels depend on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// Most work-items of a work-group.
+    pub work_group: usize,
+    /// Most work-items of a work-group in dimensions 0 and 1.
+    pub work_items: (usize, usize),
+    /// Local memory in bytes.
+    pub local_bytes: usize,
+    /// Images.
+    pub images: bool,
+    /// Largest buffer in bytes.
+    pub max_alloc: u64,
+}
+
+impl Restrictions {
+    /// Work-items over rows and columns of the result, as dimensions 0 and 1.
+    pub fn dimensions<T>(&self, (rows, cols): (T, T)) -> (T, T) {
+        if self.columns_first { (cols, rows) } else { (rows, cols) }
+    }
+
+    /// What rows and columns of the result must be multiples of so that whole work-groups cover them.
+    pub fn covers(&self, (y, x): (usize, usize)) -> (usize, usize) {
+        let rows = if self.guarded { 1 } else { self.scale.0.max(1) * y };
+        (rows, self.scale.1.max(1) * x)
+    }
+}
+
+impl Kernel {
+    /// Whether the kernel may run this problem, on this device if one is known. Every restriction that fails is one
+    /// line of the error.
+    pub fn admits(&self, problem: Problem, device: Option<&DeviceLimits>) -> Result<(), Vec<String>> {
+        let mut failed = Vec::new();
+        let r = &self.restrictions;
+        let Problem { h, w, l } = problem;
+        for (operand, name, rows, cols) in [(&r.a, "a", h, l), (&r.b, "b", l, w), (&r.r, "r", h, w)] {
+            let Some(o) = operand else { continue };
+            if rows % o.row_align != 0 {
+                failed.push(format!(
+                    "{}: {name} has {rows} rows, not a multiple of {}",
+                    self.codename, o.row_align
+                ));
+            }
+            if cols % o.col_align != 0 {
+                failed.push(format!(
+                    "{}: {name} has {cols} columns, not a multiple of {}",
+                    self.codename, o.col_align
+                ));
+            }
+            if let Some(Err(e)) = o.representation.as_ref().map(|layout| layout.fits(rows, cols)) {
+                failed.push(format!("{}: {name}: {e}", self.codename));
+            }
+        }
+        if let Some(d) = device {
+            if let Some((y, x)) = r.work_group {
+                if y * x > d.work_group {
+                    failed.push(format!(
+                        "{}: work-groups of {y}×{x} work-items, the device allows {}",
+                        self.codename, d.work_group
+                    ));
+                }
+                let (first, second) = r.dimensions((y, x));
+                if first > d.work_items.0 || second > d.work_items.1 {
+                    failed.push(format!(
+                        "{}: work-groups of {y}×{x} work-items, the device allows {}×{}",
+                        self.codename, d.work_items.0, d.work_items.1
+                    ));
+                }
+            }
+            if r.needs.local_bytes > d.local_bytes {
+                failed.push(format!(
+                    "{}: needs {} bytes of local memory, the device has {}",
+                    self.codename, r.needs.local_bytes, d.local_bytes
+                ));
+            }
+            if r.needs.images && !d.images {
+                failed.push(format!("{}: needs images, the device has none", self.codename));
+            }
+        }
+        if failed.is_empty() { Ok(()) } else { Err(failed) }
+    }
+
+    /// Floating-point operations of `problem` without padding: of a product so many a multiply-add, and with alpha and
+    /// beta two more for each result (ARM, §1.4.9: 2N²(N+1)); of other kernels so many an element.
+    pub fn flop(&self, problem: Problem) -> u64 {
+        let Problem { h, w, l } = problem;
+        let (results, flop) = ((h * w) as u64, u64::from(self.restrictions.flop));
+        if !self.operation.is_product() {
+            return results * flop;
+        }
+        results * (flop * l as u64 + if self.restrictions.scaled { 2 } else { 0 })
+    }
+
+    /// The smallest problem this kernel runs that holds `real`, in work-groups of `group`: sizes rounded up to what
+    /// alignments, layouts and whole work-groups of whole tiles demand.
+    pub fn pad(&self, real: Problem, group: Option<(usize, usize)>) -> Problem {
+        let r = &self.restrictions;
+        let group = group.filter(|_| r.tile.is_none());
+        let ((mut h, mut w), mut l) = (group.map_or((1, 1), |g| r.covers(g)), 1);
+        let demand = |o: &Option<Operand>, rows: &mut usize, cols: &mut usize| {
+            if let Some(o) = o {
+                let (y, x) = o.representation.as_ref().map_or((1, 1), Layout::granularity);
+                *rows = lcm(*rows, lcm(o.row_align, y));
+                *cols = lcm(*cols, lcm(o.col_align, x));
+            }
+        };
+        demand(&r.a, &mut h, &mut l);
+        demand(&r.b, &mut l, &mut w);
+        demand(&r.r, &mut h, &mut w);
+        Problem {
+            h: real.h.next_multiple_of(h),
+            w: real.w.next_multiple_of(w),
+            l: real.l.next_multiple_of(l),
+        }
+    }
+
+    /// Options its source is compiled with: its constants, the fused activation, the work-group (dimensions 0 and 1).
+    pub fn options(
+        &self,
+        activation: Activation,
+        weights: Precision,
+        local: Option<(usize, usize)>,
+    ) -> String {
+        let mut options: Vec<String> =
+            self.defines.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
+        if self.operation.fuses() {
+            options.push(format!("-DACTIVATION={}", activation.code()));
+        }
+        if weights == Precision::F16 {
+            options.push("-DHALF_WEIGHTS=1".into());
+        }
+        if let Some((first, second)) = local {
+            options.push(format!("-DGROUP_0={first} -DGROUP_1={second}"));
+        }
+        if !self.lab_options.is_empty() {
+            options.push(self.lab_options.to_string());
+        }
+        options.join(" ")
+    }
+
+    /// Whether `text` is a source of this kernel: one kernel function of its name, that takes a uint for each letter
+    /// of the arglist, then alpha and beta where it is scaled, then its operands. The error says what was expected.
+    pub fn check_source(&self, text: &str) -> Result<(), String> {
+        let code: Vec<&str> = text.lines().map(|l| l.split("//").next().unwrap_or("")).collect();
+        let code = code.join(" ");
+        let heads: Vec<&str> = code.split("kernel void ").skip(1).collect();
+        let [head] = heads.as_slice() else {
+            return Err(format!("expected one \"kernel void\" function, found {}", heads.len()));
+        };
+        let (name, rest) = head.split_once('(').unwrap_or((head, ""));
+        if name.trim() != self.function {
+            return Err(format!("expected the function {}, found {}", self.function, name.trim()));
+        }
+        let found: Vec<&str> = rest.split(')').next().unwrap_or("").split(',').map(str::trim).collect();
+        let mut expected: Vec<String> =
+            self.restrictions.arglist.chars().map(|c| format!("uint {c}")).collect();
+        if self.restrictions.scaled {
+            expected.extend(["float alpha".into(), "float beta".into()]);
+        }
+        let scalars = expected.len();
+        expected.extend(self.operation.parameters().iter().map(|o| match self.reads_image(o) {
+            true => format!("read_only image2d_t {}", o.name),
+            false => o.name.to_string(),
+        }));
+        let agrees = |(i, (found, expected)): (usize, (&&str, &String))| {
+            if i < scalars || expected.contains(' ') {
+                found == expected
+            } else {
+                found.starts_with("global ") && found.rsplit([' ', '*']).next() == Some(expected)
+            }
+        };
+        if found.len() == expected.len() && found.iter().zip(&expected).enumerate().all(agrees) {
+            return Ok(());
+        }
+        Err(format!(
+            "{}: expected the parameters ({}), pointers to global memory where no type is named; found ({})",
+            self.codename,
+            expected.join(", "),
+            found.join(", ")
+        ))
+    }
+}
+
+/// Least common multiple.
+pub fn lcm(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
+}

@@ -1,0 +1,144 @@
+//! The parameters of each operation's kernels: what their operands hold, how large they are, where they stand.
+
+use super::{Kernel, Operation};
+use crate::ir::layout::Layout;
+
+/// What the operand of a parameter holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Weights: a constant that may be stored as halves, or an image.
+    Weights,
+    /// Summands of rows: a constant of floats.
+    Biases,
+    /// Every constant of the network, one after the other.
+    Constants,
+    /// A matrix of floats, a column for each record.
+    Values,
+    /// A u32 for each column.
+    Classes,
+    /// A byte for each element.
+    Bytes,
+    /// A u32 for each element.
+    Words,
+}
+
+/// A number of rows or columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dim {
+    /// 1
+    One,
+    /// Rows of the result.
+    H,
+    /// Columns of the result: records.
+    W,
+    /// Common dimension.
+    L,
+    /// Rows of a pair's first layer.
+    M,
+    /// Rows of the result, once for each part of the common dimension.
+    Parts,
+    /// What the plan gives it: values between layers.
+    Plan,
+}
+
+/// A parameter of a kernel for an operand: its name in the source, what it holds, its rows and columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Name in the source.
+    pub name: &'static str,
+    /// What it holds.
+    pub holds: Holds,
+    /// Rows.
+    pub rows: Dim,
+    /// Columns.
+    pub cols: Dim,
+}
+
+const fn parameter(name: &'static str, holds: Holds, rows: Dim, cols: Dim) -> Parameter {
+    Parameter { name, holds, rows, cols }
+}
+
+const A: Parameter = parameter("a", Holds::Weights, Dim::H, Dim::L);
+const B: Parameter = parameter("b", Holds::Values, Dim::L, Dim::W);
+const R: Parameter = parameter("r", Holds::Values, Dim::H, Dim::W);
+const BIAS: Parameter = parameter("bias", Holds::Biases, Dim::H, Dim::One);
+const CLASSES: Parameter = parameter("classes", Holds::Classes, Dim::One, Dim::W);
+
+impl Operation {
+    /// What a kernel of this operation takes after its sizes, in order.
+    pub fn parameters(self) -> &'static [Parameter] {
+        match self {
+            Operation::Matmul => const { &[A, B, R] },
+            Operation::Bias => const { &[R, BIAS] },
+            Operation::Affine => const { &[A, B, BIAS, parameter("r", Holds::Values, Dim::Parts, Dim::W)] },
+            Operation::Reduce => const { &[parameter("b", Holds::Values, Dim::Parts, Dim::W), BIAS, R] },
+            Operation::Pair => {
+                const {
+                    &[
+                        parameter("a", Holds::Weights, Dim::M, Dim::L),
+                        parameter("bias", Holds::Biases, Dim::M, Dim::One),
+                        parameter("a2", Holds::Weights, Dim::H, Dim::M),
+                        parameter("bias2", Holds::Biases, Dim::H, Dim::One),
+                        B,
+                        R,
+                    ]
+                }
+            }
+            Operation::Layers => {
+                const {
+                    &[
+                        parameter("a", Holds::Constants, Dim::Plan, Dim::One),
+                        B,
+                        parameter("hidden", Holds::Values, Dim::Plan, Dim::W),
+                        R,
+                        CLASSES,
+                    ]
+                }
+            }
+            Operation::Sigmoid | Operation::Relu | Operation::Tanh => const { &[R] },
+            Operation::ArgMax => const { &[B, CLASSES] },
+            Operation::Sobel => {
+                const {
+                    &[
+                        parameter("image", Holds::Bytes, Dim::H, Dim::W),
+                        parameter("dx", Holds::Bytes, Dim::H, Dim::W),
+                        parameter("dy", Holds::Bytes, Dim::H, Dim::W),
+                    ]
+                }
+            }
+            Operation::Order => {
+                const {
+                    &[
+                        parameter("counter", Holds::Words, Dim::One, Dim::One),
+                        parameter("r", Holds::Words, Dim::H, Dim::W),
+                    ]
+                }
+            }
+            Operation::Probe => const { &[parameter("a", Holds::Values, Dim::H, Dim::W), R] },
+        }
+    }
+}
+
+impl Kernel {
+    /// The layout in which the kernel takes `parameter`; row major where it does not say.
+    pub fn layout(&self, parameter: &Parameter) -> Layout {
+        let r = &self.restrictions;
+        let of = match parameter.name {
+            "a" => &r.a,
+            "b" => &r.b,
+            "r" => &r.r,
+            _ => &None,
+        };
+        of.as_ref().and_then(|o| o.representation.clone()).unwrap_or(Layout::R)
+    }
+
+    /// Whether it reads `parameter` as an image.
+    pub fn reads_image(&self, parameter: &Parameter) -> bool {
+        let of = match parameter.name {
+            "a" => &self.restrictions.a,
+            "b" => &self.restrictions.b,
+            _ => &None,
+        };
+        of.as_ref().is_some_and(|o| o.image)
+    }
+}

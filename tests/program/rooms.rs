@@ -1,0 +1,82 @@
+//! The rooms of the program and the way of their imports: each imports those before it only.
+
+use super::support::root;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// From the lowest to the highest. `bake` is the build's half: it stands on the first four alone.
+const ROOMS: [&str; 14] = [
+    "ir", "ops", "registry", "planner", "escape", "error", "sys", "cl", "baked", "observe", "engine",
+    "stream", "lab", "cli",
+];
+
+/// Rooms that the build shares: `build.rs` mounts them.
+const SHARED: usize = 4;
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        match path.extension() {
+            _ if path.is_dir() && path.ends_with("micro") => {}
+            _ if path.is_dir() => sources(&path, found),
+            Some(e) if e == "rs" => found.push(path),
+            _ => {}
+        }
+    }
+}
+
+/// The room of a file below `src`.
+fn room(path: &Path) -> String {
+    let first = path.components().next().unwrap().as_os_str().to_str().unwrap();
+    first.trim_end_matches(".rs").to_string()
+}
+
+/// The rooms that a file names by `crate::ROOM`, without its tests.
+fn named(text: &str) -> Vec<String> {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let code: Vec<&str> = code.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
+    let words = code.join("\n");
+    let rooms = words.split("crate::").skip(1).map(|rest| {
+        rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default().to_string()
+    });
+    rooms.collect()
+}
+
+/// Arrows from a lower room to a higher one.
+fn upward(path: &Path, text: &str) -> Vec<String> {
+    let from = room(path);
+    let rank = |name: &str| ROOMS.iter().position(|r| *r == name);
+    let most = match (&*from, rank(&from)) {
+        ("bake", _) => SHARED - 1,
+        (_, Some(rank)) => rank,
+        (other, None) => panic!("src/{other} is no room: tests/program/rooms.rs lists them"),
+    };
+    let above = |name: &String| *name != from && rank(name).is_none_or(|r| r > most);
+    named(text).into_iter().filter(above).map(|to| format!("{}: {from} → {to}", path.display())).collect()
+}
+
+#[test]
+fn imports_run_one_way() {
+    let src = root().join("src");
+    let mut files = Vec::new();
+    sources(&src, &mut files);
+    assert!(files.len() > 60, "{}", files.len());
+    let mut wrong = Vec::new();
+    for file in files {
+        let path = file.strip_prefix(&src).unwrap();
+        if !["lib.rs", "main.rs"].iter().any(|f| path.ends_with(f) && path.components().count() == 1) {
+            wrong.extend(upward(path, &fs::read_to_string(&file).unwrap()));
+        }
+    }
+    assert!(wrong.is_empty(), "a room imports one above it:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn an_arrow_upwards_is_seen() {
+    let at = |path: &str, text: &str| upward(Path::new(path), text).len();
+    assert_eq!(at("engine/host.rs", "use crate::lab::case;\nuse crate::ir::plan;"), 1);
+    assert_eq!(at("ir/plan.rs", "let x = crate::ops::bound::excess;"), 1);
+    assert_eq!(at("lab/case.rs", "use crate::engine::model;\n// crate::cli in words"), 0);
+    assert_eq!(at("bake/mod.rs", "use crate::planner;\nuse crate::cl::Device;"), 1);
+    assert_eq!(at("cl/queue.rs", "use crate::cl::Device;\n#[cfg(test)]\nmod tests { use crate::lab; }"), 0);
+}
