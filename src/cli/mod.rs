@@ -5,10 +5,12 @@ pub mod info;
 use crate::engine::select::DeviceWish;
 use crate::engine::sources::Sources;
 use crate::error::Error;
+use crate::ir::layout::Layout;
 use crate::ir::network::Precision;
 use crate::ir::plan::MOST_RECORDS;
 use crate::lab::BenchOptions;
 use crate::lab::cache::CacheShape;
+use crate::lab::layout;
 use crate::lab::render::OutputFormat;
 use crate::lab::tune::TuneOptions;
 pub use crate::observe::report::ProfileFormat;
@@ -75,8 +77,10 @@ names everything runs, in the tables of the documents that the kernels come from
   -o, --output FMT        table | md | csv | json                                       [table]
       --report FILE.html  also write a page with tables and plots
       --against FILE.json add ratios to somebody else's run (-o json)
-      --cache-model       cache misses of each product's accesses, by calculation; no device needed
-      --cache SHAPE       line=64,l1_lines=256,l1_ways=4,l2_lines=2048,l2_ways=8,cores=4
+      --cache-model       cache misses and pages of each product's accesses, by calculation, in the
+                          caches of a Mali-T628, or with -d in those that the device tells of
+      --cache SHAPE       line=64,l1_lines=256,l1_ways=4,l2_lines=2048,l2_ways=8,cores=4,page=4096
+      --layout LAYOUT     draw a layout, for example C_4_2_C, with its index numbers; --sizes 8x8
 
 bench network: the baked network or any shape, input resident on the device, arg-max left out
       --batch N           records                                                          [100]
@@ -185,6 +189,7 @@ enum Command {
     BenchCheck,
     BenchNetwork,
     BenchCache,
+    BenchLayout,
     Tune,
 }
 
@@ -198,6 +203,7 @@ impl Command {
             (Action::Info, _) => Command::Info,
             (Action::Tune, _) => Command::Tune,
             (Action::Bench, Some(b)) => match () {
+                _ if b.layout.is_some() => Command::BenchLayout,
                 _ if b.cache.is_some() => Command::BenchCache,
                 _ if b.names.iter().any(|n| n == "network") => Command::BenchNetwork,
                 _ if b.check => Command::BenchCheck,
@@ -219,6 +225,7 @@ impl Command {
             Command::BenchCheck => "bench --check",
             Command::BenchNetwork => "bench network",
             Command::BenchCache => "bench --cache-model",
+            Command::BenchLayout => "bench --layout",
             Command::Tune => "tune",
         }
     }
@@ -226,13 +233,16 @@ impl Command {
 
 /// Each option with the commands that use it; with every other one it is refused. The commands that have names like
 /// options are their own; help and version win over everything.
-const USED_BY: [(&str, Option<char>, &[Command]); 30] = {
+const USED_BY: [(&str, Option<char>, &[Command]); 31] = {
     use Command::*;
     const OPENCL: &[Command] = &[Classify, SelfTest, Bench, BenchNames, BenchCheck, BenchNetwork, Tune];
-    const DEVICE: &[Command] = &[Classify, SelfTest, Info, Bench, BenchNames, BenchCheck, BenchNetwork, Tune];
+    const DEVICE: &[Command] =
+        &[Classify, SelfTest, Info, Bench, BenchNames, BenchCheck, BenchNetwork, BenchCache, Tune];
+    const OUTPUT: &[Command] =
+        &[Classify, Bench, BenchNames, BenchCheck, BenchNetwork, BenchCache, BenchLayout, Tune];
     [
         ("format", Some('f'), &[Classify]),
-        ("output", Some('o'), &[Classify, Bench, BenchNames, BenchCheck, BenchNetwork, BenchCache, Tune]),
+        ("output", Some('o'), OUTPUT),
         ("batch", Some('b'), &[Classify, SelfTest, Info, BenchNetwork, Tune]),
         ("device", Some('d'), DEVICE),
         ("compute-units", None, DEVICE),
@@ -248,15 +258,16 @@ const USED_BY: [(&str, Option<char>, &[Command]); 30] = {
         ("selftest", None, &[SelfTest]),
         ("list-devices", None, &[ListDevices]),
         ("info", None, &[Info]),
-        ("sizes", None, &[Bench, BenchNames, BenchCache]),
+        ("sizes", None, &[Bench, BenchNames, BenchCache, BenchLayout]),
         ("repeat", None, &[Bench, BenchNames, BenchNetwork]),
         ("check", None, &[BenchCheck]),
         ("time-limit", None, &[Bench, BenchNames, Tune]),
         ("full", None, &[Bench, BenchNames]),
-        ("report", None, &[Bench, BenchNames, BenchCheck, BenchCache]),
+        ("report", None, &[Bench, BenchNames, BenchCheck, BenchCache, BenchLayout]),
         ("against", None, &[Bench, BenchNames, BenchCache]),
         ("cache-model", None, &[BenchCache]),
         ("cache", None, &[BenchCache]),
+        ("layout", None, &[BenchLayout]),
         ("shape", None, &[BenchNetwork]),
         ("host", None, &[BenchNetwork]),
         ("weights", None, &[BenchNetwork]),
@@ -392,8 +403,10 @@ impl Options {
         given.check(command)?;
         match command {
             Command::Classify => {}
-            Command::BenchCache if o.bench.as_ref().is_some_and(|b| !b.names.is_empty()) => {
-                return Err(Error::Usage("bench --cache-model has all products, it takes no NAME".into()));
+            Command::BenchCache | Command::BenchLayout
+                if o.bench.as_ref().is_some_and(|b| !b.names.is_empty()) =>
+            {
+                return Err(Error::Usage(format!("{} takes no NAME", command.name())));
             }
             _ if !o.files.is_empty() => {
                 return Err(Error::Usage(format!("{} takes no FILE", command.name())));
@@ -447,6 +460,8 @@ fn bench(parser: &mut lexopt::Parser, o: &Options, given: &mut Given) -> Result<
         report: None,
         against: None,
         cache: None,
+        layout: None,
+        drawn: None,
         batch: o.batch,
         plan: o.plan.clone(),
         shape: None,
@@ -463,9 +478,11 @@ fn bench(parser: &mut lexopt::Parser, o: &Options, given: &mut Given) -> Result<
             }
             Long("sizes") => {
                 let list = text(parser)?;
-                let sizes =
-                    list.split(',').map(|s| number(s.trim(), "--sizes", 1..=1 << 14).map(|n| n as usize));
-                b.sizes = sizes.collect::<Result<_, _>>()?;
+                let size = |s: &str| number(s.trim(), "--sizes", 1..=1 << 14).map(|n| n as usize);
+                (b.sizes, b.drawn) = match list.split_once('x') {
+                    Some((rows, cols)) => (Vec::new(), Some((size(rows)?, size(cols)?))),
+                    None => (list.split(',').map(size).collect::<Result<_, _>>()?, None),
+                };
             }
             Long("repeat") => b.repeat = number(&text(parser)?, "--repeat", 1..=10_000)? as usize,
             Long("check") => b.check = true,
@@ -482,7 +499,12 @@ fn bench(parser: &mut lexopt::Parser, o: &Options, given: &mut Given) -> Result<
             Long("against") => b.against = Some(parser.value().map_err(usage)?.into()),
             Long("cache-model") => b.cache = Some(b.cache.take().unwrap_or_default()),
             Long("cache") => {
-                b.cache = Some(CacheShape::parse(&text(parser)?).map_err(|e| named("--cache", &e))?);
+                let described = text(parser)?;
+                CacheShape::default().set(&described).map_err(|e| named("--cache", &e))?;
+                b.cache = Some(described);
+            }
+            Long("layout") => {
+                b.layout = Some(Layout::parse(&text(parser)?).map_err(|e| named("--layout", &e))?);
             }
             Short('b') | Long("batch") => {
                 b.batch = Some(number(&text(parser)?, "--batch", 1..=MOST_RECORDS as u64)? as usize);
@@ -502,6 +524,20 @@ fn bench(parser: &mut lexopt::Parser, o: &Options, given: &mut Given) -> Result<
         }
     }
     one_device("bench", &b.device)?;
+    match (&b.layout, b.drawn, &b.sizes[..]) {
+        (Some(layout), drawn, sizes) => {
+            let size = match (drawn, sizes) {
+                (Some(size), _) => size,
+                (None, []) => layout::usual(layout),
+                (None, &[n]) => (n, n),
+                _ => return Err(named("--sizes", "a layout is drawn in one size, for example 8x8")),
+            };
+            layout::check(layout, size).map_err(|e| named("--sizes", &e))?;
+            b.drawn = Some(size);
+        }
+        (None, Some(_), _) => return Err(named("--sizes", "ROWSxCOLS is for --layout, products are square")),
+        (None, None, _) => {}
+    }
     Ok(Some(b))
 }
 
@@ -714,7 +750,7 @@ mod tests {
     /// that the parser has.
     #[test]
     fn what_a_command_ignores_is_refused() {
-        const COMMANDS: [(&str, &str); 10] = [
+        const COMMANDS: [(&str, &str); 11] = [
             ("", "classifying records"),
             ("--selftest", "--selftest"),
             ("--info", "--info"),
@@ -724,40 +760,42 @@ mod tests {
             ("bench --check", "bench --check"),
             ("bench network", "bench network"),
             ("bench --cache-model", "bench --cache-model"),
+            ("bench --layout=C_4_2_C", "bench --layout"),
             ("tune", "tune"),
         ];
         let expected = "
-            --format=u8            x . . .  . . . . .  .
-            --output=scores        x . . .  . . . . .  .
-            --output=md            . . . .  x x x x x  x
-            --batch=7              x x x .  . . . x .  x
-            --device=0             x x x .  x x x x .  x
-            --compute-units=4      x x x .  x x x x .  x
-            --plan=nvidia          x x x .  x . . x .  .
-            --kernels=folder       x x . .  x x x x .  x
-            --expect=file          x . . .  . . . . .  .
-            --expect-scores=file   x . . .  . . . . .  .
-            --on-error=mark        x . . .  . . . . .  .
-            --profile              x . . .  . . . . .  .
-            --profile=json:file    x . . .  . . . . .  .
-            --verbose              x x . x  . . . . .  .
-            --sizes=32             . . . .  x x . . x  .
-            --repeat=3             . . . .  x x . x .  .
-            --time-limit=9         . . . .  x x . . .  x
-            --full                 . . . .  x x . . .  .
-            --report=page.html     . . . .  x x x . x  .
-            --against=other.json   . . . .  x x . . x  .
-            --shape=4-3            . . . .  . . . x .  .
-            --weights=f16          . . . .  . . . x .  .
-            --host                 . . . .  . . . x .  .
-            --save=plan.json       . . . .  . . . . .  x
-            --selftest             x x . .  . . . . .  .
-            --info                 x . x .  . . . . .  .
-            --list-devices         x . . x  . . . . .  .
-            --check                . . . .  x . x . .  .
-            --cache-model          . . . .  x . . . x  .
-            --cache=line=64        . . . .  x . . . x  .
-            file                   x . . .  . . . . .  .";
+            --format=u8            x . . .  . . . . . .  .
+            --output=scores        x . . .  . . . . . .  .
+            --output=md            . . . .  x x x x x x  x
+            --batch=7              x x x .  . . . x . .  x
+            --device=0             x x x .  x x x x x .  x
+            --compute-units=4      x x x .  x x x x x .  x
+            --plan=nvidia          x x x .  x . . x . .  .
+            --kernels=folder       x x . .  x x x x . .  x
+            --expect=file          x . . .  . . . . . .  .
+            --expect-scores=file   x . . .  . . . . . .  .
+            --on-error=mark        x . . .  . . . . . .  .
+            --profile              x . . .  . . . . . .  .
+            --profile=json:file    x . . .  . . . . . .  .
+            --verbose              x x . x  . . . . . .  .
+            --sizes=32             . . . .  x x . . x x  .
+            --repeat=3             . . . .  x x . x . .  .
+            --time-limit=9         . . . .  x x . . . .  x
+            --full                 . . . .  x x . . . .  .
+            --report=page.html     . . . .  x x x . x x  .
+            --against=other.json   . . . .  x x . . x .  .
+            --shape=4-3            . . . .  . . . x . .  .
+            --weights=f16          . . . .  . . . x . .  .
+            --host                 . . . .  . . . x . .  .
+            --save=plan.json       . . . .  . . . . . .  x
+            --selftest             x x . .  . . . . . .  .
+            --info                 x . x .  . . . . . .  .
+            --list-devices         x . . x  . . . . . .  .
+            --check                . . . .  x . x . . .  .
+            --cache-model          . . . .  x . . . x .  .
+            --cache=line=64        . . . .  x . . . x .  .
+            --layout=R             . . . .  x . . . . x  .
+            file                   x . . .  . . . . . .  .";
         let mut pairs = 0;
         for row in expected.lines().filter(|l| !l.trim().is_empty()) {
             let mut words = row.split_whitespace();
@@ -773,7 +811,11 @@ mod tests {
                 // With these two, bench is another command.
                 let name = match option {
                     "--check" if line == "bench matmul" => continue,
-                    "--check" | "--cache-model" | "--cache=line=64" if line == "bench" => continue,
+                    "--check" | "--cache-model" | "--cache=line=64" | "--layout=R" if line == "bench" => {
+                        continue;
+                    }
+                    "--layout=R" if line != "tune" && bench => "bench --layout",
+                    _ if line.starts_with("bench --layout") => name,
                     "--cache-model" | "--cache=line=64" if line != "tune" && bench => "bench --cache-model",
                     _ => name,
                 };
@@ -838,7 +880,19 @@ mod tests {
                 "bench network does not use --report, which is for bench, bench NAME",
             ),
             ("bench network --against p.json", "bench network does not use --against"),
-            ("bench matmul --cache-model", "bench --cache-model has all products, it takes no NAME"),
+            ("bench matmul --cache-model", "bench --cache-model takes no NAME"),
+            ("bench matmul --layout R", "bench --layout takes no NAME"),
+            ("bench --layout Q", "--layout: layout \"Q\": expected the order R or C"),
+            (
+                "bench --layout C_4_2_C --sizes 10x4",
+                "--sizes: layout C_4_2_C: chunks of 4 rows × 2 columns do not",
+            ),
+            ("bench --layout R --sizes 8,9", "--sizes: a layout is drawn in one size, for example 8x8"),
+            ("bench --layout R --sizes 8x", "--sizes: expected a number from 1 to 16384, found \"\""),
+            ("bench --layout R --sizes 300x2", "--sizes: 300 × 2: at most 256 rows and columns are drawn"),
+            ("bench --sizes 8x8", "--sizes: ROWSxCOLS is for --layout"),
+            ("bench --cache-model --layout R", "bench --layout does not use --cache-model"),
+            ("bench --layout R -d 0", "bench --layout does not use --device"),
             ("bench --full --time-limit 3", "--full has no time limit"),
             ("bench -f u8", "bench does not use --format, which is for classifying records"),
             ("--repeat 3", "classifying records does not use --repeat, which is for bench, bench NAME"),

@@ -66,7 +66,8 @@ fn section(p: &mut Parser) -> Result<Section, String> {
                     "none" => Plot::None,
                     "lines" => Plot::Lines,
                     "bars" => Plot::Bars,
-                    _ => return Err(p.fail_at(start, "expected \"none\", \"lines\" or \"bars\"")),
+                    "grid" => Plot::Grid,
+                    _ => return Err(p.fail_at(start, "expected \"none\", \"lines\", \"bars\" or \"grid\"")),
                 }
             }
         }

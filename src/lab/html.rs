@@ -79,6 +79,8 @@ svg .i{font-style:italic;fill:var(--mu)}
 .f{fill:var(--k);stroke:var(--bg);stroke-width:1}
 .h{fill:var(--bg);stroke:var(--k);stroke-width:1.75}
 .d{stroke-dasharray:6 4}
+.o{--k:var(--c1);opacity:.45}
+.grid svg.wide{display:block}
 .w{stroke:var(--fg);stroke-width:1.25;fill:none}
 @media(max-width:37rem){tr>:first-child{max-width:9rem;white-space:normal}.dense tr>:first-child{white-space:nowrap}
 th,td{padding:.35rem .5rem}}
@@ -194,6 +196,7 @@ fn put_section(o: &mut String, section: &Section, anchor: &str) {
         Plot::None => {}
         Plot::Lines => figure(o, section, lines),
         Plot::Bars => figure(o, section, bars),
+        Plot::Grid => grid(o, section),
     }
     table(o, section, anchor);
     let skips = skips(section);
@@ -566,6 +569,45 @@ fn figure(o: &mut String, section: &Section, draw: Draw) {
         );
     }
     add(o, "</figcaption>\n</figure>\n");
+}
+
+/// Side of a grid's squares.
+const SQUARE: f64 = 40.0;
+
+/// A square per cell, shaded by its number, and a line from each number to the next.
+fn grid(o: &mut String, section: &Section) {
+    let side = |count: usize| SQUARE * count as f64 + 2.0;
+    let (width, height) = (side(section.columns.len()), side(section.rows.len()));
+    let mut c = Canvas { o: String::new(), wide: true, width, height };
+    let heat = heat(section);
+    let mut centres: Vec<(f64, f64, f64, &str)> = Vec::new();
+    for (row, y) in section.rows.iter().zip(0u32..) {
+        for (cell, x) in row.cells.iter().zip(0u32..) {
+            let Cell::Text(text) = cell else { continue };
+            let Some(value) = text.trim().parse().ok().filter(|v: &f64| v.is_finite()) else { continue };
+            let (x, y) = (SQUARE * f64::from(x) + 1.0, SQUARE * f64::from(y) + 1.0);
+            let shade = heat.map_or(0.0, |(low, high)| (value - low) / (high - low) * 0.6);
+            add(&mut c.o, &format!("<rect class=\"g\" style=\"fill:rgba(var(--heat),{shade:.2})"));
+            c.place(x, y);
+            add(&mut c.o, &format!("\" width=\"{SQUARE}\" height=\"{SQUARE}\" />"));
+            centres.push((value, x + SQUARE / 2.0, y + SQUARE / 2.0, text));
+        }
+    }
+    if centres.is_empty() {
+        return;
+    }
+    centres.sort_by(|a, b| a.0.total_cmp(&b.0));
+    add(&mut c.o, "<path class=\"l o\" d=\"");
+    for (i, (_, x, y, _)) in centres.iter().enumerate() {
+        add(&mut c.o, &format!("{}{} {}", if i == 0 { "M" } else { "L" }, at(*x), at(*y)));
+    }
+    add(&mut c.o, "\" />");
+    for (_, x, y, text) in centres {
+        c.text("", "middle", x, y + 5.0, text.trim());
+    }
+    add(o, &format!("<figure class=\"grid\" style=\"max-width:{}px\">\n", at(width)));
+    c.finish(&section.title, o);
+    add(o, "<figcaption>The line goes from each number to the next.</figcaption>\n</figure>\n");
 }
 
 fn legend(o: &mut String, all: &[Series], bars: bool) {
@@ -1003,6 +1045,28 @@ mod tests {
             assert!(a.low <= low && a.high >= high && a.high > a.low, "{low} {high}");
             assert!(ticks.len() <= 41 && ticks.iter().all(|t| t.0.is_finite()), "{low} {high}");
         }
+    }
+
+    #[test]
+    fn a_grid_is_drawn_in_the_order_of_its_numbers() {
+        let mut report = sample();
+        report.sections.truncate(1);
+        let s = &mut report.sections[0];
+        let row =
+            |cells: [&str; 2]| Row { label: "0".into(), cells: cells.map(|c| Cell::Text(c.into())).to_vec() };
+        (s.columns, s.plot) = (vec!["0".into(), "1".into()], Plot::Grid);
+        s.rows = vec![row(["0", "2"]), row(["1", "3"])];
+        let drawn = page(&report, "t");
+        check(&drawn).unwrap();
+        assert!(drawn.contains("d=\"M21 21L21 61L61 21L61 61\""));
+        // What is no number has no square.
+        report.sections[0].rows = vec![row(["<a>", "inf"]), row(["NaN", "7"])];
+        let drawn = page(&report, "t");
+        check(&drawn).unwrap();
+        coordinates_are_finite(&drawn);
+        assert_eq!(drawn.matches("<rect class=\"g\"").count(), 1);
+        report.sections[0].rows.pop();
+        assert!(!page(&report, "t").contains("<figure"));
     }
 
     #[test]

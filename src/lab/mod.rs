@@ -6,6 +6,7 @@ pub mod cache;
 pub mod case;
 pub mod host;
 pub mod html;
+pub mod layout;
 pub mod network;
 pub mod reference;
 pub mod render;
@@ -19,6 +20,7 @@ use crate::engine::select::{self, DeviceWish};
 use crate::engine::sources::Sources;
 use crate::error::Error;
 use crate::escape;
+use crate::ir::layout::Layout;
 use crate::ir::network::Precision;
 use crate::registry::{Kernel, Operation};
 use case::{Lab, Trouble};
@@ -52,8 +54,12 @@ pub struct BenchOptions {
     pub report: Option<PathBuf>,
     /// `--against`
     pub against: Option<PathBuf>,
-    /// `--cache-model`, with the shape of the caches.
-    pub cache: Option<cache::CacheShape>,
+    /// `--cache-model`, with what `--cache` says of the caches.
+    pub cache: Option<String>,
+    /// `--layout`
+    pub layout: Option<Layout>,
+    /// `--sizes` of `--layout`: rows and columns.
+    pub drawn: Option<(usize, usize)>,
     /// `bench network`: records of a batch.
     pub batch: Option<usize>,
     /// `bench network`: plan.
@@ -105,16 +111,11 @@ pub struct Unsound {
 
 /// Runs the benchmarks; the text goes to stdout, wrong and failing kernels make it an error at the end.
 pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
-    if let Some(shape) = &options.cache {
-        let sizes = if options.sizes.is_empty() { tables::CACHE_SIZES } else { &options.sizes };
-        let sections = cache::report(shape, sizes, cache::Sample::default());
-        let s = shape;
-        let text = format!(
-            "{} cores of {} work-items; L1 {} lines in {} ways each, L2 {} lines in {} ways, lines of {} bytes",
-            s.cores, s.threads, s.l1_lines, s.l1_ways, s.l2_lines, s.l2_ways, s.line
-        );
-        let head = vec![("cache model".to_string(), text)];
-        return finish(options, Report { head, sections }, Vec::new(), print);
+    if let Some(layout) = &options.layout {
+        return layout::run(layout, options, print);
+    }
+    if let Some(described) = &options.cache {
+        return cache_model(described, options, print);
     }
     if options.names.iter().any(|n| n == "network") {
         return network::run(options, print);
@@ -147,6 +148,33 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
         head.extend(host::temperatures("after"));
     }
     finish(options, Report { head, sections }, unsound, print)
+}
+
+/// `bench --cache-model`, of the device that was asked for, if one was.
+fn cache_model(
+    described: &str,
+    options: &BenchOptions,
+    print: &mut dyn FnMut(&str) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut head = Vec::new();
+    let mut shape = cache::CacheShape::default();
+    if options.device != DeviceWish::Auto || options.compute_units.is_some() {
+        let device = device(options)?;
+        let told = cache::CacheShape::of(&device);
+        let note = if told.is_none() { ", which tells no cache: the Mali-T628's" } else { "" };
+        shape = told.unwrap_or_default();
+        head.push(("line, L2 and cores of".to_string(), format!("{}{note}", device.name)));
+    }
+    shape.set(described).and_then(|()| shape.check()).map_err(Error::Usage)?;
+    let s = &shape;
+    let text = format!(
+        "{} cores of {} work-items; L1 {} lines in {} ways each, L2 {} lines in {} ways, lines of {} bytes, pages of {}",
+        s.cores, s.threads, s.l1_lines, s.l1_ways, s.l2_lines, s.l2_ways, s.line, s.page
+    );
+    head.push(("cache model".to_string(), text));
+    let sizes = if options.sizes.is_empty() { tables::CACHE_SIZES } else { &options.sizes };
+    let sections = cache::report(s, sizes, cache::Sample::default());
+    finish(options, Report { head, sections }, Vec::new(), print)
 }
 
 /// The kernels that `names` ask for, in teaching order.
@@ -255,7 +283,11 @@ pub fn finish(
     print(&render::text(&report, options.output))?;
     if let Some(file) = &options.report {
         let device = report.head.iter().find(|(key, _)| key == "device");
-        let title = format!("mortonnet bench: {}", device.map_or("cache model", |d| &d.1));
+        let subject = match &options.layout {
+            Some(layout) => format!("layout {layout}"),
+            None => device.map_or("cache model".to_string(), |d| d.1.clone()),
+        };
+        let title = format!("mortonnet bench: {subject}");
         std::fs::write(file, html::page(&report, &title)).map_err(|e| Error::io(escape::path(file), e))?;
     }
     if unsound.is_empty() { Ok(()) } else { Err(Error::Check(verdict(&unsound))) }

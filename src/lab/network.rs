@@ -609,6 +609,8 @@ mod tests {
             report: None,
             against: None,
             cache: None,
+            layout: None,
+            drawn: None,
             batch: None,
             plan: None,
             shape: None,

@@ -752,6 +752,7 @@ fn json_section(o: &mut String, section: &Section) {
             Plot::None => ",\"plot\":\"none\"}",
             Plot::Lines => ",\"plot\":\"lines\"}",
             Plot::Bars => ",\"plot\":\"bars\"}",
+            Plot::Grid => ",\"plot\":\"grid\"}",
         },
     );
 }
@@ -838,7 +839,7 @@ pub(crate) mod tests {
             rows.push(Row { label: "7".into(), cells: [&cells[..], &cells[..]].concat() });
         }
         let mut sections = Vec::new();
-        for plot in [Plot::None, Plot::Lines, Plot::Bars] {
+        for plot in [Plot::None, Plot::Lines, Plot::Bars, Plot::Grid] {
             for id in ["", "contents", "a.1", odd] {
                 let all = if id.is_empty() { Vec::new() } else { rows.clone() };
                 let s = || odd.to_string();

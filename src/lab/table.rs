@@ -18,6 +18,8 @@ pub enum Plot {
     Lines,
     /// A group of bars per row, a bar per column.
     Bars,
+    /// A square per cell and a line through them in the order of their numbers, as the thesis draws layouts.
+    Grid,
 }
 
 /// One table.

@@ -287,8 +287,48 @@ fn networks_are_one_row() {
 fn the_cache_model_needs_no_device() {
     let r = run(DIGITS, &["bench", "--cache-model", "--sizes", "96"], "");
     assert!(r.code == Some(0) && r.out.contains("morton_4_2"), "{}", r.err);
+    for product in device_kernels() {
+        let is_product = ["matmul_", "affine_", "pair_", "layers_"].iter().any(|p| product.starts_with(p));
+        let rows = r.lines().iter().filter(|l| l.split_whitespace().next() == Some(&product)).count();
+        assert!(rows >= 8 || !is_product, "{product}: {rows} rows");
+    }
     let r = run(DIGITS, &["bench", "--cache", "line=60"], "");
     assert_eq!(r.code, Some(2), "{}", r.err);
     assert!(run(DIGITS, &["bench", "--help"], "").lines()[0].starts_with("mortonnet bench"));
     assert_eq!(run(DIGITS, &["bench", "no_such_kernel"], "").code, Some(2));
+}
+
+/// With a device, its line, cache and cores are those of the model; what is named with --cache wins.
+#[test]
+fn the_cache_model_asks_a_chosen_device() {
+    let r = bench(
+        Witness::Pocl,
+        &["-d", "0", "--cache-model", "--cache", "l2_lines=2048,page=65536", "--sizes", "32"],
+    );
+    assert!(r.code == Some(0) && r.out.starts_with("line, L2 and cores of  "), "{}{}", r.out, r.err);
+    assert!(r.out.contains("L2 2048 lines") && r.out.contains("pages of 65536"), "{}", r.out);
+    let r = run(DIGITS, &["bench", "-d", "0", "--cache-model", "--sizes", "32"], "");
+    assert!(r.code == Some(1) && r.err.contains("OpenCL"), "{}", r.err);
+}
+
+#[test]
+fn a_layout_is_drawn() {
+    let folder = Folder::new();
+    let page = folder.path("page.html");
+    let draw = |more: &[&str]| {
+        let r = run(DIGITS, &[&["bench", "--layout", "C_4_2_C", "--sizes", "8x4"], more].concat(), "");
+        assert_eq!((r.code, &*r.err), (Some(0), ""), "{more:?}");
+        r.out
+    };
+    let text = draw(&["--report", page.to_str().unwrap()]);
+    assert!(text.contains("\n1 |  1  5 | 17 21 |\n"), "{text}");
+    let html = fs::read_to_string(page).unwrap();
+    assert!(html.contains("<h1>mortonnet bench: layout C_4_2_C</h1>") && html.contains("class=\"grid\""));
+    assert!(draw(&["-o", "md"]).contains("| 1 | 1 | 5 | 17 | 21 |"), "{}", draw(&["-o", "md"]));
+    assert!(draw(&["-o", "csv"]).lines().any(|l| l.starts_with("layout,1,2,") && l.contains(",17")));
+    let json: serde_json::Value = serde_json::from_str(&draw(&["-o", "json"])).unwrap();
+    assert_eq!(json["sections"][0]["rows"][1]["cells"][2], "17");
+    assert_eq!(json["sections"][0]["plot"], "grid");
+    let r = run(DIGITS, &["bench", "--layout", "C_4_2_C", "--sizes", "6x4"], "");
+    assert!(r.code == Some(2) && r.err.contains("chunks of 4 rows × 2 columns do not divide"), "{}", r.err);
 }

@@ -1,0 +1,141 @@
+//! `bench --layout`: a layout drawn with its index numbers, as in figures 8.1 and 12.2 of the thesis.
+
+use super::render::OutputFormat;
+use super::table::{Cell, Plot, Report, Row, Section};
+use super::{BenchOptions, finish};
+use crate::error::Error;
+use crate::ir::layout::Layout;
+
+/// Most rows and columns that are drawn.
+const MOST: usize = 256;
+
+/// The size that is drawn where none is asked for: whole chunks, from 8 on.
+pub fn usual(layout: &Layout) -> (usize, usize) {
+    let (rows, cols) = layout.granularity();
+    (8usize.next_multiple_of(rows), 8usize.next_multiple_of(cols))
+}
+
+/// Whether a matrix of that size can be drawn.
+pub fn check(layout: &Layout, (rows, cols): (usize, usize)) -> Result<(), String> {
+    if rows > MOST || cols > MOST {
+        return Err(format!("{rows} × {cols}: at most {MOST} rows and columns are drawn"));
+    }
+    layout.fits(rows, cols)
+}
+
+/// Draws it.
+pub fn run(
+    layout: &Layout,
+    options: &BenchOptions,
+    print: &mut dyn FnMut(&str) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let size = options.drawn.unwrap_or_else(|| usual(layout));
+    let report = Report { head: Vec::new(), sections: vec![section(layout, size)] };
+    finish(options, report, Vec::new(), &mut |text| match options.output {
+        OutputFormat::Table => print(&drawing(layout, size)),
+        _ => print(text),
+    })
+}
+
+fn title(layout: &Layout, (rows, cols): (usize, usize)) -> String {
+    format!("Layout {layout}: where the elements of a matrix of {rows} × {cols} stand")
+}
+
+fn section(layout: &Layout, size: (usize, usize)) -> Section {
+    let index = |row, col| Cell::Text(layout.index(size.0, size.1, row, col).to_string());
+    let row =
+        |row: usize| Row { label: row.to_string(), cells: (0..size.1).map(|col| index(row, col)).collect() };
+    Section {
+        id: "layout".into(),
+        title: title(layout, size),
+        rows_are: "row".into(),
+        unit: String::new(),
+        larger_is_better: false,
+        columns: (0..size.1).map(|col| col.to_string()).collect(),
+        rows: (0..size.0).map(row).collect(),
+        notes: Vec::new(),
+        plot: Plot::Grid,
+    }
+}
+
+/// As text, with lines between the largest chunks.
+fn drawing(layout: &Layout, size @ (rows, cols): (usize, usize)) -> String {
+    // Without chunks, an element is one: there is nothing to tell apart.
+    let chunk = match layout.granularity() {
+        (1, 1) => size,
+        chunk => chunk,
+    };
+    let wide = (rows * cols - 1).to_string().len().max((cols - 1).to_string().len());
+    let label = (rows - 1).to_string().len();
+    let line = |label: String, cell: &dyn Fn(usize) -> String, bar: &str, between: &str| {
+        let mut line = label;
+        for col in 0..cols {
+            line += if col % chunk.1 == 0 { bar } else { between };
+            line += &cell(col);
+        }
+        line + bar.trim_end() + "\n"
+    };
+    let head = line(" ".repeat(label), &|col| format!("{col:wide$}"), "   ", " ");
+    let rule = line(" ".repeat(label), &|_| "-".repeat(wide), "-+-", "-").replacen("-+-", " +-", 1);
+    let rule = rule.trim_end().trim_end_matches('-').trim_end_matches('+').to_string() + "+\n";
+    let mut text = format!("{}\n\n{}\n", title(layout, size), head.trim_end());
+    for row in 0..rows {
+        if row % chunk.0 == 0 {
+            text += &rule;
+        }
+        let index = |col| format!("{:wide$}", layout.index(rows, cols, row, col));
+        text += &line(format!("{row:label$}"), &index, " | ", " ");
+    }
+    text + &rule
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(text: &str) -> Layout {
+        Layout::parse(text).unwrap()
+    }
+
+    #[test]
+    fn chunks_and_numbers_are_drawn() {
+        let expected = "\
+Layout C_4_2_C: where the elements of a matrix of 8 × 4 stand
+
+     0  1    2  3
+  +-------+-------+
+0 |  0  4 | 16 20 |
+1 |  1  5 | 17 21 |
+2 |  2  6 | 18 22 |
+3 |  3  7 | 19 23 |
+  +-------+-------+
+4 |  8 12 | 24 28 |
+5 |  9 13 | 25 29 |
+6 | 10 14 | 26 30 |
+7 | 11 15 | 27 31 |
+  +-------+-------+
+";
+        assert_eq!(drawing(&layout("C_4_2_C"), (8, 4)), expected);
+        // Figure 8.1: Z-order.
+        let z = section(&layout("R_4_4_R_2_2_R"), (8, 8));
+        let row = |i: usize| z.rows[i].cells.clone();
+        let texts = |numbers: [u32; 8]| numbers.map(|n| Cell::Text(n.to_string())).to_vec();
+        assert_eq!(row(0), texts([0, 1, 4, 5, 16, 17, 20, 21]));
+        assert_eq!(row(7), texts([42, 43, 46, 47, 58, 59, 62, 63]));
+    }
+
+    #[test]
+    fn sizes_are_whole_chunks() {
+        for (text, size) in
+            [("R", (8, 8)), ("C_4_2_C", (8, 8)), ("R_16_1_C", (16, 8)), ("C_16_10_C", (16, 10))]
+        {
+            assert_eq!(usual(&layout(text)), size, "{text}");
+            assert_eq!(check(&layout(text), size), Ok(()), "{text}");
+        }
+        assert!(check(&layout("R"), (257, 1)).is_err_and(|e| e.contains("at most 256")));
+        // One row, one column, one element.
+        for (text, size) in [("R", (1, 1)), ("C", (1, 3)), ("R_2_1_R", (2, 1))] {
+            assert!(drawing(&layout(text), size).lines().skip(2).all(|l| l.len() < 20), "{text}");
+        }
+    }
+}
