@@ -433,7 +433,7 @@ fn a_broken_launch_for_all_layers_is_an_error() {
         ("MORTONNET_SHIM_FAIL", "clGetKernelWorkGroupInfo:1:-5"),
     ];
     for (arguments, settings, expected) in
-        [(&with_kernels[..], &[][..], "not_a_name"), (&[], &failing, "CL_OUT_OF_RESOURCES")]
+        [(&with_kernels[..], &[][..], "CL_BUILD_PROGRAM_FAILURE"), (&[], &failing, "CL_OUT_OF_RESOURCES")]
     {
         let mut c = command(DIGITS);
         on(Witness::Pocl, &mut c, &folder.path("log"));
