@@ -29,7 +29,7 @@ pub struct Lab {
     queue: Queue,
     sources: Sources,
     programs: Vec<(String, Program)>,
-    seed: u64,
+    random: Random,
     /// The inputs of the case before.
     last: Option<(Operation, Data)>,
 }
@@ -231,16 +231,12 @@ impl Lab {
     /// Opens `device` for benchmarks.
     pub fn new(device: &Device, sources: Sources) -> Result<Lab, Error> {
         let queue = Queue::new(&Context::new(device)?, true)?;
-        // Fresh inputs for every run of the program.
-        let now = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(1, |d| d.as_nanos() as u64);
-        Ok(Lab { device: device.clone(), queue, sources, programs: Vec::new(), seed: now, last: None })
+        let random = reference::fresh();
+        Ok(Lab { device: device.clone(), queue, sources, programs: Vec::new(), random, last: None })
     }
 
     fn random(&mut self) -> Random {
-        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        Random::new(self.seed)
+        self.random.split()
     }
 
     fn program(

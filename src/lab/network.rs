@@ -1,8 +1,8 @@
 //! `bench network`: the baked network, or any shape with generated weights, with resident input or from host to host.
 
 use super::BenchOptions;
-use super::reference::Random;
-use super::render::OutputFormat;
+use super::reference::{self, Random};
+use super::render::{OutputFormat, json_string};
 use super::table::{Cell, Measured, Plot, Row, Section};
 use crate::baked::{NETWORK, library};
 use crate::cl::Device;
@@ -50,7 +50,9 @@ pub fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Vec<f32>>), St
         let names: Vec<&str> = NAMED.iter().map(|n| n.0).collect();
         format!("expected sizes like 784-100-10:relu, or {}; found \"{shape}\"", names.join(", "))
     })?;
-    let mut random = Random::new(sizes.iter().sum::<usize>() as u64);
+    let seed =
+        sizes.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, &n| (h ^ n as u64).wrapping_mul(0x0100_0000_01b3));
+    let mut random = Random::new(seed);
     let mut graph = Graph::new(Shape::vector(sizes[0]));
     let (mut tensors, mut value) = (Vec::new(), 0);
     for (i, pair) in sizes.windows(2).enumerate() {
@@ -126,7 +128,7 @@ impl Rig {
             })
         };
         let (engine, launches) = start(wanted)?;
-        let mut random = Random::new(Instant::now().elapsed().as_nanos() as u64 ^ batch as u64);
+        let mut random = reference::fresh();
         let records = (0..batch * network.width).map(|_| random.float()).collect();
         let width = network.width;
         let mut rig =
@@ -303,13 +305,7 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
     let row: Vec<&str> = values.iter().map(|v| &*v.1).collect();
     let text = match options.output {
         OutputFormat::Json => {
-            let quoted = |s: &str| format!("\"{}\"", s.replace(['"', '\\'], " "));
-            let pairs: Vec<String> = values
-                .iter()
-                .map(|(n, v)| {
-                    format!("\"{n}\":{}", if v.parse::<f64>().is_ok() { v.clone() } else { quoted(v) })
-                })
-                .collect();
+            let pairs: Vec<String> = values.iter().map(|(n, v)| format!("\"{n}\":{}", json(n, v))).collect();
             format!("{{{}}}\n", pairs.join(","))
         }
         OutputFormat::Md => {
@@ -319,6 +315,17 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
         OutputFormat::Csv | OutputFormat::Table => format!("{}\n{}\n", names.join(","), row.join(",")),
     };
     print(&text)
+}
+
+/// A value of the row as JSON: whatever they look like, names are texts; numbers that JSON does not have are null.
+fn json(name: &str, value: &str) -> String {
+    let mut text = String::new();
+    match value.parse::<f64>() {
+        _ if ["network", "device", "plan"].contains(&name) => json_string(&mut text, value),
+        Ok(number) if number.is_finite() => text.push_str(value),
+        _ => text.push_str("null"),
+    }
+    text
 }
 
 /// As many runs as fit into about two seconds, at least `--repeat`.
@@ -627,6 +634,32 @@ mod tests {
     fn one_value_has_no_spread() {
         assert_eq!(measured(&[2.0]).spread, None);
         assert_eq!(measured(&[1.0, 2.0, 3.0, 5.0]).spread, Some(1.0));
+    }
+
+    /// A network may be called like a number; what is measured may be none.
+    #[test]
+    fn names_are_texts_and_numbers_are_json() {
+        for name in ["007", "nan", "1e5", "inf", "a \"b\""] {
+            let text = json("network", name);
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), name, "{text}");
+        }
+        assert_eq!(
+            (&*json("batch", "100"), &*json("gflops", "NaN"), &*json("gflops", "inf")),
+            ("100", "null", "null")
+        );
+    }
+
+    /// Shapes whose sizes have the same sum have other weights.
+    #[test]
+    fn generated_networks_differ() {
+        let first = |shape| generated(shape, Kind::Values).unwrap().1[0][0];
+        let mut found: Vec<f32> = ["8-6-4", "6-8-4", "4-8-6", "9-5-4", "10-8"].map(first).to_vec();
+        let scaled = |w: f32, inputs: f32| w / (3.0f32 / inputs).sqrt();
+        for (w, inputs) in found.iter_mut().zip([8.0, 6.0, 4.0, 9.0, 10.0]) {
+            *w = scaled(*w, inputs);
+        }
+        found.sort_unstable_by(f32::total_cmp);
+        assert!(found.windows(2).all(|w| w[1] - w[0] > 1e-6), "{found:?}");
     }
 
     #[test]

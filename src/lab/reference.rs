@@ -4,6 +4,12 @@ use crate::ir::network::Activation;
 use crate::registry::Problem;
 
 pub use crate::ops::random::Random;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Other inputs in every run of the program.
+pub fn fresh() -> Random {
+    Random::new(SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64))
+}
 
 /// R = activation(alpha·A·B + beta·C + bias), all row major.
 pub struct Product<'a> {
