@@ -82,7 +82,10 @@ impl Sources {
         kernels: impl IntoIterator<Item = &'k Kernel>,
     ) -> Result<(), Error> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        let edited = |k: &Kernel| k.source.as_deref().is_some_and(|path| folder.join(path).exists());
+        let edited = |k: &Kernel| {
+            let files = [k.source.as_deref(), k.operation.common()];
+            files.into_iter().flatten().any(|path| folder.join(path).exists())
+        };
         if kernels.into_iter().any(edited) { Ok(()) } else { Err(unread(folder, user)) }
     }
 

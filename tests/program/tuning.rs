@@ -116,7 +116,7 @@ fn records_of_others_and_damaged_ones_are_ignored() {
         ("products without a fused bias", line("kernels ", matmul), "matmul_naive is no kernel of plan host"),
         ("a kernel twice", line("kernels ", "kernels argmax_host argmax_host"), "argmax_host is no kernel"),
         ("another order", line("kernels ", "kernels argmax_host affine_host_panel"), "or not in its order"),
-        ("too few kernels", line("kernels ", "kernels argmax_host"), "needs a affine or matmul kernel"),
+        ("too few kernels", line("kernels ", "kernels argmax_host"), "needs an affine or matmul kernel"),
         (
             "a work-group",
             line("batch ", "work-group affine_host_panel 3 5\nbatch 256"),
