@@ -30,15 +30,15 @@ static BOARDS: [Board; 2] = [
     Board {
         name: "armv7",
         target: "armv7-unknown-linux-gnueabihf",
+        // 2.18 is the standard library's weak __cxa_thread_atexit_impl, on both.
         newest: (2, 18),
         // Cortex-A15 is the Odroid-XU3's.
         cores: &[("cortex-a15", "neon-vfpv4"), ("cortex-a9", "neon"), ("cortex-a9,neon=off", "portable")],
     },
-    // No C library for aarch64 is older than 2.17.
     Board {
         name: "aarch64",
         target: "aarch64-unknown-linux-gnu",
-        newest: (2, 17),
+        newest: (2, 18),
         cores: &[("cortex-a53", "neon")],
     },
 ];
@@ -184,7 +184,7 @@ fn old_systems_have_what_is_needed() {
     }
 }
 
-/// The stripped file without the network's data: at most 1 MB.
+/// The stripped file without the network's data: at most 2.5 MB.
 #[test]
 fn code_is_small() {
     for (board, program) in BOARDS.iter().zip(&built().digits) {
