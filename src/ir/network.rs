@@ -35,9 +35,9 @@ impl Kind {
 pub enum FinalActivation {
     /// e^x / Σ e^x
     Softmax,
-    /// Precision-wise sigmoid.
+    /// The sigmoid of each value.
     Sigmoid,
-    /// Precision-wise tanh.
+    /// The tanh of each value.
     Tanh,
     /// The values themselves.
     None,

@@ -55,7 +55,7 @@ impl Operation {
 /// A matrix operand: its layout, and what its size must be a multiple of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operand {
-    /// Layout; `None` where the kernel takes any (it works element by precision).
+    /// Layout; `None` where the kernel takes any (it works element by element).
     pub representation: Option<Layout>,
     /// The number of rows is a multiple of this.
     pub row_align: usize,
