@@ -3,6 +3,9 @@
 #[path = "src/bake/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod bake;
+#[path = "src/block.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod block;
 #[path = "src/ir/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod ir;
@@ -41,7 +44,16 @@ fn main() {
         weights,
         plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),
     };
-    for path in ["build.rs", "src/bake", "src/ir", "src/ops", "src/planner", "src/registry", "kernels"] {
+    for path in [
+        "build.rs",
+        "src/bake",
+        "src/block.rs",
+        "src/ir",
+        "src/ops",
+        "src/planner",
+        "src/registry",
+        "kernels",
+    ] {
         println!("cargo::rerun-if-changed={path}");
     }
     let baked = bake::bake(&settings);
@@ -53,7 +65,7 @@ fn main() {
     match baked {
         Ok(baked) => {
             let out = PathBuf::from(cargo("OUT_DIR"));
-            write(&baked, &out);
+            write(baked.block().leak(), &out);
             // Always, so that nobody ships the network of an earlier or a later build: all go into the same file. Cargo
             // repeats it when there is nothing to build.
             let (n, plan) = (&baked.network, &baked.plan);
@@ -81,16 +93,31 @@ fn one_line(text: impl std::fmt::Display) -> String {
     text.to_string().replace(|c: char| c.is_control(), " ")
 }
 
-/// Writes the generated files and compiles the constants.
-fn write(baked: &bake::Baked, out: &Path) {
-    let put = |name: &str, bytes: &[u8]| {
+/// Writes the block and the assembly that includes it: one page-aligned, read-only symbol.
+fn write(block: &'static [u8], out: &Path) {
+    // Its hash stands in the text because compilers' caches look at the text only, not at what `.incbin` includes.
+    let hash = block::Block::open(block).map(block::Block::hash).unwrap_or_default();
+    let assembly = format!(
+        ".section .rodata.mortonnet,\"a\",%progbits\n\
+         .ascii \"mortonnet block {hash}\\0\"\n\
+         .balign {}\n\
+         .globl mortonnet_block\n\
+         .hidden mortonnet_block\n\
+         .type mortonnet_block, %object\n\
+         mortonnet_block:\n\
+         .incbin \"block.bin\"\n\
+         .globl mortonnet_block_end\n\
+         .hidden mortonnet_block_end\n\
+         mortonnet_block_end:\n\
+         .size mortonnet_block, {}\n\
+         .section .note.GNU-stack,\"\",%progbits\n",
+        block::PAGE,
+        block.len(),
+    );
+    for (name, bytes) in [("block.bin", block), ("block.s", assembly.as_bytes())] {
         if let Err(e) = std::fs::write(out.join(name), bytes) {
             println!("cargo::error=cannot write {}: {e}", out.join(name).display());
         }
-    };
-    put("baked.rs", bake::emit::rust(baked).as_bytes());
-    put(bake::emit::LIBRARY_FILE, &bake::emit::library(baked));
-    put(bake::emit::BLOB_FILE, &baked.blob);
-    put("weights.s", bake::emit::assembly(baked).as_bytes());
-    cc::Build::new().file(out.join("weights.s")).include(out).warnings(false).compile("mortonnet_weights");
+    }
+    cc::Build::new().file(out.join("block.s")).include(out).warnings(false).compile("mortonnet_block");
 }

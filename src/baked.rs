@@ -1,48 +1,103 @@
-//! What the build baked: network, plan, kernel library and sources as data; constants and golden vectors as slices of
-//! the linked symbol.
+//! What the build baked: network, plan, kernel library and sources out of the block; constants and golden vectors as
+//! slices of it.
 
-use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
-use crate::ir::layout::{Chunk, Layout, Order};
-use crate::ir::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
-use crate::ir::op::Op;
-use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Extent, Plan, Step};
+use crate::block::{Block, NetworkSection, PlanSection, Section};
+use crate::error::Error;
+use crate::ir::network::{Network, Precision};
+use crate::ir::plan::Plan;
 use crate::ir::values::Values;
-use crate::registry::wire::{Reader, Wire};
-use crate::registry::{EngineKind, KernelSources, Library, Operation, Problem};
+use crate::registry::{KernelSources, Library};
+use crate::sys::linked;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-/// The generated data.
-#[allow(missing_docs, unused_imports)]
-mod generated {
-    use super::*;
-    include!(concat!(env!("OUT_DIR"), "/baked.rs"));
+/// What every start reads.
+struct Head {
+    block: Block,
+    network: NetworkSection,
+    plan: PlanSection,
+    library: Library,
 }
 
-pub use generated::{BLOB_HASH, GOLDEN_GIVEN, NETWORK, PLAN, STEPS};
+fn read() -> Result<Head, String> {
+    let block = Block::open(linked::block())?;
+    let (network, plan) = (block.read(Section::Network)?, block.read(Section::Plan)?);
+    Ok(Head { block, network, plan, library: block.read(Section::Library)? })
+}
 
-static PARSED: LazyLock<(Library, KernelSources)> =
-    LazyLock::new(|| Wire::take(&mut Reader(generated::LIBRARY)));
+static HEAD: LazyLock<Result<Head, String>> = LazyLock::new(read);
 
-/// The kernel library, read at its first use.
+static SOURCES: LazyLock<Result<KernelSources, String>> = LazyLock::new(|| block().read(Section::Sources));
+
+/// Whether what every start needs is as the build left it. `main` asks before anything else does.
+///
+/// # Errors
+/// What is not.
+pub fn check() -> Result<(), Error> {
+    HEAD.as_ref().map(drop).map_err(|why| damaged(why))
+}
+
+/// Whether everything is as the build left it, constants and golden vectors included.
+///
+/// # Errors
+/// What is not.
+pub fn verify() -> Result<(), Error> {
+    block().verify().map_err(|why| damaged(&why))
+}
+
+fn damaged(why: &str) -> Error {
+    Error::Check(format!("the network in this program is damaged: {why}; copy the program anew"))
+}
+
+fn head() -> &'static Head {
+    HEAD.as_ref().unwrap_or_else(|why| panic!("{}", damaged(why)))
+}
+
+/// The block.
+pub fn block() -> Block {
+    head().block
+}
+
+/// The network.
+pub fn network() -> &'static Network {
+    &head().network.0
+}
+
+/// The plan that its constants are laid out for.
+pub fn plan() -> &'static Plan {
+    &head().plan.0
+}
+
+/// The kernel library.
 pub fn library() -> &'static Library {
-    &PARSED.0
+    &head().library
+}
+
+/// Whether the golden vectors came with the network.
+pub fn golden_given() -> bool {
+    head().network.1
+}
+
+/// Steps of the library's plan `name` for the network.
+pub fn steps(name: &str) -> Option<usize> {
+    head().plan.1.1.iter().find(|s| s.0 == name).map(|s| s.1)
 }
 
 /// The kernel sources, comments stripped.
-pub fn sources() -> &'static KernelSources {
-    &PARSED.1
+///
+/// # Errors
+/// They are not as the build left them.
+pub fn sources() -> Result<&'static KernelSources, Error> {
+    SOURCES.as_ref().map_err(|why| damaged(why))
 }
 
-/// Constant `i` of [`PLAN`], padded and in its layout.
+/// Constant `i` of [`plan`], padded and in its layout.
 pub fn constant(i: usize) -> Values {
-    let (offset, constant) = (generated::CONSTANT_OFFSETS[i], &PLAN.constants[i]);
+    let (offset, constant) = (head().plan.1.0[i], &plan().constants[i]);
+    let bytes = &block().section(Section::Constants)[offset..offset + constant.bytes()];
     match constant.precision {
-        Precision::F32 => Values::F32(Cow::Borrowed(slice(offset, constant.len()))),
-        Precision::F16 => {
-            let halves = crate::sys::linked::halves();
-            Values::F16(Cow::Borrowed(&halves[offset / 2..offset / 2 + constant.len()]))
-        }
+        Precision::F32 => Values::F32(Cow::Borrowed(linked::floats(bytes))),
+        Precision::F16 => Values::F16(Cow::Borrowed(linked::halves(bytes))),
     }
 }
 
@@ -58,28 +113,9 @@ pub struct Golden {
     pub overflow: &'static [f32],
 }
 
-/// The golden vectors of [`NETWORK`].
+/// The golden vectors of [`network`].
 pub fn golden() -> Golden {
-    let count = generated::GOLDEN_COUNT;
-    let [inputs, scores, overflow] = generated::GOLDEN_OFFSETS;
-    Golden {
-        count,
-        inputs: slice(inputs, count * NETWORK.width),
-        scores: slice(scores, count * NETWORK.outputs()),
-        overflow: slice(overflow, generated::GOLDEN_OVERFLOWS * NETWORK.width),
-    }
-}
-
-/// Bytes of all baked data: constants and golden vectors, page by page.
-pub fn data_bytes() -> usize {
-    generated::BLOB_BYTES
-}
-
-/// The text of the kernel source `path` (below `kernels/`).
-pub fn source(path: &str) -> Option<&'static str> {
-    sources().iter().find(|s| s.0 == path).map(|s| &*s.1)
-}
-
-fn slice(offset: usize, len: usize) -> &'static [f32] {
-    &crate::sys::linked::weights()[offset / 4..offset / 4 + len]
+    let [inputs, scores, overflow] = [Section::GoldenInputs, Section::GoldenScores, Section::GoldenOverflow]
+        .map(|section| linked::floats(block().section(section)));
+    Golden { count: inputs.len() / network().width, inputs, scores, overflow }
 }

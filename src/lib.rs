@@ -3,10 +3,11 @@
 //! The rooms, each of which imports those above it only (`tests/program/rooms.rs` checks that):
 //!
 //! ```text
-//! ir        shapes, layouts, graph, plan: plain data       shared with the build, as are the next three
+//! ir        shapes, layouts, graph, plan: plain data       shared with the build, as are the next four
 //! ops       what the operations mean, in float64
 //! registry  kernels, recipes, device classes
 //! planner   graph + recipe → plan
+//! block     what the build leaves in the program, as bytes
 //! error, escape, sys, cl     what the rest stands on
 //! baked     what the build left in this program
 //! observe   clocks, profile, trace, report
@@ -20,6 +21,7 @@
 #[allow(unreachable_pub, dead_code)]
 mod bake;
 pub mod baked;
+pub mod block;
 pub mod cl;
 pub mod cli;
 pub mod engine;

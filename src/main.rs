@@ -1,6 +1,6 @@
 //! The program: `main` chooses the action, each action is a function below it.
 
-use mortonnet::baked::{self, NETWORK};
+use mortonnet::baked::{self, network};
 use mortonnet::cl;
 use mortonnet::cli::info;
 use mortonnet::cli::{Action, BENCH_HELP, HELP, Options, ProfileFormat, TUNE_HELP};
@@ -27,13 +27,13 @@ use std::time::Instant;
 
 fn main() -> ExitCode {
     let start = Instant::now();
-    let result = Options::parse(std::env::args_os().skip(1)).and_then(|options| match options.action {
+    let options = baked::check().and_then(|()| Options::parse(std::env::args_os().skip(1)));
+    let result = options.and_then(|options| match options.action {
         Action::Classify => classify(&options, start),
         Action::SelfTest => self_test(&options),
         Action::ListDevices => list_devices(options.verbose),
-        Action::Info => {
-            print(&escape::lines(&info::page(&request(&options, Wanted { scores: true, classes: true }))))
-        }
+        Action::Info => info::page(&request(&options, Wanted { scores: true, classes: true }))
+            .and_then(|page| print(&escape::lines(&page))),
         Action::Bench => options.bench.as_ref().map_or(Ok(()), |b| lab::run(b, &mut |text| print(text))),
         Action::BenchHelp => print(BENCH_HELP),
         Action::Tune => options.tune.as_ref().map_or(Ok(()), |t| lab::tune::run(t, &mut |text| print(text))),
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 /// Records in, classes out.
 fn classify(options: &Options, start: Instant) -> Result<(), Error> {
     signal::serve_questions().map_err(|e| Error::io("signals", e))?;
-    let spec = OutputSpec::of(&NETWORK);
+    let spec = OutputSpec::of(network());
     let output = options.output.unwrap_or(Output::default_for(spec.kind));
     stream::check(output, &spec).map_err(Error::Usage)?;
     if options.mark {
@@ -78,7 +78,7 @@ fn classify(options: &Options, start: Instant) -> Result<(), Error> {
     if options.files.is_empty() && std::io::stdin().is_terminal() {
         say(&format!(
             "reading records of {} numbers from the terminal, one a line; --help says more",
-            NETWORK.width
+            network().width
         ));
     }
     // Until here a signal ends the program at once: no record was read.
@@ -100,7 +100,7 @@ fn classify(options: &Options, start: Instant) -> Result<(), Error> {
     let mut result = Stream {
         engine: engine.as_mut(),
         format: options.format,
-        shape: InputShape::of(&NETWORK),
+        shape: InputShape::of(network()),
         writer: &mut writer,
         bad: if options.mark { Some(&mut bad) } else { None },
         expected: expected.as_mut(),
@@ -176,12 +176,13 @@ fn open(file: &Path) -> Result<(String, FileSource), Error> {
 fn self_test(options: &Options) -> Result<(), Error> {
     let wanted = Wanted { scores: true, classes: true };
     options.sources.check()?;
+    baked::verify()?;
     let mut failed: Vec<String> = Vec::new();
     // Each device by itself: one that fails does not hide the others.
     select::each(&request(options, wanted), |running| {
         let tested = running.and_then(|mut running| {
             introduce(options, &running);
-            let report = selftest::run(running.engine.as_mut(), &NETWORK, &baked::golden())?;
+            let report = selftest::run(running.engine.as_mut(), network(), &baked::golden())?;
             Ok((format!("{}, plan {}: {report}", running.device, running.plan.name), report.passed()))
         });
         match tested {

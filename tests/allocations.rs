@@ -5,7 +5,7 @@
 //!
 //! One test, because the counter is one for the process.
 
-use mortonnet::baked::{NETWORK, library};
+use mortonnet::baked::{library, network};
 use mortonnet::engine::Engine;
 use mortonnet::engine::host::HostEngine;
 use mortonnet::engine::model::{Model, recipe};
@@ -104,7 +104,7 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
         std::path::Path::new("/etc/OpenCL/vendors/pocl.icd").exists(),
         "PoCL is missing: tests/run installs it"
     );
-    let width = NETWORK.width;
+    let width = network().width;
     let line = |n: usize| {
         (0..width).map(|i| ((n * 7 + i * 3) % 17).to_string()).collect::<Vec<_>>().join(",") + "\n"
     };
@@ -142,12 +142,12 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
             let span = Rc::new(Cell::new((0, 0)));
             let source = Watched { bytes, at: 0, batch, span: Rc::clone(&span) };
             let mut times = StreamTimes { track, ..StreamTimes::default() };
-            let mut writer = ResultWriter::new(Sink(0), output, OutputSpec::of(&NETWORK));
+            let mut writer = ResultWriter::new(Sink(0), output, OutputSpec::of(network()));
             let mut bad = |why: &Error| panic!("{why}");
             let stream = Stream {
                 engine: running.engine.as_mut(),
                 format: Some(format),
-                shape: InputShape::of(&NETWORK),
+                shape: InputShape::of(network()),
                 writer: &mut writer,
                 bad: Some(&mut bad),
                 expected: None,

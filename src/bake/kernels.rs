@@ -1,9 +1,10 @@
 //! Reads `kernels/library.json` and the kernel sources, and checks them against each other: an orphan file, an orphan
 //! entry, a name or a signature that disagrees are mistakes.
 
+use super::Mistakes;
 use super::json::{self, Object};
 use super::matrix::Files;
-use super::{Mistakes, hex};
+use crate::block::hex;
 use crate::ir::layout::Layout;
 use crate::registry::{
     DeviceClass, EngineKind, Groups, Kernel, KernelSources, Library, Most, Needs, Operand, Operation,

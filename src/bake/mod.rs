@@ -3,7 +3,6 @@
 //!
 //! Nothing here panics on a user's file: every mistake becomes a line in [`Mistakes`], all of them are reported.
 
-pub mod emit;
 pub mod golden;
 pub mod json;
 pub mod kernels;
@@ -11,13 +10,14 @@ pub mod matrix;
 pub mod model;
 pub mod overflow;
 
+use crate::block::{self, NetworkSection, PAGE, PlanSection};
 use crate::ir::half;
 use crate::ir::network::{Network, Precision};
 use crate::ir::plan::{Constant, Plan, Role};
+use crate::ir::wire;
 use crate::planner;
 use crate::registry::{KernelSources, Library, PlanRecipe};
 use golden::Golden;
-use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
 /// Mistakes found so far, one line each: `FILE: PLACE: expected …, found …`.
@@ -55,18 +55,14 @@ pub struct Baked {
     pub plan: Plan,
     /// Steps of each plan of the library for this network.
     pub steps: Vec<(String, usize)>,
-    /// Constants in their layouts, then the golden vectors: everything page-aligned.
-    pub blob: Vec<u8>,
-    /// Byte offset of each of the plan's constants in `blob`.
-    pub constant_offsets: Vec<usize>,
-    /// Byte offsets of golden inputs, scores and records that overflow in `blob`.
-    pub golden_offsets: [usize; 3],
+    /// Constants in their layouts, each from a page on.
+    pub constants: Vec<u8>,
+    /// Byte offset of each of the plan's constants in `constants`.
+    pub offsets: Vec<usize>,
     /// Number of golden vectors and where they come from.
     pub golden: Golden,
     /// What rounding the weights to halves did.
     pub rounding: Option<Rounding>,
-    /// SHA-256 of `blob`.
-    pub blob_hash: String,
     /// Files that were read.
     pub files: Vec<PathBuf>,
 }
@@ -82,9 +78,6 @@ pub struct Rounding {
     /// Golden vectors whose class changes.
     pub classes: usize,
 }
-
-/// Constants start at multiples of this many bytes in the binary.
-pub const PAGE: usize = 4096;
 
 /// Reads, checks and lays out everything.
 ///
@@ -142,38 +135,42 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     }
     let Some(plan) = plan.filter(|_| mistakes.0.is_empty()) else { return Err((mistakes, files)) };
 
-    let mut blob = Vec::new();
-    let mut append = |values: &[f32], precision: Precision| {
-        blob.resize(blob.len().next_multiple_of(PAGE), 0);
-        let offset = blob.len();
-        match precision {
-            Precision::F32 => blob.extend(values.iter().flat_map(|v| v.to_le_bytes())),
-            Precision::F16 => blob.extend(values.iter().flat_map(|&v| half::from_f32(v).to_le_bytes())),
+    let (mut constants, mut offsets) = (Vec::new(), Vec::new());
+    for c in plan.constants.iter() {
+        constants.resize(constants.len().next_multiple_of(PAGE), 0);
+        offsets.push(constants.len());
+        let values = c.layout.pack(&tensors[c.tensor], c.size, c.padded, 0.0);
+        match c.precision {
+            Precision::F32 => constants.extend(floats(&values)),
+            Precision::F16 => constants.extend(values.iter().flat_map(|&v| half::from_f32(v).to_le_bytes())),
         }
-        offset
-    };
-    let constant_offsets: Vec<usize> = plan
-        .constants
-        .iter()
-        .map(|c| append(&c.layout.pack(&tensors[c.tensor], c.size, c.padded, 0.0), c.precision))
-        .collect();
-    let golden_offsets =
-        [&golden.inputs, &golden.scores, &golden.overflow].map(|values| append(values, Precision::F32));
-    let blob_hash = hex(&Sha256::digest(&blob));
-    Ok(Baked {
-        network,
-        library,
-        sources,
-        plan,
-        steps,
-        blob,
-        constant_offsets,
-        golden_offsets,
-        golden,
-        rounding,
-        blob_hash,
-        files,
-    })
+    }
+    Ok(Baked { network, library, sources, plan, steps, constants, offsets, golden, rounding, files })
+}
+
+fn floats(values: &[f32]) -> impl Iterator<Item = u8> {
+    values.iter().flat_map(|v| v.to_le_bytes())
+}
+
+impl Baked {
+    /// The block: the same for the same inputs, without any path of the machine that builds.
+    pub fn block(&self) -> Vec<u8> {
+        let network: NetworkSection = (self.network.clone(), self.golden.given);
+        let steps = self.steps.iter().map(|(name, n)| (name.clone().into(), *n)).collect();
+        let plan: PlanSection = (self.plan.clone(), (self.offsets.clone().into(), steps));
+        let [inputs, scores, overflow] = [&self.golden.inputs, &self.golden.scores, &self.golden.overflow]
+            .map(|values| floats(values).collect::<Vec<u8>>());
+        block::write([
+            &wire::bytes(&network),
+            &wire::bytes(&plan),
+            &wire::bytes(&self.library),
+            &wire::bytes(&self.sources),
+            &self.constants,
+            &inputs,
+            &scores,
+            &overflow,
+        ])
+    }
 }
 
 /// The plan of a plan file, which joins the library's. Where kernels have changed since, its layouts must still hold.
@@ -213,11 +210,6 @@ fn plan_of_file(
     }
     library.plans.to_mut().push(file.recipe);
     Some(plan)
-}
-
-/// Bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// How a path is shown: relative to the package where it lies inside.

@@ -319,7 +319,12 @@ mod tests {
             let arrays = [(Role::Weights, outputs, inputs), (Role::Biases, outputs, 1)];
             value = graph.push("affine", Op::Affine, &[value], &arrays).unwrap();
         }
-        Network { width: layers[0].1, graph, transform: Transform::Identity, ..crate::baked::NETWORK.clone() }
+        Network {
+            width: layers[0].1,
+            graph,
+            transform: Transform::Identity,
+            ..crate::baked::network().clone()
+        }
     }
 
     fn constants(layers: &[&[&[f32]]]) -> Vec<Vec<f32>> {

@@ -1,7 +1,8 @@
 //! `--info` and `--version`: what is baked, and what would run it.
 
-use crate::baked::{BLOB_HASH, GOLDEN_GIVEN, NETWORK, PLAN, library};
+use crate::baked::{self, library, network};
 use crate::engine::select::{self, Decision, Request};
+use crate::error::Error;
 use crate::escape;
 use crate::ir::network::{Kind, Network, Transform};
 use crate::ir::op::Op;
@@ -11,37 +12,43 @@ use std::fmt::Write;
 
 /// `mortonnet 0.1.0, digits 0123456789abcdef`
 pub fn version() -> String {
-    format!("mortonnet {}, {} {}", env!("CARGO_PKG_VERSION"), NETWORK.name, NETWORK.hash)
+    format!("mortonnet {}, {} {}", env!("CARGO_PKG_VERSION"), network().name, network().hash)
 }
 
 /// The page of `--info`.
-pub fn page(request: &Request) -> String {
+///
+/// # Errors
+/// What is baked is not as it was written.
+pub fn page(request: &Request) -> Result<String, Error> {
+    baked::verify()?;
     let mut s = String::new();
     // A name or a label is the model's: one line, whatever is in it.
     let mut row = |name: &str, text: String| line(&mut s, name, &escape::line(&text));
     row("program", format!("mortonnet {}", env!("CARGO_PKG_VERSION")));
-    row("model", format!("{}, hash {}", NETWORK.name, NETWORK.hash));
-    let (bytes, all) = (PLAN.constant_bytes(), crate::baked::data_bytes());
-    row("constants", format!("{bytes} bytes; with golden vectors {all} bytes, SHA-256 {}", &BLOB_HASH[..16]));
-    row("input", input(&NETWORK));
-    row("output", output(&NETWORK));
-    row("layers", layers(&NETWORK));
-    row("work", format!("{} flop a record", NETWORK.flop()));
-    let given = if GOLDEN_GIVEN { "given with the network" } else { "computed by the build in float64" };
-    let golden = crate::baked::golden();
-    let overflow = match golden.overflow.len() / NETWORK.width {
+    row("model", format!("{}, hash {}", network().name, network().hash));
+    let (bytes, block) = (baked::plan().constant_bytes(), baked::block());
+    row("constants", format!("{bytes} bytes"));
+    row("block", format!("{} bytes, SHA-256 {}, as it was written", block.len(), &block.hash()[..16]));
+    row("input", input(network()));
+    row("output", output(network()));
+    row("layers", layers(network()));
+    row("work", format!("{} flop a record", network().flop()));
+    let given =
+        if baked::golden_given() { "given with the network" } else { "computed by the build in float64" };
+    let golden = baked::golden();
+    let overflow = match golden.overflow.len() / network().width {
         0 => "no finite input is known to overflow f32 in this network".to_string(),
         n => format!("{n} more overflow f32: a device must refuse them"),
     };
     row("golden", format!("{} vectors, {given}; {overflow}", golden.count));
     let plans: Vec<&str> = library().plans.iter().map(|p| &*p.name).collect();
-    row("plans", format!("{} (baked: {}); library {}", plans.join(", "), PLAN.name, library().hash));
+    row("plans", format!("{} (baked: {}); library {}", plans.join(", "), baked::plan().name, library().hash));
     let mut phases = Phases::default();
     match select::decide(request, &mut phases) {
         Ok(decisions) => decisions.into_iter().for_each(|d| s.push_str(&decided(request, d))),
         Err(e) => line(&mut s, "runs on", &format!("nothing: {e}")),
     }
-    s
+    Ok(s)
 }
 
 fn line(s: &mut String, name: &str, text: &str) {
@@ -117,7 +124,7 @@ fn plan(p: &Plan, again: usize) -> String {
         let _ = writeln!(
             s,
             "          {again} constants are laid out again at start: the baked plan is {}",
-            PLAN.name
+            baked::plan().name
         );
     }
     let hidden: usize = p.buffers.iter().filter(|b| b.role == BufferRole::Hidden).count();

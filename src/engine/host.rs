@@ -201,7 +201,7 @@ mod tests {
                 graph.push("affine", Op::Affine, &[hidden], &arrays(2)).unwrap();
                 let tensors = [vec![sign * 1e30], vec![0.0], vec![1.0; 2], vec![0.0; 2]];
                 let network =
-                    Network { width: 1, graph, labels: Vec::new().into(), ..crate::baked::NETWORK.clone() };
+                    Network { width: 1, graph, labels: Vec::new().into(), ..crate::baked::network().clone() };
                 let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
                 let model = Model::new(network, &tensors, recipe, crate::baked::library(), None).unwrap();
                 let mut engine = HostEngine::new(model, 1, false).unwrap();

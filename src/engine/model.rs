@@ -35,14 +35,14 @@ impl Model {
     /// The baked network under `recipe`. Under the baked one nothing is planned, and constants are used where they
     /// stand; under another one, that holds for constants whose layout is the baked one, the others are laid out again.
     pub fn baked(recipe: &PlanRecipe, batch: Option<usize>) -> Result<Model, String> {
-        let network = baked::NETWORK.clone();
-        if batch.is_none_or(|n| n == baked::PLAN.batch) && is_baked(recipe) {
-            let plan = baked::PLAN.clone();
+        let network = baked::network().clone();
+        if batch.is_none_or(|n| n == baked::plan().batch) && is_baked(recipe) {
+            let plan = baked::plan().clone();
             let constants = (0..plan.constants.len()).map(baked::constant).collect();
             return Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 });
         }
         let plan = planner::plan(&network, recipe, baked::library(), batch).map_err(|e| e.join("; "))?;
-        let (constants, laid_out_again) = laid_out(&plan, &baked::PLAN, baked::constant)?;
+        let (constants, laid_out_again) = laid_out(&plan, baked::plan(), baked::constant)?;
         Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again })
     }
 
@@ -75,7 +75,7 @@ impl Model {
 
 /// Whether `recipe` is the one that the baked plan was made of.
 fn is_baked(recipe: &PlanRecipe) -> bool {
-    recipe.name == baked::PLAN.name && baked::library().plan(&recipe.name).is_ok_and(|r| r == recipe)
+    recipe.name == baked::plan().name && baked::library().plan(&recipe.name).is_ok_and(|r| r == recipe)
 }
 
 /// The constants of `plan` out of those of `from`, and how many had to be laid out again.
@@ -105,8 +105,8 @@ fn laid_out(
 
 /// The numbers of the baked graph's arrays, row major without padding.
 pub fn baked_tensors() -> Vec<Vec<f32>> {
-    let mut tensors = vec![Vec::new(); baked::NETWORK.graph.tensors.len()];
-    for (i, c) in baked::PLAN.constants.iter().enumerate() {
+    let mut tensors = vec![Vec::new(); baked::network().graph.tensors.len()];
+    for (i, c) in baked::plan().constants.iter().enumerate() {
         tensors[c.tensor] = baked::constant(i).unpack(c);
     }
     tensors

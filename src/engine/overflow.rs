@@ -45,11 +45,11 @@ impl Case {
         let network = Network {
             width: records[0].len(),
             graph,
-            output: Output { kind: Kind::Classes, ..crate::baked::NETWORK.output },
+            output: Output { kind: Kind::Classes, ..crate::baked::network().output },
             labels: Vec::new().into(),
             features: Vec::new().into(),
             transform: Transform::Identity,
-            ..crate::baked::NETWORK.clone()
+            ..crate::baked::network().clone()
         };
         Case { network, tensors, records }
     }

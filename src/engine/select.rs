@@ -238,7 +238,7 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
     warnings.iter_mut().for_each(|w| w.push_str("; running without it"));
     warnings.extend(limits);
     let plan = first.plan.clone();
-    let network = &baked::NETWORK;
+    let network = baked::network();
     let Wanted { scores, classes } = request.wanted;
     let sizes = Sizes {
         width: network.width,
@@ -303,7 +303,7 @@ fn is_auto(request: &Request) -> bool {
 /// The engine of `--plan`, if that decides it.
 fn wished_engine(request: &Request) -> Option<EngineKind> {
     match request.plan.as_deref()? {
-        "baked" => Some(baked::PLAN.engine),
+        "baked" => Some(baked::plan().engine),
         "tuned" => None,
         name => baked::library().plan(name).ok().map(|r| r.engine),
     }
@@ -419,9 +419,9 @@ fn on_host(request: &Request, mut why: Vec<String>, warning: Option<String>) -> 
         return Ok(Decision { device: None, recipe: record.recipe, why, warning });
     }
     let recipe = match request.plan.as_deref() {
-        Some("baked") => recipe(&baked::PLAN.name, EngineKind::Host),
+        Some("baked") => recipe(&baked::plan().name, EngineKind::Host),
         Some(name) => recipe(name, EngineKind::Host),
-        None if baked::PLAN.engine == EngineKind::Host => recipe(&baked::PLAN.name, EngineKind::Host),
+        None if baked::plan().engine == EngineKind::Host => recipe(&baked::plan().name, EngineKind::Host),
         None => recipe(class.map_or("host", |c| &c.plan), EngineKind::Host),
     }
     .map_err(|e| Error::Usage(format!("--plan: {e}")))?;
@@ -462,9 +462,9 @@ fn on_device(request: &Request, device: Device, mut why: Vec<String>) -> Result<
     }
     let class = opencl::class(&device);
     let recipe = match request.plan.as_deref() {
-        Some("baked") => recipe(&baked::PLAN.name, EngineKind::OpenCl),
+        Some("baked") => recipe(&baked::plan().name, EngineKind::OpenCl),
         Some(name) => recipe(name, EngineKind::OpenCl),
-        None if baked::PLAN.engine == EngineKind::OpenCl => recipe(&baked::PLAN.name, EngineKind::OpenCl),
+        None if baked::plan().engine == EngineKind::OpenCl => recipe(&baked::plan().name, EngineKind::OpenCl),
         None => recipe(class.map_or("", |c| &c.plan), EngineKind::OpenCl),
     }
     .map_err(|e| Error::Usage(format!("--plan: {e}")))?;
@@ -475,7 +475,7 @@ fn on_device(request: &Request, device: Device, mut why: Vec<String>) -> Result<
 fn plan_reason(request: &Request, recipe: &PlanRecipe, class: Option<&DeviceClass>) -> String {
     let reason = match (&request.plan, class) {
         (Some(_), _) => "asked for".to_string(),
-        (None, _) if recipe.name == baked::PLAN.name => "the baked one".to_string(),
+        (None, _) if recipe.name == baked::plan().name => "the baked one".to_string(),
         (None, Some(class)) => format!("the one for devices of the class {}", class.name),
         (None, None) => "the only one".to_string(),
     };
@@ -489,11 +489,11 @@ fn host_class() -> Option<&'static DeviceClass> {
 /// Expected time of a full batch in microseconds, for as many records as the host takes at once.
 fn estimate(class: &DeviceClass, rate: f64, records: usize) -> Option<f64> {
     let recipe = baked::library().plan(&class.plan).ok()?;
-    let steps = baked::STEPS.iter().find(|(plan, _)| *plan == recipe.name)?.1;
+    let steps = baked::steps(&recipe.name)?;
     // Handing the input over and taking the results back cost about a launch each (23 µs with launches of 8.6 on an
     // H200).
     let launches = if recipe.engine == EngineKind::Host { 1 } else { steps + 2 };
-    let flop = baked::NETWORK.flop() as f64 * records as f64;
+    let flop = baked::network().flop() as f64 * records as f64;
     Some(launches as f64 * class.launch_us + flop / (class.gflops * rate) / 1e3)
 }
 
@@ -540,7 +540,7 @@ fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
 }
 
 fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
-    let records = request.batch.unwrap_or(baked::PLAN.batch);
+    let records = request.batch.unwrap_or(baked::plan().batch);
     let threads = threads();
     let host = host_class().and_then(|c| estimate(c, threads as f64, records)).unwrap_or(f64::MAX);
     let on_host_us = format!("{host:.0} µs on {threads} host threads");
@@ -760,10 +760,10 @@ mod tests {
                 let before = CALLS.get();
                 let running = start(&request).unwrap();
                 assert_eq!(CALLS.get(), before, "{:?} {:?}", request.device, request.plan);
-                assert_eq!((running.plan, running.laid_out_again), (baked::PLAN.clone(), 0));
+                assert_eq!((running.plan, running.laid_out_again), (baked::plan().clone(), 0));
             }
         }
-        let model = Model::baked(baked::library().plan(&baked::PLAN.name).unwrap(), None).unwrap();
+        let model = Model::baked(baked::library().plan(&baked::plan().name).unwrap(), None).unwrap();
         let borrowed =
             |v: &Values| matches!(v, Values::F32(Cow::Borrowed(_)) | Values::F16(Cow::Borrowed(_)));
         assert!(model.constants.iter().all(borrowed));

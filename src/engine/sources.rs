@@ -51,7 +51,7 @@ impl Sources {
                 (escape::path(file), Cow::Owned(text))
             }
             None => {
-                let text = baked::source(path);
+                let text = baked::sources()?.iter().find(|s| s.0 == path).map(|s| &*s.1);
                 let missing =
                     || Error::Device(format!("{}: its source {path} was not baked", kernel.codename));
                 (format!("kernels/{path}"), Cow::Borrowed(text.ok_or_else(missing)?))
@@ -63,7 +63,7 @@ impl Sources {
     /// kernel that changes nothing.
     pub fn check(&self) -> Result<(), Error> {
         let Some(folder) = &self.folder else { return Ok(()) };
-        let sources = baked::sources().iter().map(|s| &*s.0);
+        let sources = baked::sources()?.iter().map(|s| &*s.0);
         if sources.clone().any(|path| folder.join(path).exists()) {
             return Ok(());
         }
@@ -99,7 +99,7 @@ impl Sources {
 }
 
 fn unread(folder: &Path, user: &str) -> Error {
-    let sources = baked::sources().iter().map(|s| &*s.0);
+    let sources = baked::sources().into_iter().flat_map(|all| all.iter()).map(|s| &*s.0);
     let found: Vec<&str> = sources.filter(|path| folder.join(path).exists()).collect();
     Error::Usage(format!(
         "--kernels {}: {user} runs none of its kernels ({}); name what does (--plan, or a kernel of bench)",

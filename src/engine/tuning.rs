@@ -6,7 +6,7 @@
 
 use super::cache::{self, Folder};
 use super::{host, opencl};
-use crate::baked::{NETWORK, library};
+use crate::baked::{library, network};
 use crate::cl::Device;
 use crate::escape;
 use crate::ir::plan::MOST_RECORDS;
@@ -47,7 +47,7 @@ pub fn identity(device: Option<&Device>) -> (String, String) {
 }
 
 fn file_name((device, driver): &(String, String)) -> String {
-    let model = &NETWORK.hash[..NETWORK.hash.len().min(16)];
+    let model = &network().hash[..network().hash.len().min(16)];
     format!("tune-{model}-{:016x}", cache::hash(&[&library().hash, device, driver]))
 }
 
@@ -58,7 +58,7 @@ pub fn record(device: Option<&Device>, batch: Option<usize>, notes: &mut Vec<Str
     let name = file_name(&identity(device));
     let found = read(&folder, &name).and_then(|record| {
         let Some(record) = record else { return Ok(None) };
-        let plan = planner::plan(&NETWORK, &record.recipe, library(), batch).map_err(|e| e.join("; "))?;
+        let plan = planner::plan(network(), &record.recipe, library(), batch).map_err(|e| e.join("; "))?;
         let admitted = device.map_or_else(|| host::admits(&plan), |d| opencl::admits(d, &plan));
         admitted.map(|()| Some(record)).map_err(|e| e.to_string())
     });
@@ -123,7 +123,7 @@ const HASH: usize = 16;
 fn read(folder: &Folder, name: &str) -> Result<Option<Record>, String> {
     let Some(text) = folder.text(name, MOST_BYTES)? else { return Ok(None) };
     let (recipe, device, median_us) = parse(&text, name)?;
-    planner::plan(&NETWORK, &recipe, library(), None).map_err(|e| e.join("; "))?;
+    planner::plan(network(), &recipe, library(), None).map_err(|e| e.join("; "))?;
     Ok(Some(Record { file: escape::path(&folder.at(name)), recipe, device, median_us }))
 }
 
@@ -145,7 +145,7 @@ fn parse(text: &str, name: &str) -> Result<(PlanRecipe, (String, String), f64), 
     if value("program")? != env!("CARGO_PKG_VERSION") {
         return Err(OTHER.into());
     }
-    if value("model")? != NETWORK.hash || value("library")? != library().hash {
+    if value("model")? != network().hash || value("library")? != library().hash {
         return Err("it is of another network or other kernels".into());
     }
     let device = (value("device")?.to_string(), value("driver")?.to_string());
@@ -242,7 +242,7 @@ fn record_text(
     let mut text = format!(
         "{FIRST_LINE}program {}\nmodel {}\nlibrary {}\ndevice {}\ndriver {}\nplan {plan}\nkernels {}\n",
         env!("CARGO_PKG_VERSION"),
-        NETWORK.hash,
+        network().hash,
         library().hash,
         identity.0,
         identity.1,
@@ -302,7 +302,7 @@ mod tests {
                 let part_of = other.kernels.iter().all(|k| plan.kernels.contains(k));
                 let found = read_back(&plan.name, &mixed);
                 assert_eq!(found.is_ok(), part_of, "{} {}: {found:?}", plan.name, other.name);
-                let Ok(lowered) = planner::plan(&NETWORK, &mixed, library(), None) else { continue };
+                let Ok(lowered) = planner::plan(network(), &mixed, library(), None) else { continue };
                 assert_eq!(
                     host::admits(&lowered).is_ok(),
                     other.engine == EngineKind::Host,

@@ -43,7 +43,7 @@ pub struct Chunk {
 /// A layout: the order of the outermost chunks, then the levels from the outside in.
 ///
 /// Two layouts are equal when they are written equally; [`Layout::same_placement`] compares what they do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Layout {
     /// Order of the outermost chunks in the matrix (Base0).
     pub outer: Order,
@@ -223,6 +223,12 @@ impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.outer)?;
         self.chunks.iter().try_for_each(|c| write!(f, "_{}_{}_{}", c.rows, c.cols, c.order))
+    }
+}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

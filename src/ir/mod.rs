@@ -8,3 +8,4 @@ pub mod npy;
 pub mod op;
 pub mod plan;
 pub mod values;
+pub mod wire;

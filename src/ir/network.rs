@@ -59,12 +59,12 @@ impl FinalActivation {
         match self {
             FinalActivation::Softmax => {
                 let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                values.iter_mut().for_each(|v| *v = (*v - max).exp());
+                values.iter_mut().for_each(|v| *v = libm::exp(*v - max));
                 let sum: f64 = values.iter().sum();
                 values.iter_mut().for_each(|v| *v /= sum);
             }
             FinalActivation::Sigmoid => values.iter_mut().for_each(|v| *v = Activation::Sigmoid.apply(*v)),
-            FinalActivation::Tanh => values.iter_mut().for_each(|v| *v = v.tanh()),
+            FinalActivation::Tanh => values.iter_mut().for_each(|v| *v = libm::tanh(*v)),
             FinalActivation::None => {}
         }
     }

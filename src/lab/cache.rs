@@ -1593,7 +1593,7 @@ mod tests {
     }
 
     fn library_sources() -> impl Iterator<Item = (&'static str, &'static str)> {
-        crate::baked::sources().iter().map(|(path, text)| (&**path, &**text))
+        crate::baked::sources().unwrap().iter().map(|(path, text)| (&**path, &**text))
     }
 
     /// NN loads whole columns of a row-major B, NT does not, and a barrier bounds what is needed at a time (ARM, §1.4.9).

@@ -1,6 +1,6 @@
 //! What heads a report: device, driver, board, clocks, temperatures, as far as the system tells.
 
-use crate::baked::{BLOB_HASH, NETWORK, library};
+use crate::baked::{block, library, network};
 use crate::cl::Device;
 use std::fs;
 
@@ -32,9 +32,9 @@ pub fn head(device: &Device) -> Vec<(String, String)> {
             "mortonnet {}, library {}, network {} {}, constants {}",
             env!("CARGO_PKG_VERSION"),
             library().hash,
-            NETWORK.name,
-            NETWORK.hash,
-            &BLOB_HASH[..16]
+            network().name,
+            network().hash,
+            &block().hash()[..16]
         ),
     ));
     head

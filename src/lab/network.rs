@@ -4,7 +4,7 @@ use super::BenchOptions;
 use super::reference::{self, Random};
 use super::render::{OutputFormat, json_string};
 use super::table::{Cell, Measured, Plot, Row, Section};
-use crate::baked::{NETWORK, library};
+use crate::baked::{library, network};
 use crate::cl::Device;
 use crate::engine::Engine;
 use crate::engine::host::HostEngine;
@@ -225,7 +225,7 @@ pub fn recipe_for(device: Option<&Device>, name: Option<&str>) -> Result<&'stati
         None => library().host_class(std::env::consts::ARCH),
     };
     let name = match name {
-        Some("baked") => &*crate::baked::PLAN.name,
+        Some("baked") => &*crate::baked::plan().name,
         Some(name) => name,
         None => class.map_or("", |c| &*c.plan),
     };
@@ -242,7 +242,7 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
         // Nothing asked for: the device of the plan, else the host.
         DeviceWish::Auto if options.compute_units.is_none() => {
             let plan =
-                options.plan.as_deref().map(|p| if p == "baked" { &*crate::baked::PLAN.name } else { p });
+                options.plan.as_deref().map(|p| if p == "baked" { &*crate::baked::plan().name } else { p });
             match plan.map(|p| library().plan(p).map_err(Error::Usage)).transpose()? {
                 Some(p) if p.engine == EngineKind::OpenCl => Some(super::device(options)?),
                 _ => None,
@@ -261,7 +261,7 @@ pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Err
     let (network, weights) = match &options.shape {
         Some(shape) => generated(shape, kind).map_err(|e| Error::Usage(format!("--shape: {e}")))?,
         None => {
-            let mut network = NETWORK.clone();
+            let mut network = network().clone();
             network.output.kind = kind;
             (network, baked_tensors())
         }

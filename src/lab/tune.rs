@@ -5,7 +5,7 @@
 //! golden vectors), then timed from records in plain order to classes; the fastest few once more, in turns. Later runs
 //! use the record of the fastest ([`tuning`]) unless `--plan baked`.
 
-use crate::baked::{self, NETWORK, library};
+use crate::baked::{self, library, network};
 use crate::cl::{self, Device, Library};
 use crate::engine::model::{Model, baked_tensors};
 use crate::engine::opencl;
@@ -142,7 +142,7 @@ fn variants_of(
             }
         }
         for (label, mut recipe) in recipes {
-            let Ok(lowered) = planner::plan(&NETWORK, &recipe, library(), None) else { continue };
+            let Ok(lowered) = planner::plan(network(), &recipe, library(), None) else { continue };
             let same = |p: &Plan| (&p.steps, p.batch) == (&lowered.steps, lowered.batch);
             if seen.iter().any(same) || !admits(&lowered) {
                 continue;
@@ -175,7 +175,7 @@ pub fn run(options: &TuneOptions, print: &mut dyn FnMut(&str) -> Result<(), Erro
     if let (None, Some(folder), Some(why)) = (&device, &options.sources.folder, &without) {
         return Err(Error::Device(format!("--kernels {} cannot be tried. {why}", folder.display())));
     }
-    let plans = all.iter().filter_map(|v| planner::plan(&NETWORK, &v.recipe, library(), None).ok());
+    let plans = all.iter().filter_map(|v| planner::plan(network(), &v.recipe, library(), None).ok());
     let kernels: Vec<&Kernel> = plans
         .flat_map(|p| {
             p.steps.iter().filter_map(|s| library().kernel(&s.kernel)).map(|k| k.1).collect::<Vec<_>>()
@@ -275,8 +275,8 @@ fn first_look(
     let device = device.filter(|_| !t.variant.on_host);
     let recipe = &t.variant.recipe;
     let start = Instant::now();
-    let mut rig = Rig::new((&NETWORK, weights), device, recipe, recipe.batch, false, sources)?;
-    let report = selftest::run(rig.engine.as_mut(), &NETWORK, &baked::golden())?;
+    let mut rig = Rig::new((network(), weights), device, recipe, recipe.batch, false, sources)?;
+    let report = selftest::run(rig.engine.as_mut(), network(), &baked::golden())?;
     if !report.passed() {
         return Err(Error::Check(report.to_string()));
     }
@@ -353,12 +353,12 @@ fn plan_file(recipe: &PlanRecipe, identity: &(String, String), median: f64) -> R
         text(&name),
         recipe.engine,
         recipe.batch,
-        text(&format!("Tuned for {} on {}.", NETWORK.name, identity.0)),
+        text(&format!("Tuned for {} on {}.", network().name, identity.0)),
         kernels.join(", "),
         groups.join(", "),
         layouts.join(",\n    "),
         library().hash,
-        NETWORK.hash,
+        network().hash,
         text(&identity.0),
         text(&identity.1),
     ))
@@ -390,7 +390,7 @@ fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report
             Row { label: t.variant.label.clone(), cells }
         })
         .collect();
-    let mut head = vec![("network".to_string(), format!("{}, {}", NETWORK.name, NETWORK.shape()))];
+    let mut head = vec![("network".to_string(), format!("{}, {}", network().name, network().shape()))];
     for d in [device, None].into_iter().take(if device.is_some() { 2 } else { 1 }) {
         let (name, driver) = identity(d);
         head.push((if d.is_some() { "device" } else { "host" }.into(), format!("{name}: {driver}")));

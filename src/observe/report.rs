@@ -1,6 +1,6 @@
 //! What `--profile` prints: every number was measured in this run.
 
-use crate::baked::NETWORK;
+use crate::baked::network;
 use crate::ir::plan::Plan;
 use crate::observe::profile::{Histogram, MemberTimes, Phases, StepClock};
 use crate::observe::times::{StreamTimes, Summary};
@@ -167,7 +167,7 @@ impl Rates {
 fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, totals: Totals) -> String {
     let mut s = String::new();
     let summary = totals.summary;
-    let _ = writeln!(s, "profile of {} on {}, plan {}", NETWORK.name, running.device, plans(parts));
+    let _ = writeln!(s, "profile of {} on {}, plan {}", network().name, running.device, plans(parts));
     let phases: Vec<String> =
         running.phases.times.iter().map(|(n, d)| format!("{n} {:.3}", ms(*d))).collect();
     let _ = writeln!(s, "start-up   {:.3} ms: {}", ms(totals.startup), phases.join(", "));
@@ -306,8 +306,8 @@ fn json(running: Facts<'_>, parts: &[Part<'_>], times: &StreamTimes, totals: Tot
     let mut s = format!(
         "{{\"program\":{},\"model\":{},\"hash\":{},\"device\":{},\"plan\":{},\"laid_out_again\":{},\"records\":{},\"batches\":{},\"marked\":{}",
         quoted(env!("CARGO_PKG_VERSION")),
-        quoted(&NETWORK.name),
-        quoted(&NETWORK.hash),
+        quoted(&network().name),
+        quoted(&network().hash),
         quoted(running.device),
         quoted(&plans(parts)),
         running.laid_out_again,

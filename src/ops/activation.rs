@@ -1,4 +1,4 @@
-//! Element-wise functions.
+//! Element-wise functions. Their exponentials are of libm: the same bits wherever a network is baked and run.
 
 use crate::ir::graph::Shape;
 use crate::ir::op::Activation;
@@ -8,7 +8,7 @@ impl Activation {
     pub fn apply(self, x: f64) -> f64 {
         match self {
             Activation::None => x,
-            Activation::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            Activation::Sigmoid => 1.0 / (1.0 + libm::exp(-x)),
             Activation::Relu => {
                 if x < 0.0 {
                     0.0
@@ -16,7 +16,7 @@ impl Activation {
                     x
                 }
             }
-            Activation::Tanh => x.tanh(),
+            Activation::Tanh => libm::tanh(x),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! build calls it with the sizes it knows, the program calls it again with the limits of the device it found.
 
 mod parameters;
-pub mod wire;
+mod wire;
 
 use crate::ir::layout::Layout;
 use crate::ir::network::Precision;

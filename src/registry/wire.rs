@@ -1,179 +1,9 @@
-//! The kernel library as bytes: how the build writes it and the program reads it back at its first use.
-//!
-//! Numbers are LEB128, floats their eight bytes, text and lists follow their length, enums are an index. Writer and
-//! reader are always of the same build, so there are no versions, and [`Reader`] trusts its bytes.
+//! The kernel library as bytes.
 
-use super::{
-    DeviceClass, EngineKind, Kernel, Library, Most, Needs, Operand, Operation, PlanRecipe, Restrictions,
-};
-use crate::ir::layout::{Chunk, Layout, Order};
-use std::borrow::Cow;
-
-/// Bytes that are read from the front.
-pub struct Reader(pub &'static [u8]);
-
-impl Reader {
-    fn bytes(&mut self, n: usize) -> &'static [u8] {
-        let (head, tail) = self.0.split_at(n);
-        self.0 = tail;
-        head
-    }
-}
-
-/// A type with a form as bytes.
-pub trait Wire: Sized {
-    /// Appends its bytes.
-    fn put(&self, out: &mut Vec<u8>);
-    /// Reads what `put` wrote.
-    fn take(from: &mut Reader) -> Self;
-}
-
-impl Wire for usize {
-    fn put(&self, out: &mut Vec<u8>) {
-        let mut rest = *self;
-        while rest > 0x7f {
-            out.push(rest as u8 | 0x80);
-            rest >>= 7;
-        }
-        out.push(rest as u8);
-    }
-
-    fn take(from: &mut Reader) -> Self {
-        let (mut value, mut shift) = (0, 0);
-        loop {
-            let byte = from.bytes(1)[0];
-            value |= usize::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte < 0x80 {
-                return value;
-            }
-        }
-    }
-}
-
-impl Wire for u32 {
-    fn put(&self, out: &mut Vec<u8>) {
-        (*self as usize).put(out);
-    }
-
-    fn take(from: &mut Reader) -> Self {
-        usize::take(from) as u32
-    }
-}
-
-impl Wire for bool {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(*self));
-    }
-
-    fn take(from: &mut Reader) -> Self {
-        from.bytes(1)[0] != 0
-    }
-}
-
-impl Wire for f64 {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.extend(self.to_le_bytes());
-    }
-
-    fn take(from: &mut Reader) -> Self {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(from.bytes(8));
-        f64::from_le_bytes(bytes)
-    }
-}
-
-impl Wire for Cow<'static, str> {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.len().put(out);
-        out.extend(self.as_bytes());
-    }
-
-    fn take(from: &mut Reader) -> Self {
-        let n = usize::take(from);
-        Cow::Borrowed(std::str::from_utf8(from.bytes(n)).unwrap_or_default())
-    }
-}
-
-impl<T: Wire + Clone> Wire for Cow<'static, [T]> {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.len().put(out);
-        self.iter().for_each(|item| item.put(out));
-    }
-
-    fn take(from: &mut Reader) -> Self {
-        let n = usize::take(from);
-        Cow::Owned((0..n).map(|_| T::take(from)).collect())
-    }
-}
-
-impl<T: Wire> Wire for Option<T> {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.is_some().put(out);
-        self.iter().for_each(|item| item.put(out));
-    }
-
-    fn take(from: &mut Reader) -> Self {
-        bool::take(from).then(|| T::take(from))
-    }
-}
-
-impl<A: Wire, B: Wire> Wire for (A, B) {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.0.put(out);
-        self.1.put(out);
-    }
-
-    fn take(from: &mut Reader) -> Self {
-        let a = A::take(from);
-        (a, B::take(from))
-    }
-}
-
-/// A struct is its fields in this order; a field that is missing here does not compile.
-macro_rules! fields {
-    ($($type:ident { $($field:ident),* })*) => {$(
-        impl Wire for $type {
-            fn put(&self, out: &mut Vec<u8>) {
-                $(self.$field.put(out);)*
-            }
-
-            fn take(from: &mut Reader) -> Self {
-                $(let $field = Wire::take(from);)*
-                $type { $($field),* }
-            }
-        }
-    )*};
-}
-
-/// An enum is its index in this list; a variant that is missing here does not compile.
-macro_rules! variants {
-    ($($type:ident: $($variant:ident),*;)*) => {$(
-        impl Wire for $type {
-            fn put(&self, out: &mut Vec<u8>) {
-                let all = [$($type::$variant),*];
-                let checked = match self {
-                    $($type::$variant => *self,)*
-                };
-                out.push(all.iter().position(|v| *v == checked).unwrap_or(0) as u8);
-            }
-
-            fn take(from: &mut Reader) -> Self {
-                [$($type::$variant),*][usize::from(from.bytes(1)[0])]
-            }
-        }
-    )*};
-}
-
-variants! {
-    Order: R, C;
-    EngineKind: Host, OpenCl;
-    Operation: Matmul, Bias, Affine, Reduce, Pair, Layers, Sigmoid, Relu, Tanh, ArgMax, Sobel, Order, Probe;
-}
+use super::{DeviceClass, Kernel, Library, Most, Needs, Operand, PlanRecipe, Restrictions};
+use crate::ir::wire::fields;
 
 fields! {
-    Chunk { rows, cols, order }
-    Layout { outer, chunks }
     Operand { representation, row_align, col_align, image }
     Most { h, l, weights, layers }
     Needs { host, images, local_bytes }
@@ -187,6 +17,9 @@ fields! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::layout::Layout;
+    use crate::ir::wire::{self, Damaged};
+    use crate::registry::Operation;
 
     #[test]
     fn what_was_put_is_taken() {
@@ -241,10 +74,18 @@ mod tests {
             .into(),
             hosts: vec![].into(),
         };
-        let mut bytes = Vec::new();
-        library.put(&mut bytes);
-        let mut reader = Reader(bytes.leak());
-        assert_eq!(Library::take(&mut reader), library);
-        assert!(reader.0.is_empty());
+        let bytes = wire::bytes(&library).leak();
+        assert_eq!(wire::value::<Library>(bytes), Ok(library));
+        for n in 0..bytes.len() {
+            assert_eq!(wire::value::<Library>(&bytes[..n]), Err(Damaged), "{n} bytes");
+        }
+        // Whatever stands there, it is read or refused.
+        for i in 0..bytes.len() {
+            for bit in [1, 0x80] {
+                let mut changed = bytes.to_vec();
+                changed[i] ^= bit;
+                let _ = wire::value::<Library>(changed.leak());
+            }
+        }
     }
 }

@@ -1,30 +1,32 @@
-//! The constants that the assembler put into the binary.
+//! The block that the assembler put into the binary.
 
 #[cfg(target_endian = "big")]
-compile_error!("the baked constants are little-endian");
+compile_error!("the block is little-endian");
 
 unsafe extern "C" {
-    static mortonnet_weights: [u8; 0];
-    static mortonnet_weights_end: [u8; 0];
+    static mortonnet_block: [u8; 0];
+    static mortonnet_block_end: [u8; 0];
 }
 
-/// The baked constants as f32.
-pub(crate) fn weights() -> &'static [f32] {
-    let (start, bytes) = range();
-    // SAFETY: the assembler put `bytes` bytes there, page-aligned, read-only and there for the whole run; every bit
-    // pattern is an f32.
-    unsafe { std::slice::from_raw_parts(start.cast::<f32>(), bytes / 4) }
+/// The block: it begins at a page.
+pub(crate) fn block() -> &'static [u8] {
+    let (start, end) = (&raw const mortonnet_block, &raw const mortonnet_block_end);
+    // SAFETY: the symbols stand at both ends of what the assembler included: read-only, there for the whole run.
+    unsafe { std::slice::from_raw_parts(start.cast(), end as usize - start as usize) }
 }
 
-/// The same as halves.
-pub(crate) fn halves() -> &'static [u16] {
-    let (start, bytes) = range();
-    // SAFETY: as above; every bit pattern is a u16.
-    unsafe { std::slice::from_raw_parts(start.cast::<u16>(), bytes / 2) }
+/// Bytes as floats; whole ones, at a multiple of four, as they are in the block.
+pub(crate) fn floats(bytes: &[u8]) -> &[f32] {
+    // SAFETY: every bit pattern is an f32.
+    let (before, floats, after) = unsafe { bytes.align_to::<f32>() };
+    assert!(before.is_empty() && after.is_empty(), "floats stand aligned");
+    floats
 }
 
-/// Where they start, and their bytes: the symbols stand at both ends of what the assembler included.
-fn range() -> (*const u8, usize) {
-    let (start, end) = (&raw const mortonnet_weights, &raw const mortonnet_weights_end);
-    (start.cast(), end as usize - start as usize)
+/// Bytes as halves; whole ones, at a multiple of two, as they are in the block.
+pub(crate) fn halves(bytes: &[u8]) -> &[u16] {
+    // SAFETY: every bit pattern is a u16.
+    let (before, halves, after) = unsafe { bytes.align_to::<u16>() };
+    assert!(before.is_empty() && after.is_empty(), "halves stand aligned");
+    halves
 }

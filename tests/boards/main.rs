@@ -227,7 +227,7 @@ fn address(program: &Path, symbol: &str) -> u64 {
 #[test]
 fn weights_begin_on_a_page() {
     for program in &built().mnist {
-        assert_eq!(address(program, "mortonnet_weights") % 4096, 0);
+        assert_eq!(address(program, "mortonnet_block") % 4096, 0);
     }
 }
 

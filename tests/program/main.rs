@@ -4,6 +4,7 @@
 mod baking;
 mod benching;
 mod binary;
+mod block;
 mod cache;
 mod checks;
 mod devices;

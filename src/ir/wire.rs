@@ -1,0 +1,246 @@
+//! Plain data as bytes: how the build writes networks, plans and the kernel library, and how the program reads them back.
+//!
+//! Little-endian and of fixed width on every machine: a size is a u64, an index of an enum a byte; text and lists follow
+//! their length. Reading never panics, whatever the bytes are: what does not fit is [`Damaged`].
+
+use std::borrow::Cow;
+
+/// Bytes that are no such data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+/// Bytes that are read from the front.
+pub struct Reader(pub &'static [u8]);
+
+impl Reader {
+    fn bytes(&mut self, n: usize) -> Result<&'static [u8], Damaged> {
+        let (head, tail) = self.0.split_at_checked(n).ok_or(Damaged)?;
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
+        self.bytes(N)?.try_into().map_err(|_| Damaged)
+    }
+}
+
+/// A type with a form as bytes.
+pub trait Wire: Sized {
+    /// Appends its bytes.
+    fn put(&self, out: &mut Vec<u8>);
+    /// Reads what `put` wrote.
+    ///
+    /// # Errors
+    /// The bytes end too early, or hold what is no such value.
+    fn take(from: &mut Reader) -> Result<Self, Damaged>;
+}
+
+/// The bytes of `value`.
+pub fn bytes(value: &impl Wire) -> Vec<u8> {
+    let mut out = Vec::new();
+    value.put(&mut out);
+    out
+}
+
+/// The value that `bytes` hold, all of them.
+///
+/// # Errors
+/// They hold another, or more.
+pub fn value<T: Wire>(bytes: &'static [u8]) -> Result<T, Damaged> {
+    let mut reader = Reader(bytes);
+    let value = T::take(&mut reader)?;
+    if reader.0.is_empty() { Ok(value) } else { Err(Damaged) }
+}
+
+/// Numbers are their little-endian bytes.
+macro_rules! numbers {
+    ($($type:ty),*) => {$(
+        impl Wire for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend(self.to_le_bytes());
+            }
+
+            fn take(from: &mut Reader) -> Result<Self, Damaged> {
+                Ok(<$type>::from_le_bytes(from.array()?))
+            }
+        }
+    )*};
+}
+
+numbers! { u8, u32, u64, f32, f64 }
+
+impl Wire for usize {
+    fn put(&self, out: &mut Vec<u8>) {
+        (*self as u64).put(out);
+    }
+
+    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+        usize::try_from(u64::take(from)?).map_err(|_| Damaged)
+    }
+}
+
+impl Wire for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        u8::from(*self).put(out);
+    }
+
+    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+        match u8::take(from)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Damaged),
+        }
+    }
+}
+
+impl Wire for Cow<'static, str> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.len().put(out);
+        out.extend(self.as_bytes());
+    }
+
+    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+        let n = usize::take(from)?;
+        std::str::from_utf8(from.bytes(n)?).map(Cow::Borrowed).map_err(|_| Damaged)
+    }
+}
+
+impl<T: Wire + Clone> Wire for Cow<'static, [T]> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.len().put(out);
+        self.iter().for_each(|item| item.put(out));
+    }
+
+    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+        let n = usize::take(from)?;
+        // Every item has a byte at least: a length that is no length takes no memory.
+        if n > from.0.len() {
+            return Err(Damaged);
+        }
+        (0..n).map(|_| T::take(from)).collect::<Result<Vec<T>, Damaged>>().map(Cow::Owned)
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        self.iter().for_each(|item| item.put(out));
+    }
+
+    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+        bool::take(from)?.then(|| T::take(from)).transpose()
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+
+    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+        let a = A::take(from)?;
+        Ok((a, B::take(from)?))
+    }
+}
+
+/// A struct is its fields in this order; a field that is missing here does not compile.
+macro_rules! fields {
+    ($($type:ident { $($field:ident),* $(,)? })*) => {$(
+        impl $crate::ir::wire::Wire for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                $(self.$field.put(out);)*
+            }
+
+            fn take(from: &mut $crate::ir::wire::Reader) -> Result<Self, $crate::ir::wire::Damaged> {
+                $(let $field = $crate::ir::wire::Wire::take(from)?;)*
+                Ok($type { $($field),* })
+            }
+        }
+    )*};
+}
+
+/// An enum is the index of its variant in this list, then the variant's fields; a variant that is missing here does not
+/// compile.
+macro_rules! variants {
+    ($($type:ident { $($variant:ident $(($inner:ident))? $({ $($field:ident),* })?),* $(,)? })*) => {$(
+        impl $crate::ir::wire::Wire for $type {
+            #[allow(unused_assignments)]
+            fn put(&self, out: &mut Vec<u8>) {
+                let mut index = 0u8;
+                $(
+                    if let $type::$variant $(($inner))? $({ $($field),* })? = self {
+                        out.push(index);
+                        $($inner.put(out);)?
+                        $($($field.put(out);)*)?
+                    }
+                    index += 1;
+                )*
+                // Every variant is in the list.
+                match self {
+                    $($type::$variant $(($inner))? $({ $($field),* })? => { $(let _ = $inner;)? $($(let _ = $field;)*)? })*
+                }
+            }
+
+            #[allow(unused_assignments)]
+            fn take(from: &mut $crate::ir::wire::Reader) -> Result<Self, $crate::ir::wire::Damaged> {
+                let found = <u8 as $crate::ir::wire::Wire>::take(from)?;
+                let mut index = 0u8;
+                $(
+                    if found == index {
+                        $(let $inner = $crate::ir::wire::Wire::take(from)?;)?
+                        $($(let $field = $crate::ir::wire::Wire::take(from)?;)*)?
+                        return Ok($type::$variant $(($inner))? $({ $($field),* })?);
+                    }
+                    index += 1;
+                )*
+                Err($crate::ir::wire::Damaged)
+            }
+        }
+    )*};
+}
+
+pub(crate) use fields;
+
+mod data {
+    //! The types of this room.
+
+    use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
+    use crate::ir::layout::{Chunk, Layout, Order};
+    use crate::ir::network::{FinalActivation, Kind, Network, Output, Precision, Transform};
+    use crate::ir::op::{Activation, Op, Operation};
+    use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Plan, Problem, Step};
+
+    variants! {
+        Order { R, C }
+        Role { Weights, Biases }
+        Kind { Classes, Binary, Multilabel, Values }
+        FinalActivation { Softmax, Sigmoid, Tanh, None }
+        Transform { Identity, ScaleOffset { scale, offset }, MeanStd { mean, std } }
+        Precision { F32, F16 }
+        Activation { None, Sigmoid, Relu, Tanh }
+        Op { Affine, Activation(function) }
+        Operation { Matmul, Bias, Affine, Reduce, Pair, Layers, Sigmoid, Relu, Tanh, ArgMax, Sobel, Order, Probe }
+        EngineKind { Host, OpenCl }
+        BufferRole { Input, Hidden, Scores, Classes }
+        Extent { Fixed(items), Records { records, items } }
+        Arg { Size(value), Scalar(value), Constant(index), Buffer(index), Constants }
+    }
+
+    fields! {
+        Chunk { rows, cols, order }
+        Layout { outer, chunks }
+        Shape { c, h, w }
+        Value { name, shape }
+        Tensor { name, role, rows, cols }
+        Node { name, op, inputs, tensors, output }
+        Graph { values, tensors, nodes, inputs, outputs }
+        Output { kind, activation, threshold }
+        Network { name, hash, width, graph, output, labels, features, transform, folded, weights }
+        Constant { name, tensor, role, size, padded, layout, precision }
+        Buffer { name, role, rows, padded_rows, layout, arena }
+        Problem { h, w, l }
+        Step { node, operation, kernel, activation, options, args, global, local, problem, flop }
+        Plan { name, engine, batch, padded_batch, granule, constants, buffers, arena_bytes, arena_bound, steps }
+    }
+}
