@@ -41,7 +41,7 @@ impl Model {
             let constants = (0..plan.constants.len()).map(baked::constant).collect();
             return Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 });
         }
-        let plan = planner::plan(&network, recipe, baked::library(), batch).map_err(|e| e.join("; "))?;
+        let plan = planned(&network, recipe, baked::library(), batch)?;
         let (constants, laid_out_again) = laid_out(&plan, baked::plan(), baked::constant)?;
         Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again })
     }
@@ -53,7 +53,7 @@ impl Model {
             return None;
         }
         let recipe = library.layer_by_layer(&self.recipe)?;
-        let plan = planner::plan(&self.network, &recipe, library, Some(self.plan.batch)).ok()?;
+        let plan = planned(&self.network, &recipe, library, Some(self.plan.batch)).ok()?;
         let (constants, again) = laid_out(&plan, &self.plan, |i| self.constants[i].clone()).ok()?;
         let laid_out_again = self.laid_out_again + again;
         Some(Model { network: self.network.clone(), recipe, plan, constants, laid_out_again })
@@ -67,10 +67,23 @@ impl Model {
         library: &Library,
         batch: Option<usize>,
     ) -> Result<Model, String> {
-        let plan = planner::plan(&network, recipe, library, batch).map_err(|e| e.join("; "))?;
+        let plan = planned(&network, recipe, library, batch)?;
         let constants = plan.constants.iter().map(|c| Values::pack(c, &tensors[c.tensor])).collect();
         Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 })
     }
+}
+
+/// A plan that is made at run time: the recipe may be of a record or of `--plan`, so it passes the check that the build
+/// makes.
+fn planned(
+    network: &Network,
+    recipe: &PlanRecipe,
+    library: &Library,
+    batch: Option<usize>,
+) -> Result<Plan, String> {
+    let plan = planner::plan(network, recipe, library, batch).map_err(|e| e.join("; "))?;
+    let wrong = planner::check::check(&plan, library);
+    if wrong.is_empty() { Ok(plan) } else { Err(wrong.join("; ")) }
 }
 
 /// Whether `recipe` is the one that the baked plan was made of.
