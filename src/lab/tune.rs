@@ -16,6 +16,7 @@ use crate::engine::tuning::{self, identity, tuned_name};
 use crate::error::Error;
 use crate::escape;
 use crate::ir::plan::Plan;
+use crate::lab::Target;
 use crate::lab::network::{Rig, measured, quantile};
 use crate::lab::render::{self, OutputFormat};
 use crate::lab::table::{Cell, Plot, Report, Row, Section};
@@ -26,13 +27,11 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What the command line asks for.
+/// `mortonnet tune`
 #[derive(Clone, Debug)]
-pub struct TuneOptions {
-    /// `--device`
-    pub device: DeviceWish,
-    /// `--compute-units`
-    pub compute_units: Option<u32>,
+pub struct Tune {
+    /// Device.
+    pub target: Target,
     /// `--batch`; else each plan's.
     pub batch: Option<usize>,
     /// `--time-limit`
@@ -165,102 +164,104 @@ fn variants_of(
 /// How many of a device's variants are timed again in turns.
 const FINALISTS: usize = 3;
 
-/// Times, prints, remembers.
-pub fn run(options: &TuneOptions, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
-    let end = Instant::now() + options.time_limit;
-    options.sources.check()?;
-    let (device, without) = device(options)?;
-    let mut all = variants(None, options.batch);
-    all.extend(device.iter().flat_map(|d| variants(Some(d), options.batch)));
-    if let (None, Some(folder), Some(why)) = (&device, &options.sources.folder, &without) {
-        return Err(Error::Device(format!("--kernels {} cannot be tried. {why}", folder.display())));
-    }
-    let plans = all.iter().filter_map(|v| planner::plan(&NETWORK, &v.recipe, library(), None).ok());
-    let kernels: Vec<&Kernel> = plans
-        .flat_map(|p| {
-            p.steps.iter().filter_map(|s| library().kernel(&s.kernel)).map(|k| k.1).collect::<Vec<_>>()
-        })
-        .collect();
-    options.sources.check_for("tune", kernels)?;
-    let weights = baked_tensors();
-    let mut timed: Vec<Timed> = Vec::new();
-    let progress = std::io::stderr().is_terminal();
-    let count = all.len();
-    for (n, variant) in all.into_iter().enumerate() {
+impl Tune {
+    /// Times, prints, remembers.
+    pub fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+        let end = Instant::now() + self.time_limit;
+        self.sources.check()?;
+        let (device, without) = self.device()?;
+        let mut all = variants(None, self.batch);
+        all.extend(device.iter().flat_map(|d| variants(Some(d), self.batch)));
+        if let (None, Some(folder), Some(why)) = (&device, &self.sources.folder, &without) {
+            return Err(Error::Device(format!("--kernels {} cannot be tried. {why}", folder.display())));
+        }
+        let plans = all.iter().filter_map(|v| planner::plan(&NETWORK, &v.recipe, library(), None).ok());
+        let kernels: Vec<&Kernel> = plans
+            .flat_map(|p| {
+                p.steps.iter().filter_map(|s| library().kernel(&s.kernel)).map(|k| k.1).collect::<Vec<_>>()
+            })
+            .collect();
+        self.sources.check_for("tune", kernels)?;
+        let weights = baked_tensors();
+        let mut timed: Vec<Timed> = Vec::new();
+        let progress = std::io::stderr().is_terminal();
+        let count = all.len();
+        for (n, variant) in all.into_iter().enumerate() {
+            if progress {
+                eprint!("\r{}/{count} {:<70}", n + 1, variant.label);
+            }
+            // The finalists need a third of the time.
+            let left = end.saturating_duration_since(Instant::now());
+            let mut t = Timed { variant, rig: None, times: Vec::new(), trouble: None };
+            if n > 1 && left < self.time_limit / 3 {
+                t.trouble = Some(Trouble::Late(self.time_limit.as_secs()));
+            } else if let Err(e) = first_look(&mut t, device.as_ref(), &weights, &self.sources, left / 4) {
+                let trouble = match e {
+                    Error::Check(m) => Trouble::Wrong(m),
+                    other => Trouble::Failed(other),
+                };
+                (t.rig, t.trouble) = (None, Some(trouble));
+            }
+            timed.push(t);
+            keep_the_fastest(&mut timed);
+        }
         if progress {
-            eprint!("\r{}/{count} {:<70}", n + 1, variant.label);
+            eprint!("\r{:<80}\r", "");
         }
-        // The finalists need a third of the time.
-        let left = end.saturating_duration_since(Instant::now());
-        let mut t = Timed { variant, rig: None, times: Vec::new(), trouble: None };
-        if n > 1 && left < options.time_limit / 3 {
-            t.trouble = Some(Trouble::Late(options.time_limit.as_secs()));
-        } else if let Err(e) = first_look(&mut t, device.as_ref(), &weights, &options.sources, left / 4) {
-            let trouble = match e {
-                Error::Check(m) => Trouble::Wrong(m),
-                other => Trouble::Failed(other),
-            };
-            (t.rig, t.trouble) = (None, Some(trouble));
+        finals(&mut timed, end)?;
+        let mut notes = vec![format!(
+            "Microseconds of a full batch, from f32 records on the host to classes; each variant checked first. At most {} s.",
+            self.time_limit.as_secs()
+        )];
+        notes.extend(without);
+        let mut saved = None;
+        for on_host in [true, false] {
+            let Some(best) = fastest(&timed, on_host) else { continue };
+            let identity = identity(device.as_ref().filter(|_| !on_host));
+            let times = (quantile(&best.times, 0.5), measured(&best.times).spread.unwrap_or_default());
+            notes.push(match tuning::remember(&best.variant.plan, &best.variant.recipe, &identity, times) {
+                Ok(file) => format!("{}: {} from now on ({file})", identity.0, best.variant.label),
+                Err(why) => format!("{}: {} is the fastest, but {why}", identity.0, best.variant.label),
+            });
+            let faster = saved.as_ref().is_none_or(|(b, _): &(&Timed, _)| best.per_record() < b.per_record());
+            // What is asked for is saved: the named device's, under `auto` the fastest.
+            if faster || (!on_host && self.target.device != DeviceWish::Auto) {
+                saved = Some((best, identity));
+            }
         }
-        timed.push(t);
-        keep_the_fastest(&mut timed);
-    }
-    if progress {
-        eprint!("\r{:<80}\r", "");
-    }
-    finals(&mut timed, end)?;
-    let mut notes = vec![format!(
-        "Microseconds of a full batch, from f32 records on the host to classes; each variant checked first. At most {} s.",
-        options.time_limit.as_secs()
-    )];
-    notes.extend(without);
-    let mut saved = None;
-    for on_host in [true, false] {
-        let Some(best) = fastest(&timed, on_host) else { continue };
-        let identity = identity(device.as_ref().filter(|_| !on_host));
-        let times = (quantile(&best.times, 0.5), measured(&best.times).spread.unwrap_or_default());
-        notes.push(match tuning::remember(&best.variant.plan, &best.variant.recipe, &identity, times) {
-            Ok(file) => format!("{}: {} from now on ({file})", identity.0, best.variant.label),
-            Err(why) => format!("{}: {} is the fastest, but {why}", identity.0, best.variant.label),
-        });
-        let faster = saved.as_ref().is_none_or(|(b, _): &(&Timed, _)| best.per_record() < b.per_record());
-        // What is asked for is saved: the named device's, under `auto` the fastest.
-        if faster || (!on_host && options.device != DeviceWish::Auto) {
-            saved = Some((best, identity));
+        let Some((best, identity)) = saved else {
+            return Err(Error::Device("no plan of the library could run this network here".into()));
+        };
+        if let Some(file) = &self.save {
+            let text = plan_file(&best.variant.recipe, &identity, quantile(&best.times, 0.5))?;
+            let name = escape::path(file);
+            std::fs::write(file, text).map_err(|e| Error::io(&*name, e))?;
+            notes.push(format!("{name}: MORTONNET_PLAN={name} bakes {}", best.variant.label));
+        }
+        let wrong = timed.iter().filter(|t| matches!(t.trouble, Some(Trouble::Wrong(_)))).count();
+        print(&render::text(&table(&timed, device.as_ref(), notes), self.output))?;
+        match wrong {
+            0 => Ok(()),
+            n => Err(Error::Check(format!("{n} variants give wrong answers here; they were not timed"))),
         }
     }
-    let Some((best, identity)) = saved else {
-        return Err(Error::Device("no plan of the library could run this network here".into()));
-    };
-    if let Some(file) = &options.save {
-        let text = plan_file(&best.variant.recipe, &identity, quantile(&best.times, 0.5))?;
-        let name = escape::path(file);
-        std::fs::write(file, text).map_err(|e| Error::io(&*name, e))?;
-        notes.push(format!("{name}: MORTONNET_PLAN={name} bakes {}", best.variant.label));
-    }
-    let wrong = timed.iter().filter(|t| matches!(t.trouble, Some(Trouble::Wrong(_)))).count();
-    print(&render::text(&table(&timed, device.as_ref(), notes), options.output))?;
-    match wrong {
-        0 => Ok(()),
-        n => Err(Error::Check(format!("{n} variants give wrong answers here; they were not timed"))),
-    }
-}
 
-/// The device to tune; without an OpenCL library `auto` tunes the host alone, and the note says why.
-fn device(options: &TuneOptions) -> Result<(Option<Device>, Option<String>), Error> {
-    if options.device == DeviceWish::Host {
-        return Ok((None, None));
-    }
-    let found = Library::open().map_err(Error::from).and_then(|library| {
-        let devices = cl::devices(library)?;
-        select::choose(&devices, &options.device, options.compute_units, library)
-    });
-    match found {
-        Ok(device) => Ok((Some(device), None)),
-        Err(e) if options.device == DeviceWish::Auto && options.compute_units.is_none() => {
-            Ok((None, Some(format!("The host alone: {e}"))))
+    /// The device to tune; without an OpenCL library `auto` tunes the host alone, and the note says why.
+    fn device(&self) -> Result<(Option<Device>, Option<String>), Error> {
+        if self.target.device == DeviceWish::Host {
+            return Ok((None, None));
         }
-        Err(e) => Err(e),
+        let found = Library::open().map_err(Error::from).and_then(|library| {
+            let devices = cl::devices(library)?;
+            select::choose(&devices, &self.target.device, self.target.compute_units, library)
+        });
+        match found {
+            Ok(device) => Ok((Some(device), None)),
+            Err(e) if self.target.device == DeviceWish::Auto && self.target.compute_units.is_none() => {
+                Ok((None, Some(format!("The host alone: {e}"))))
+            }
+            Err(e) => Err(e),
+        }
     }
 }
 
