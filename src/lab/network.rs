@@ -82,8 +82,8 @@ pub fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Vec<f32>>), St
     Ok((network, tensors))
 }
 
-/// A network on a device, filled with random records.
-pub struct Rig {
+/// What measures a network: it runs on a device and is fed random records.
+pub struct Harness {
     /// The engine.
     pub engine: Box<dyn Engine>,
     /// The model's plan name and launches of a batch.
@@ -99,7 +99,7 @@ pub struct Rig {
     batch: usize,
 }
 
-impl Rig {
+impl Harness {
     /// Starts `recipe` for the network on `device` (`None`: the host), and checks the answers of a batch against
     /// float64. `classes` adds the arg-max.
     pub fn new(
@@ -109,7 +109,7 @@ impl Rig {
         batch: usize,
         timed: bool,
         sources: &Sources,
-    ) -> Result<Rig, Error> {
+    ) -> Result<Harness, Error> {
         let model =
             Model::new(network.clone(), weights, recipe, library(), Some(batch)).map_err(Error::Device)?;
         let (plan, launches) = (model.plan.name.to_string(), model.plan.steps.len());
@@ -131,15 +131,23 @@ impl Rig {
         let mut random = reference::fresh();
         let records = (0..batch * network.width).map(|_| random.float()).collect();
         let width = network.width;
-        let mut rig =
-            Rig { engine, plan, launches, flop: network.flop(), records, classes: Vec::new(), width, batch };
-        rig.check(network, weights)?;
-        rig.classes = (0..batch).map(|n| rig.engine.answer(0, n).class).collect();
+        let mut harness = Harness {
+            engine,
+            plan,
+            launches,
+            flop: network.flop(),
+            records,
+            classes: Vec::new(),
+            width,
+            batch,
+        };
+        harness.check(network, weights)?;
+        harness.classes = (0..batch).map(|n| harness.engine.answer(0, n).class).collect();
         if device.is_some() && wanted.classes {
             // From host to host the classes are all that is wanted: scores stay where they are.
-            (rig.engine, rig.launches) = start(Wanted { scores: false, classes: true })?;
+            (harness.engine, harness.launches) = start(Wanted { scores: false, classes: true })?;
         }
-        Ok(rig)
+        Ok(harness)
     }
 
     fn fill(&mut self) -> Result<(), Error> {
@@ -299,25 +307,26 @@ impl NetworkBench {
         }
         let recipe = recipe_for(device.as_ref(), self.plan.as_deref())?;
         let batch = self.batch.unwrap_or(BATCH);
-        let mut rig = Rig::new((&network, &weights), device.as_ref(), recipe, batch, false, &self.sources)?;
-        self.sources.check_read(&format!("plan {}", rig.plan))?;
-        let runs = runs_for(&mut rig, self.repeat)?;
+        let mut harness =
+            Harness::new((&network, &weights), device.as_ref(), recipe, batch, false, &self.sources)?;
+        self.sources.check_read(&format!("plan {}", harness.plan))?;
+        let runs = runs_for(&mut harness, self.repeat)?;
         let (times, from_slot) =
-            if self.host { rig.host_to_host(runs)? } else { (rig.resident(runs)?, Vec::new()) };
+            if self.host { harness.host_to_host(runs)? } else { (harness.resident(runs)?, Vec::new()) };
         if !self.host {
-            rig.check(&network, &weights)?;
+            harness.check(&network, &weights)?;
         }
         let median = quantile(&times, 0.5);
         let name = device.as_ref().map_or(format!("host {} threads", threads()), |d| d.name.clone());
         let mut values = vec![
             ("network", network.name.to_string()),
             ("device", name.replace(',', " ")),
-            ("plan", rig.plan.clone()),
+            ("plan", harness.plan.clone()),
             ("batch", batch.to_string()),
-            ("launches", rig.launches.to_string()),
+            ("launches", harness.launches.to_string()),
             ("median_us", format!("{median:.2}")),
             ("p95_us", format!("{:.2}", quantile(&times, 0.95))),
-            ("gflops", format!("{:.3}", rig.flop as f64 * batch as f64 / median / 1e3)),
+            ("gflops", format!("{:.3}", harness.flop as f64 * batch as f64 / median / 1e3)),
         ];
         if self.host {
             values.push(("from_slot_us", format!("{:.2}", quantile(&from_slot, 0.5))));
@@ -352,8 +361,8 @@ fn json(name: &str, value: &str) -> String {
 }
 
 /// As many runs as fit into about two seconds, at least `--repeat`.
-fn runs_for(rig: &mut Rig, repeat: usize) -> Result<usize, Error> {
-    let one = rig.resident(3)?.into_iter().fold(f64::INFINITY, f64::min);
+fn runs_for(harness: &mut Harness, repeat: usize) -> Result<usize, Error> {
+    let one = harness.resident(3)?.into_iter().fold(f64::INFINITY, f64::min);
     let least = repeat.max(1);
     Ok(((2e6 / one.max(1.0)) as usize).clamp(least, least.max(2000)))
 }
@@ -416,9 +425,10 @@ fn four(
         let (network, weights) = generated(name, Kind::Values).map_err(Error::Usage)?;
         let flop = network.flop() as f64 * BATCH as f64;
         let measure = |device: Option<&Device>, recipe: &PlanRecipe| -> Result<Measured, Error> {
-            let mut rig = Rig::new((&network, &weights), device, recipe, BATCH, false, &options.sources)?;
-            let runs = runs_for(&mut rig, options.repeat)?.min(50);
-            let ms: Vec<f64> = rig.resident(runs)?.iter().map(|us| us / 1e3).collect();
+            let mut harness =
+                Harness::new((&network, &weights), device, recipe, BATCH, false, &options.sources)?;
+            let runs = runs_for(&mut harness, options.repeat)?.min(50);
+            let ms: Vec<f64> = harness.resident(runs)?.iter().map(|us| us / 1e3).collect();
             let m = measured(&ms);
             let percent = peak.filter(|_| device.is_some()).map(|peak| flop / m.value / 1e4 / peak);
             Ok(Measured { percent, ..m })
@@ -463,8 +473,11 @@ fn breakdown(device: &Device, options: &KernelBench, records: usize) -> Result<S
     for (plan, device) in sides {
         let recipe = recipe_for(device, Some(plan))?;
         let name = if device.is_some() { plan.to_string() } else { "host engine".into() };
-        let rig = Rig::new((&network, &weights), device, recipe, records, true, &options.sources);
-        found.push((name, rig.and_then(|mut rig| steps(&mut rig, &network, &weights, recipe, options))));
+        let harness = Harness::new((&network, &weights), device, recipe, records, true, &options.sources);
+        found.push((
+            name,
+            harness.and_then(|mut harness| steps(&mut harness, &network, &weights, recipe, options)),
+        ));
     }
     found.push(("sequential CPU".into(), Ok(sequential_steps(&network, &weights, records))));
     for (column, (_, side)) in found.iter().enumerate() {
@@ -507,26 +520,26 @@ fn label(layer: usize, operation: &str) -> String {
     format!("layer {layer} {operation}")
 }
 
-/// Runs a timed rig.
+/// Times of the steps of a timed network.
 fn steps(
-    rig: &mut Rig,
+    harness: &mut Harness,
     network: &Network,
     weights: &[Vec<f32>],
     recipe: &PlanRecipe,
     options: &KernelBench,
 ) -> Result<Steps, Error> {
-    let model =
-        Model::new(network.clone(), weights, recipe, library(), Some(rig.batch)).map_err(Error::Device)?;
+    let model = Model::new(network.clone(), weights, recipe, library(), Some(harness.batch))
+        .map_err(Error::Device)?;
     let names = model.plan.steps.iter().map(|s| label(s.node, s.operation.name()));
     let mut all: Vec<(String, Vec<f64>)> = names.map(|name| (name, Vec::new())).collect();
-    rig.resident(1)?;
+    harness.resident(1)?;
     let mut total = Vec::new();
     for _ in 0..options.repeat.max(3) {
-        rig.engine.forget_times();
+        harness.engine.forget_times();
         let start = Instant::now();
-        rig.engine.resident(rig.batch)?;
+        harness.engine.resident(harness.batch)?;
         total.push(start.elapsed().as_secs_f64() * 1e3);
-        let clock = rig.engine.step_times();
+        let clock = harness.engine.step_times();
         for ((_, ms), times) in all.iter_mut().zip(clock.iter().flat_map(|c| &c.steps)) {
             ms.push(times.run.total_us() / 1e3);
         }

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::escape;
 use crate::ir::plan::Plan;
 use crate::lab::Target;
-use crate::lab::network::{Rig, measured, quantile};
+use crate::lab::network::{Harness, measured, quantile};
 use crate::lab::render::{self, OutputFormat};
 use crate::lab::table::{Cell, Plot, Report, Row, Section};
 use crate::planner;
@@ -47,7 +47,7 @@ pub struct Tune {
 /// A variant with its times in microseconds.
 struct Timed {
     variant: Variant,
-    rig: Option<Rig>,
+    harness: Option<Harness>,
     times: Vec<f64>,
     /// Why it was not timed.
     trouble: Option<Trouble>,
@@ -192,7 +192,7 @@ impl Tune {
             }
             // The finalists need a third of the time.
             let left = end.saturating_duration_since(Instant::now());
-            let mut t = Timed { variant, rig: None, times: Vec::new(), trouble: None };
+            let mut t = Timed { variant, harness: None, times: Vec::new(), trouble: None };
             if n > 1 && left < self.time_limit / 3 {
                 t.trouble = Some(Trouble::Late(self.time_limit.as_secs()));
             } else if let Err(e) = first_look(&mut t, device.as_ref(), &weights, &self.sources, left / 4) {
@@ -200,7 +200,7 @@ impl Tune {
                     Error::Check(m) => Trouble::Wrong(m),
                     other => Trouble::Failed(other),
                 };
-                (t.rig, t.trouble) = (None, Some(trouble));
+                (t.harness, t.trouble) = (None, Some(trouble));
             }
             timed.push(t);
             keep_the_fastest(&mut timed);
@@ -276,18 +276,18 @@ fn first_look(
     let device = device.filter(|_| !t.variant.on_host);
     let recipe = &t.variant.recipe;
     let start = Instant::now();
-    let mut rig = Rig::new((&NETWORK, weights), device, recipe, recipe.batch, false, sources)?;
-    let report = selftest::run(rig.engine.as_mut(), &NETWORK, &baked::golden())?;
+    let mut harness = Harness::new((&NETWORK, weights), device, recipe, recipe.batch, false, sources)?;
+    let report = selftest::run(harness.engine.as_mut(), &NETWORK, &baked::golden())?;
     if !report.passed() {
         return Err(Error::Check(report.to_string()));
     }
     while t.times.len() < 3 || (t.times.len() < 20 && start.elapsed() < most) {
-        t.times.extend(rig.host_to_host(1)?.0);
+        t.times.extend(harness.host_to_host(1)?.0);
         if start.elapsed() > most {
             break;
         }
     }
-    t.rig = Some(rig);
+    t.harness = Some(harness);
     Ok(())
 }
 
@@ -295,25 +295,25 @@ fn first_look(
 fn keep_the_fastest(timed: &mut [Timed]) {
     for on_host in [true, false] {
         let rates: Vec<f64> = {
-            let running = timed.iter().filter(|t| t.variant.on_host == on_host && t.rig.is_some());
+            let running = timed.iter().filter(|t| t.variant.on_host == on_host && t.harness.is_some());
             let mut rates: Vec<f64> = running.map(Timed::per_record).collect();
             rates.sort_unstable_by(f64::total_cmp);
             rates
         };
         if let Some(&last) = rates.get(FINALISTS - 1) {
             let slower = |t: &&mut Timed| t.variant.on_host == on_host && t.per_record() > last;
-            timed.iter_mut().filter(slower).for_each(|t| t.rig = None);
+            timed.iter_mut().filter(slower).for_each(|t| t.harness = None);
         }
     }
 }
 
 /// Times the finalists in turns until the end, or 200 batches each.
 fn finals(timed: &mut [Timed], end: Instant) -> Result<(), Error> {
-    timed.iter_mut().filter(|t| t.rig.is_some()).for_each(|t| t.times.clear());
+    timed.iter_mut().filter(|t| t.harness.is_some()).for_each(|t| t.times.clear());
     for _ in 0..200 {
         for t in timed.iter_mut() {
-            if let Some(rig) = &mut t.rig {
-                t.times.extend(rig.host_to_host(1)?.0);
+            if let Some(harness) = &mut t.harness {
+                t.times.extend(harness.host_to_host(1)?.0);
             }
         }
         if Instant::now() >= end {
@@ -324,7 +324,7 @@ fn finals(timed: &mut [Timed], end: Instant) -> Result<(), Error> {
 }
 
 fn fastest(timed: &[Timed], on_host: bool) -> Option<&Timed> {
-    let running = timed.iter().filter(|t| t.rig.is_some() && t.variant.on_host == on_host);
+    let running = timed.iter().filter(|t| t.harness.is_some() && t.variant.on_host == on_host);
     running.min_by(|a, b| a.per_record().total_cmp(&b.per_record()))
 }
 
