@@ -45,6 +45,14 @@ pub fn verify() -> Result<(), Error> {
     block().verify().map_err(|why| damaged(&why))
 }
 
+/// All of it as text.
+///
+/// # Errors
+/// What is not as the build left it.
+pub fn text() -> Result<String, Error> {
+    block().text().map_err(|why| damaged(&why))
+}
+
 fn damaged(why: &str) -> Error {
     Error::Check(format!("the network in this program is damaged: {why}; copy the program anew"))
 }

@@ -13,7 +13,7 @@
 //! observe   clocks, profile, trace, report
 //! engine    runs a plan: host, opencl, several devices, selection
 //! stream    bytes ↔ records
-//! lab       bench, tune, cache model, pages
+//! lab       bench, tune, cache model, pages               cargo feature `lab`, on by default
 //! cli       the command line
 //! ```
 
@@ -28,6 +28,7 @@ pub mod engine;
 pub mod error;
 pub mod escape;
 pub mod ir;
+#[cfg(feature = "lab")]
 pub mod lab;
 pub mod observe;
 pub mod ops;

@@ -1,8 +1,8 @@
 //! `bench --layout`: a layout drawn with its index numbers, as in figures 8.1 and 12.2 of the thesis.
 
+use super::Page;
 use super::render::OutputFormat;
 use super::table::{Cell, Plot, Report, Row, Section};
-use super::{BenchOptions, finish};
 use crate::error::Error;
 use crate::ir::layout::Layout;
 
@@ -23,18 +23,27 @@ pub fn check(layout: &Layout, (rows, cols): (usize, usize)) -> Result<(), String
     layout.fits(rows, cols)
 }
 
-/// Draws it.
-pub fn run(
-    layout: &Layout,
-    options: &BenchOptions,
-    print: &mut dyn FnMut(&str) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let size = options.drawn.unwrap_or_else(|| usual(layout));
-    let report = Report { head: Vec::new(), sections: vec![section(layout, size)] };
-    finish(options, report, Vec::new(), &mut |text| match options.output {
-        OutputFormat::Table => print(&drawing(layout, size)),
-        _ => print(text),
-    })
+/// `bench --layout`
+#[derive(Clone, Debug)]
+pub struct Drawing {
+    /// What is drawn.
+    pub layout: Layout,
+    /// Rows and columns, which [`check`] allows.
+    pub size: (usize, usize),
+    /// Where it goes.
+    pub page: Page,
+}
+
+impl Drawing {
+    /// Draws it.
+    pub fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+        let Drawing { layout, size, page } = self;
+        let report = Report { head: Vec::new(), sections: vec![section(layout, *size)] };
+        page.put(report, &format!("layout {layout}"), &mut |text| match page.output {
+            OutputFormat::Table => print(&drawing(layout, *size)),
+            _ => print(text),
+        })
+    }
 }
 
 fn title(layout: &Layout, (rows, cols): (usize, usize)) -> String {

@@ -20,56 +20,82 @@ use crate::engine::select::{self, DeviceWish};
 use crate::engine::sources::Sources;
 use crate::error::Error;
 use crate::escape;
-use crate::ir::layout::Layout;
-use crate::ir::network::Precision;
 use crate::registry::{Kernel, Operation};
 use case::{Lab, Trouble};
+use layout::Drawing;
+use network::NetworkBench;
 use render::OutputFormat;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use table::{Cell, Plot, Report, Row, Section};
 
 /// What `mortonnet bench` was asked for.
+#[derive(Debug)]
+pub enum Bench {
+    /// Kernels, and what belongs to them.
+    Kernels(KernelBench),
+    /// A network.
+    Network(NetworkBench),
+    /// `--cache-model`
+    CacheModel(CacheModel),
+    /// `--layout`
+    Layout(Drawing),
+}
+
+/// The device that is measured.
 #[derive(Clone, Debug)]
-pub struct BenchOptions {
-    /// Operations, kernels, or `network`; empty is everything.
+pub struct Target {
+    /// `--device`
+    pub device: DeviceWish,
+    /// `--compute-units`
+    pub compute_units: Option<u32>,
+}
+
+/// Where a report goes.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// How it is printed.
+    pub output: OutputFormat,
+    /// `--report`
+    pub file: Option<PathBuf>,
+    /// `--against`
+    pub against: Option<PathBuf>,
+}
+
+/// What runs kernels.
+#[derive(Clone, Debug)]
+pub struct KernelBench {
+    /// Operations and kernels; empty is everything.
     pub names: Vec<String>,
     /// Device.
-    pub device: DeviceWish,
-    /// Compute units of the device.
-    pub compute_units: Option<u32>,
+    pub target: Target,
+    /// `--kernels`
+    pub sources: Sources,
     /// Sizes instead of the documents'.
     pub sizes: Vec<usize>,
     /// Timed launches of each case, the first not counted.
     pub repeat: usize,
-    /// Output.
-    pub output: OutputFormat,
     /// Verify only.
     pub check: bool,
     /// Bound on everything; `None` with `--full`.
     pub time_limit: Option<Duration>,
-    /// `--kernels`
-    pub sources: Sources,
-    /// `--report`
-    pub report: Option<PathBuf>,
-    /// `--against`
-    pub against: Option<PathBuf>,
-    /// `--cache-model`, with what `--cache` says of the caches.
-    pub cache: Option<String>,
-    /// `--layout`
-    pub layout: Option<Layout>,
-    /// `--sizes` of `--layout`: rows and columns.
-    pub drawn: Option<(usize, usize)>,
-    /// `bench network`: records of a batch.
-    pub batch: Option<usize>,
-    /// `bench network`: plan.
+    /// Plan of the documents' networks.
     pub plan: Option<String>,
-    /// `bench network`: `784-100-10:relu`, or the name of one of the thesis's networks; `None` is the baked one.
-    pub shape: Option<String>,
-    /// `bench network`: how weights are stored, else as they were baked (`--shape`: f32).
-    pub weights: Option<Precision>,
-    /// `bench network`: from records on the host to classes on the host.
-    pub host: bool,
+    /// Where the report goes.
+    pub page: Page,
+}
+
+/// The cache model.
+#[derive(Clone, Debug)]
+pub struct CacheModel {
+    /// What `--cache` says of the caches.
+    pub described: String,
+    /// The device whose caches are meant, if one was asked for.
+    pub target: Target,
+    /// Sizes instead of the usual ones.
+    pub sizes: Vec<usize>,
+    /// Where the report goes.
+    pub page: Page,
 }
 
 /// No single launch may take longer than this: drivers of small GPUs end programs that block the screen.
@@ -109,72 +135,77 @@ pub struct Unsound {
     pub trouble: Trouble,
 }
 
-/// Runs the benchmarks; the text goes to stdout, wrong and failing kernels make it an error at the end.
-pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
-    if let Some(layout) = &options.layout {
-        return layout::run(layout, options, print);
+impl Bench {
+    /// Runs it; the text goes to stdout, wrong and failing kernels make it an error at the end.
+    pub fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+        match self {
+            Bench::Kernels(kernels) => kernels.run(print),
+            Bench::Network(network) => network.run(print),
+            Bench::CacheModel(model) => model.run(print),
+            Bench::Layout(drawing) => drawing.run(print),
+        }
     }
-    if let Some(described) = &options.cache {
-        return cache_model(described, options, print);
-    }
-    if options.names.iter().any(|n| n == "network") {
-        return network::run(options, print);
-    }
-    let kernels = chosen(&options.names)?;
-    let named = options.names.join(" ");
-    let sized = |k: &&Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine | Operation::Sobel);
-    if !options.sizes.is_empty() && !kernels.iter().any(sized) {
-        let what = "--sizes is for matmul, affine, sobel and their kernels";
-        return Err(Error::Usage(format!("bench {named}: {what}")));
-    }
-    options.sources.check()?;
-    options.sources.check_for(&format!("bench {named}"), kernels.iter().copied())?;
-    let device = device(options)?;
-    let mut lab = Lab::new(&device, options.sources.clone())?;
-    let mut unsound = Vec::new();
-    let mut head = host::head(&device);
-    let checks = check_all(&mut lab, &kernels, &mut unsound);
-    let mut sections = vec![checks];
-    if !options.check {
-        let sound: Vec<&Kernel> = kernels
-            .into_iter()
-            .filter(|k| !unsound.iter().any(|u: &Unsound| u.kernel == *k.codename))
-            .collect();
-        let budget = Budget::new(options.time_limit);
-        let measured = tables::Tables::new(&mut lab, sound, options, budget).run()?;
-        head.extend(measured.head);
-        sections.extend(measured.sections);
-        unsound.extend(measured.wrong);
-        head.extend(host::temperatures("after"));
-    }
-    finish(options, Report { head, sections }, unsound, print)
 }
 
-/// `bench --cache-model`, of the device that was asked for, if one was.
-fn cache_model(
-    described: &str,
-    options: &BenchOptions,
-    print: &mut dyn FnMut(&str) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let mut head = Vec::new();
-    let mut shape = cache::CacheShape::default();
-    if options.device != DeviceWish::Auto || options.compute_units.is_some() {
-        let device = device(options)?;
-        let told = cache::CacheShape::of(&device);
-        let note = if told.is_none() { ", which tells no cache: the Mali-T628's" } else { "" };
-        shape = told.unwrap_or_default();
-        head.push(("line, L2 and cores of".to_string(), format!("{}{note}", device.name)));
+impl KernelBench {
+    fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+        let kernels = chosen(&self.names)?;
+        let named = self.names.join(" ");
+        let sized =
+            |k: &&Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine | Operation::Sobel);
+        if !self.sizes.is_empty() && !kernels.iter().any(sized) {
+            let what = "--sizes is for matmul, affine, sobel and their kernels";
+            return Err(Error::Usage(format!("bench {named}: {what}")));
+        }
+        self.sources.check()?;
+        self.sources.check_for(&format!("bench {named}"), kernels.iter().copied())?;
+        let device = self.target.device()?;
+        let mut lab = Lab::new(&device, self.sources.clone())?;
+        let mut unsound = Vec::new();
+        let mut head = host::head(&device);
+        let checks = check_all(&mut lab, &kernels, &mut unsound);
+        let mut sections = vec![checks];
+        if !self.check {
+            let sound: Vec<&Kernel> = kernels
+                .into_iter()
+                .filter(|k| !unsound.iter().any(|u: &Unsound| u.kernel == *k.codename))
+                .collect();
+            let budget = Budget::new(self.time_limit);
+            let measured = tables::Tables::new(&mut lab, sound, self, budget).run()?;
+            head.extend(measured.head);
+            sections.extend(measured.sections);
+            unsound.extend(measured.wrong);
+            head.extend(host::temperatures("after"));
+        }
+        let report = Report { head, sections };
+        let subject = report.head.iter().find(|(key, _)| key == "device").map_or("", |d| &d.1).to_string();
+        self.page.put(report, &subject, print)?;
+        if unsound.is_empty() { Ok(()) } else { Err(Error::Check(verdict(&unsound))) }
     }
-    shape.set(described).and_then(|()| shape.check()).map_err(Error::Usage)?;
-    let s = &shape;
-    let text = format!(
-        "{} cores of {} work-items; L1 {} lines in {} ways each, L2 {} lines in {} ways, lines of {} bytes, pages of {}",
-        s.cores, s.threads, s.l1_lines, s.l1_ways, s.l2_lines, s.l2_ways, s.line, s.page
-    );
-    head.push(("cache model".to_string(), text));
-    let sizes = if options.sizes.is_empty() { tables::CACHE_SIZES } else { &options.sizes };
-    let sections = cache::report(s, sizes, cache::Sample::default());
-    finish(options, Report { head, sections }, Vec::new(), print)
+}
+
+impl CacheModel {
+    fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+        let mut head = Vec::new();
+        let mut shape = cache::CacheShape::default();
+        if self.target.device != DeviceWish::Auto || self.target.compute_units.is_some() {
+            let device = self.target.device()?;
+            let told = cache::CacheShape::of(&device);
+            let note = if told.is_none() { ", which tells no cache: the Mali-T628's" } else { "" };
+            shape = told.unwrap_or_default();
+            head.push(("line, L2 and cores of".to_string(), format!("{}{note}", device.name)));
+        }
+        shape.set(&self.described).and_then(|()| shape.check()).map_err(Error::Usage)?;
+        let s = &shape;
+        let text = format!(
+            "{} cores of {} work-items; L1 {} lines in {} ways each, L2 {} lines in {} ways, lines of {} bytes, pages of {}",
+            s.cores, s.threads, s.l1_lines, s.l1_ways, s.l2_lines, s.l2_ways, s.line, s.page
+        );
+        head.push(("cache model".to_string(), text));
+        let sizes = if self.sizes.is_empty() { tables::CACHE_SIZES } else { &self.sizes };
+        let sections = cache::report(s, sizes, cache::Sample::default());
+        self.page.put(Report { head, sections }, "cache model", print)
+    }
 }
 
 /// The kernels that `names` ask for, in teaching order.
@@ -196,14 +227,16 @@ fn is(kernel: &Kernel, name: &str) -> bool {
     kernel.operation.name() == name || kernel.codename == name || kernel.aliases.iter().any(|a| a == name)
 }
 
-/// The device that was asked for; `auto` and `opencl` are the first GPU, else the first device.
-pub fn device(options: &BenchOptions) -> Result<Device, Error> {
-    if options.device == DeviceWish::Host {
-        return Err(Error::Usage("bench runs OpenCL kernels: --device host is for bench network".into()));
+impl Target {
+    /// The OpenCL device that was asked for; `auto` and `opencl` are the first GPU, else the first device.
+    fn device(&self) -> Result<Device, Error> {
+        if self.device == DeviceWish::Host {
+            return Err(Error::Usage("bench runs OpenCL kernels: --device host is for bench network".into()));
+        }
+        let library = Library::open()?;
+        let devices = cl::devices(library)?;
+        select::choose(&devices, &self.device, self.compute_units, library)
     }
-    let library = Library::open()?;
-    let devices = cl::devices(library)?;
-    select::choose(&devices, &options.device, options.compute_units, library)
 }
 
 /// Verifies every kernel, in every work-group of its sweep.
@@ -264,33 +297,28 @@ pub fn groups(kernel: &Kernel) -> Vec<case::Group> {
     if r.sweep.is_empty() { vec![r.work_group] } else { r.sweep.iter().map(|&g| Some(g)).collect() }
 }
 
-/// Prints the report, writes its page, and ends with an error where a kernel is wrong or fails.
-pub fn finish(
-    options: &BenchOptions,
-    report: Report,
-    unsound: Vec<Unsound>,
-    print: &mut dyn FnMut(&str) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let report = match &options.against {
-        None => report,
-        Some(file) => {
-            let place = escape::path(file);
-            let text = std::fs::read_to_string(file).map_err(|e| Error::io(&place, e))?;
-            let other = against::read(&text).map_err(|e| Error::input(&place, e))?;
-            against::compare(&report, &other)
-        }
-    };
-    print(&render::text(&report, options.output))?;
-    if let Some(file) = &options.report {
-        let device = report.head.iter().find(|(key, _)| key == "device");
-        let subject = match &options.layout {
-            Some(layout) => format!("layout {layout}"),
-            None => device.map_or("cache model".to_string(), |d| d.1.clone()),
+impl Page {
+    /// Prints the report and writes its page.
+    fn put(
+        &self,
+        report: Report,
+        subject: &str,
+        print: &mut dyn FnMut(&str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let report = match &self.against {
+            None => report,
+            Some(file) => {
+                let place = escape::path(file);
+                let text = std::fs::read_to_string(file).map_err(|e| Error::io(&place, e))?;
+                let other = against::read(&text).map_err(|e| Error::input(&place, e))?;
+                against::compare(&report, &other)
+            }
         };
+        print(&render::text(&report, self.output))?;
+        let Some(file) = &self.file else { return Ok(()) };
         let title = format!("mortonnet bench: {subject}");
-        std::fs::write(file, html::page(&report, &title)).map_err(|e| Error::io(escape::path(file), e))?;
+        std::fs::write(file, html::page(&report, &title)).map_err(|e| Error::io(escape::path(file), e))
     }
-    if unsound.is_empty() { Ok(()) } else { Err(Error::Check(verdict(&unsound))) }
 }
 
 /// The kernels that were not timed: the wrong ones, those that the driver refused, and those that failed otherwise, each

@@ -1,9 +1,9 @@
 //! `bench network`: the baked network, or any shape with generated weights, with resident input or from host to host.
 
-use super::BenchOptions;
 use super::reference::{self, Random};
 use super::render::{OutputFormat, json_string};
 use super::table::{Cell, Measured, Plot, Row, Section};
+use super::{KernelBench, Target};
 use crate::baked::{library, network};
 use crate::cl::Device;
 use crate::engine::Engine;
@@ -82,8 +82,8 @@ pub fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Vec<f32>>), St
     Ok((network, tensors))
 }
 
-/// A network on a device, filled with random records.
-pub struct Rig {
+/// What measures a network: it runs on a device and is fed random records.
+pub struct Harness {
     /// The engine.
     pub engine: Box<dyn Engine>,
     /// The model's plan name and launches of a batch.
@@ -99,7 +99,7 @@ pub struct Rig {
     batch: usize,
 }
 
-impl Rig {
+impl Harness {
     /// Starts `recipe` for the network on `device` (`None`: the host), and checks the answers of a batch against
     /// float64. `classes` adds the arg-max.
     pub fn new(
@@ -109,7 +109,7 @@ impl Rig {
         batch: usize,
         timed: bool,
         sources: &Sources,
-    ) -> Result<Rig, Error> {
+    ) -> Result<Harness, Error> {
         let model =
             Model::new(network.clone(), weights, recipe, library(), Some(batch)).map_err(Error::Device)?;
         let (plan, launches) = (model.plan.name.to_string(), model.plan.steps.len());
@@ -131,15 +131,23 @@ impl Rig {
         let mut random = reference::fresh();
         let records = (0..batch * network.width).map(|_| random.float()).collect();
         let width = network.width;
-        let mut rig =
-            Rig { engine, plan, launches, flop: network.flop(), records, classes: Vec::new(), width, batch };
-        rig.check(network, weights)?;
-        rig.classes = (0..batch).map(|n| rig.engine.answer(0, n).class).collect();
+        let mut harness = Harness {
+            engine,
+            plan,
+            launches,
+            flop: network.flop(),
+            records,
+            classes: Vec::new(),
+            width,
+            batch,
+        };
+        harness.check(network, weights)?;
+        harness.classes = (0..batch).map(|n| harness.engine.answer(0, n).class).collect();
         if device.is_some() && wanted.classes {
             // From host to host the classes are all that is wanted: scores stay where they are.
-            (rig.engine, rig.launches) = start(Wanted { scores: false, classes: true })?;
+            (harness.engine, harness.launches) = start(Wanted { scores: false, classes: true })?;
         }
-        Ok(rig)
+        Ok(harness)
     }
 
     fn fill(&mut self) -> Result<(), Error> {
@@ -232,89 +240,113 @@ pub fn recipe_for(device: Option<&Device>, name: Option<&str>) -> Result<&'stati
     crate::engine::model::recipe(name, kind).map_err(|e| Error::Usage(format!("--plan: {e}")))
 }
 
-/// `mortonnet bench network`: one row.
-pub fn run(options: &BenchOptions, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
-    if options.names.len() > 1 {
-        return Err(Error::Usage("bench network stands alone".into()));
-    }
-    let device = match options.device {
-        DeviceWish::Host => None,
-        // Nothing asked for: the device of the plan, else the host.
-        DeviceWish::Auto if options.compute_units.is_none() => {
-            let plan =
-                options.plan.as_deref().map(|p| if p == "baked" { &*crate::baked::plan().name } else { p });
-            match plan.map(|p| library().plan(p).map_err(Error::Usage)).transpose()? {
-                Some(p) if p.engine == EngineKind::OpenCl => Some(super::device(options)?),
-                _ => None,
+/// `mortonnet bench network`
+#[derive(Clone, Debug)]
+pub struct NetworkBench {
+    /// Device.
+    pub target: Target,
+    /// `--kernels`
+    pub sources: Sources,
+    /// Least number of timed batches.
+    pub repeat: usize,
+    /// How the row is printed.
+    pub output: OutputFormat,
+    /// Records of a batch.
+    pub batch: Option<usize>,
+    /// Plan.
+    pub plan: Option<String>,
+    /// `784-100-10:relu`, or the name of one of the thesis's networks; `None` is the baked one.
+    pub shape: Option<String>,
+    /// How weights are stored, else as they were baked (`--shape`: f32).
+    pub weights: Option<Precision>,
+    /// From records on the host to classes on the host.
+    pub host: bool,
+}
+
+impl NetworkBench {
+    /// Prints one row.
+    pub fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+        let device = match self.target.device {
+            DeviceWish::Host => None,
+            // Nothing asked for: the device of the plan, else the host.
+            DeviceWish::Auto if self.target.compute_units.is_none() => {
+                let plan =
+                    self.plan.as_deref().map(|p| if p == "baked" { &*crate::baked::plan().name } else { p });
+                match plan.map(|p| library().plan(p).map_err(Error::Usage)).transpose()? {
+                    Some(p) if p.engine == EngineKind::OpenCl => Some(self.target.device()?),
+                    _ => None,
+                }
             }
+            _ => Some(self.target.device()?),
+        };
+        if let (None, Some(folder)) = (&device, &self.sources.folder) {
+            return Err(Error::Usage(format!(
+                "--kernels {}: bench network runs on the host here, and the host no OpenCL kernel: add --device opencl",
+                crate::escape::path(folder)
+            )));
         }
-        _ => Some(super::device(options)?),
-    };
-    if let (None, Some(folder)) = (&device, &options.sources.folder) {
-        return Err(Error::Usage(format!(
-            "--kernels {}: bench network runs on the host here, and the host no OpenCL kernel: add --device opencl",
-            crate::escape::path(folder)
-        )));
-    }
-    options.sources.check()?;
-    let kind = if options.host { Kind::Classes } else { Kind::Values };
-    let (network, weights) = match &options.shape {
-        Some(shape) => generated(shape, kind).map_err(|e| Error::Usage(format!("--shape: {e}")))?,
-        None => {
-            let mut network = network().clone();
-            network.output.kind = kind;
-            (network, baked_tensors())
+        self.sources.check()?;
+        let kind = if self.host { Kind::Classes } else { Kind::Values };
+        let (network, weights) = match &self.shape {
+            Some(shape) => generated(shape, kind).map_err(|e| Error::Usage(format!("--shape: {e}")))?,
+            None => {
+                let mut network = network().clone();
+                network.output.kind = kind;
+                (network, baked_tensors())
+            }
+        };
+        let (mut network, mut weights) = (network, weights);
+        if let Some(precision) = self.weights {
+            network.weights = precision;
         }
-    };
-    let (mut network, mut weights) = (network, weights);
-    if let Some(precision) = options.weights {
-        network.weights = precision;
-    }
-    if network.weights == Precision::F16 {
-        // What the plan stores as halves is what float64 is compared with.
-        let rounded = |w: &mut f32| *w = half::to_f32(half::from_f32(*w));
-        let arrays = weights.iter_mut().zip(network.graph.tensors.iter());
-        arrays.filter(|(_, t)| t.role == Role::Weights).for_each(|(w, _)| w.iter_mut().for_each(rounded));
-    }
-    let recipe = recipe_for(device.as_ref(), options.plan.as_deref())?;
-    let batch = options.batch.unwrap_or(BATCH);
-    let mut rig = Rig::new((&network, &weights), device.as_ref(), recipe, batch, false, &options.sources)?;
-    options.sources.check_read(&format!("plan {}", rig.plan))?;
-    let runs = runs_for(&mut rig, options)?;
-    let (times, from_slot) =
-        if options.host { rig.host_to_host(runs)? } else { (rig.resident(runs)?, Vec::new()) };
-    if !options.host {
-        rig.check(&network, &weights)?;
-    }
-    let median = quantile(&times, 0.5);
-    let name = device.as_ref().map_or(format!("host {} threads", threads()), |d| d.name.clone());
-    let mut values = vec![
-        ("network", network.name.to_string()),
-        ("device", name.replace(',', " ")),
-        ("plan", rig.plan.clone()),
-        ("batch", batch.to_string()),
-        ("launches", rig.launches.to_string()),
-        ("median_us", format!("{median:.2}")),
-        ("p95_us", format!("{:.2}", quantile(&times, 0.95))),
-        ("gflops", format!("{:.3}", rig.flop as f64 * batch as f64 / median / 1e3)),
-    ];
-    if options.host {
-        values.push(("from_slot_us", format!("{:.2}", quantile(&from_slot, 0.5))));
-    }
-    let names: Vec<&str> = values.iter().map(|v| v.0).collect();
-    let row: Vec<&str> = values.iter().map(|v| &*v.1).collect();
-    let text = match options.output {
-        OutputFormat::Json => {
-            let pairs: Vec<String> = values.iter().map(|(n, v)| format!("\"{n}\":{}", json(n, v))).collect();
-            format!("{{{}}}\n", pairs.join(","))
+        if network.weights == Precision::F16 {
+            // What the plan stores as halves is what float64 is compared with.
+            let rounded = |w: &mut f32| *w = half::to_f32(half::from_f32(*w));
+            let arrays = weights.iter_mut().zip(network.graph.tensors.iter());
+            arrays.filter(|(_, t)| t.role == Role::Weights).for_each(|(w, _)| w.iter_mut().for_each(rounded));
         }
-        OutputFormat::Md => {
-            let line = vec!["---"; names.len()].join(" | ");
-            format!("| {} |\n| {line} |\n| {} |\n", names.join(" | "), row.join(" | "))
+        let recipe = recipe_for(device.as_ref(), self.plan.as_deref())?;
+        let batch = self.batch.unwrap_or(BATCH);
+        let mut harness =
+            Harness::new((&network, &weights), device.as_ref(), recipe, batch, false, &self.sources)?;
+        self.sources.check_read(&format!("plan {}", harness.plan))?;
+        let runs = runs_for(&mut harness, self.repeat)?;
+        let (times, from_slot) =
+            if self.host { harness.host_to_host(runs)? } else { (harness.resident(runs)?, Vec::new()) };
+        if !self.host {
+            harness.check(&network, &weights)?;
         }
-        OutputFormat::Csv | OutputFormat::Table => format!("{}\n{}\n", names.join(","), row.join(",")),
-    };
-    print(&text)
+        let median = quantile(&times, 0.5);
+        let name = device.as_ref().map_or(format!("host {} threads", threads()), |d| d.name.clone());
+        let mut values = vec![
+            ("network", network.name.to_string()),
+            ("device", name.replace(',', " ")),
+            ("plan", harness.plan.clone()),
+            ("batch", batch.to_string()),
+            ("launches", harness.launches.to_string()),
+            ("median_us", format!("{median:.2}")),
+            ("p95_us", format!("{:.2}", quantile(&times, 0.95))),
+            ("gflops", format!("{:.3}", harness.flop as f64 * batch as f64 / median / 1e3)),
+        ];
+        if self.host {
+            values.push(("from_slot_us", format!("{:.2}", quantile(&from_slot, 0.5))));
+        }
+        let names: Vec<&str> = values.iter().map(|v| v.0).collect();
+        let row: Vec<&str> = values.iter().map(|v| &*v.1).collect();
+        let text = match self.output {
+            OutputFormat::Json => {
+                let pairs: Vec<String> =
+                    values.iter().map(|(n, v)| format!("\"{n}\":{}", json(n, v))).collect();
+                format!("{{{}}}\n", pairs.join(","))
+            }
+            OutputFormat::Md => {
+                let line = vec!["---"; names.len()].join(" | ");
+                format!("| {} |\n| {line} |\n| {} |\n", names.join(" | "), row.join(" | "))
+            }
+            OutputFormat::Csv | OutputFormat::Table => format!("{}\n{}\n", names.join(","), row.join(",")),
+        };
+        print(&text)
+    }
 }
 
 /// A value of the row as JSON: whatever they look like, names are texts; numbers that JSON does not have are null.
@@ -329,9 +361,9 @@ fn json(name: &str, value: &str) -> String {
 }
 
 /// As many runs as fit into about two seconds, at least `--repeat`.
-fn runs_for(rig: &mut Rig, options: &BenchOptions) -> Result<usize, Error> {
-    let one = rig.resident(3)?.into_iter().fold(f64::INFINITY, f64::min);
-    let least = options.repeat.max(1);
+fn runs_for(harness: &mut Harness, repeat: usize) -> Result<usize, Error> {
+    let one = harness.resident(3)?.into_iter().fold(f64::INFINITY, f64::min);
+    let least = repeat.max(1);
     Ok(((2e6 / one.max(1.0)) as usize).clamp(least, least.max(2000)))
 }
 
@@ -349,7 +381,7 @@ pub fn sections(
     device: &Device,
     peak_gflops: Option<f64>,
     nominal_gflops: Option<f64>,
-    options: &BenchOptions,
+    options: &KernelBench,
 ) -> Result<Vec<Section>, Error> {
     let networks = four(device, (peak_gflops, nominal_gflops), options, &TABLE_10_5)?;
     Ok(vec![breakdown(device, options, 1000)?, networks])
@@ -373,7 +405,7 @@ fn section(id: &str, title: &str, rows_are: &str, plot: Plot) -> Section {
 fn four(
     device: &Device,
     (peak, nominal): (Option<f64>, Option<f64>),
-    options: &BenchOptions,
+    options: &KernelBench,
     document: &[(&str, f64, f64)],
 ) -> Result<Section, Error> {
     let title = "Four networks, batches of 100 (thesis, fig. 10.1 and table 10.5)";
@@ -393,9 +425,10 @@ fn four(
         let (network, weights) = generated(name, Kind::Values).map_err(Error::Usage)?;
         let flop = network.flop() as f64 * BATCH as f64;
         let measure = |device: Option<&Device>, recipe: &PlanRecipe| -> Result<Measured, Error> {
-            let mut rig = Rig::new((&network, &weights), device, recipe, BATCH, false, &options.sources)?;
-            let runs = runs_for(&mut rig, options)?.min(50);
-            let ms: Vec<f64> = rig.resident(runs)?.iter().map(|us| us / 1e3).collect();
+            let mut harness =
+                Harness::new((&network, &weights), device, recipe, BATCH, false, &options.sources)?;
+            let runs = runs_for(&mut harness, options.repeat)?.min(50);
+            let ms: Vec<f64> = harness.resident(runs)?.iter().map(|us| us / 1e3).collect();
             let m = measured(&ms);
             let percent = peak.filter(|_| device.is_some()).map(|peak| flop / m.value / 1e4 / peak);
             Ok(Measured { percent, ..m })
@@ -429,7 +462,7 @@ fn four(
 }
 
 /// The baseline network kernel by kernel: under the two plans of the thesis, on the host, and by plain loops.
-fn breakdown(device: &Device, options: &BenchOptions, records: usize) -> Result<Section, Error> {
+fn breakdown(device: &Device, options: &KernelBench, records: usize) -> Result<Section, Error> {
     let title =
         format!("The baseline network, {records} records, kernel by kernel (thesis, fig. 6.1 and 6.2)");
     let mut s = section("thesis_6", &title, "step", Plot::Bars);
@@ -440,8 +473,11 @@ fn breakdown(device: &Device, options: &BenchOptions, records: usize) -> Result<
     for (plan, device) in sides {
         let recipe = recipe_for(device, Some(plan))?;
         let name = if device.is_some() { plan.to_string() } else { "host engine".into() };
-        let rig = Rig::new((&network, &weights), device, recipe, records, true, &options.sources);
-        found.push((name, rig.and_then(|mut rig| steps(&mut rig, &network, &weights, recipe, options))));
+        let harness = Harness::new((&network, &weights), device, recipe, records, true, &options.sources);
+        found.push((
+            name,
+            harness.and_then(|mut harness| steps(&mut harness, &network, &weights, recipe, options)),
+        ));
     }
     found.push(("sequential CPU".into(), Ok(sequential_steps(&network, &weights, records))));
     for (column, (_, side)) in found.iter().enumerate() {
@@ -484,26 +520,26 @@ fn label(layer: usize, operation: &str) -> String {
     format!("layer {layer} {operation}")
 }
 
-/// Runs a timed rig.
+/// Times of the steps of a timed network.
 fn steps(
-    rig: &mut Rig,
+    harness: &mut Harness,
     network: &Network,
     weights: &[Vec<f32>],
     recipe: &PlanRecipe,
-    options: &BenchOptions,
+    options: &KernelBench,
 ) -> Result<Steps, Error> {
-    let model =
-        Model::new(network.clone(), weights, recipe, library(), Some(rig.batch)).map_err(Error::Device)?;
+    let model = Model::new(network.clone(), weights, recipe, library(), Some(harness.batch))
+        .map_err(Error::Device)?;
     let names = model.plan.steps.iter().map(|s| label(s.node, s.operation.name()));
     let mut all: Vec<(String, Vec<f64>)> = names.map(|name| (name, Vec::new())).collect();
-    rig.resident(1)?;
+    harness.resident(1)?;
     let mut total = Vec::new();
     for _ in 0..options.repeat.max(3) {
-        rig.engine.forget_times();
+        harness.engine.forget_times();
         let start = Instant::now();
-        rig.engine.resident(rig.batch)?;
+        harness.engine.resident(harness.batch)?;
         total.push(start.elapsed().as_secs_f64() * 1e3);
-        let clock = rig.engine.step_times();
+        let clock = harness.engine.step_times();
         for ((_, ms), times) in all.iter_mut().zip(clock.iter().flat_map(|c| &c.steps)) {
             ms.push(times.run.total_us() / 1e3);
         }
@@ -592,6 +628,7 @@ pub fn measured(values: &[f64]) -> Measured {
 mod tests {
     use super::*;
     use crate::cl::{self, Library};
+    use crate::lab::Page;
     use crate::lab::render::text;
     use crate::lab::table::Report;
 
@@ -602,27 +639,17 @@ mod tests {
         all.into_iter().find(|d| !d.name.contains("clgrind")).expect("the tests need PoCL")
     }
 
-    fn options() -> BenchOptions {
-        BenchOptions {
+    fn options() -> KernelBench {
+        KernelBench {
             names: Vec::new(),
-            device: DeviceWish::Auto,
-            compute_units: None,
+            target: Target { device: DeviceWish::Auto, compute_units: None },
+            sources: Sources::default(),
             sizes: Vec::new(),
             repeat: 3,
-            output: OutputFormat::Table,
             check: false,
             time_limit: None,
-            sources: Sources::default(),
-            report: None,
-            against: None,
-            cache: None,
-            layout: None,
-            drawn: None,
-            batch: None,
             plan: None,
-            shape: None,
-            weights: None,
-            host: false,
+            page: Page { output: OutputFormat::Table, file: None, against: None },
         }
     }
 
@@ -699,7 +726,7 @@ mod tests {
         assert_eq!(row.cells[column(&s, "Mali-T628, document")], Cell::Document(0.66));
         assert_eq!(row.cells[column(&s, "NumPy on the board, document")], Cell::Document(11.20));
         // Asked for by name, it stands there once.
-        let once = BenchOptions { plan: Some("thesis-morton".into()), ..options() };
+        let once = KernelBench { plan: Some("thesis-morton".into()), ..options() };
         let s = four(&pocl(), (None, None), &once, &[]).unwrap();
         assert_eq!(s.columns.iter().filter(|c| *c == "thesis-morton").count(), 1);
     }

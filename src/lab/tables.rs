@@ -4,7 +4,7 @@ use super::Unsound;
 use super::case::{Group, Lab, Times, Trouble};
 use super::network::{measured, quantile};
 use super::table::{Cell, Measured, Plot, Row, Section};
-use super::{BenchOptions, Budget, groups, network};
+use super::{Budget, KernelBench, groups, network};
 use crate::baked::library;
 use crate::engine::opencl;
 use crate::error::Error;
@@ -222,7 +222,7 @@ type Done = (String, Group, Problem, Outcome, f64);
 pub struct Tables<'a> {
     lab: &'a mut Lab,
     kernels: Vec<&'a Kernel>,
-    options: &'a BenchOptions,
+    options: &'a KernelBench,
     budget: Budget,
     done: Vec<Done>,
     peak: Option<f64>,
@@ -245,7 +245,7 @@ impl<'a> Tables<'a> {
     pub fn new(
         lab: &'a mut Lab,
         kernels: Vec<&'a Kernel>,
-        options: &'a BenchOptions,
+        options: &'a KernelBench,
         budget: Budget,
     ) -> Tables<'a> {
         Tables {

@@ -16,7 +16,8 @@ use crate::engine::tuning::{self, identity, tuned_name};
 use crate::error::Error;
 use crate::escape;
 use crate::ir::plan::Plan;
-use crate::lab::network::{Rig, measured, quantile};
+use crate::lab::Target;
+use crate::lab::network::{Harness, measured, quantile};
 use crate::lab::render::{self, OutputFormat};
 use crate::lab::table::{Cell, Plot, Report, Row, Section};
 use crate::planner;
@@ -26,13 +27,11 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What the command line asks for.
+/// `mortonnet tune`
 #[derive(Clone, Debug)]
-pub struct TuneOptions {
-    /// `--device`
-    pub device: DeviceWish,
-    /// `--compute-units`
-    pub compute_units: Option<u32>,
+pub struct Tune {
+    /// Device.
+    pub target: Target,
     /// `--batch`; else each plan's.
     pub batch: Option<usize>,
     /// `--time-limit`
@@ -48,7 +47,7 @@ pub struct TuneOptions {
 /// A variant with its times in microseconds.
 struct Timed {
     variant: Variant,
-    rig: Option<Rig>,
+    harness: Option<Harness>,
     times: Vec<f64>,
     /// Why it was not timed.
     trouble: Option<Trouble>,
@@ -165,102 +164,104 @@ fn variants_of(
 /// How many of a device's variants are timed again in turns.
 const FINALISTS: usize = 3;
 
-/// Times, prints, remembers.
-pub fn run(options: &TuneOptions, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
-    let end = Instant::now() + options.time_limit;
-    options.sources.check()?;
-    let (device, without) = device(options)?;
-    let mut all = variants(None, options.batch);
-    all.extend(device.iter().flat_map(|d| variants(Some(d), options.batch)));
-    if let (None, Some(folder), Some(why)) = (&device, &options.sources.folder, &without) {
-        return Err(Error::Device(format!("--kernels {} cannot be tried. {why}", folder.display())));
-    }
-    let plans = all.iter().filter_map(|v| planner::plan(network(), &v.recipe, library(), None).ok());
-    let kernels: Vec<&Kernel> = plans
-        .flat_map(|p| {
-            p.steps.iter().filter_map(|s| library().kernel(&s.kernel)).map(|k| k.1).collect::<Vec<_>>()
-        })
-        .collect();
-    options.sources.check_for("tune", kernels)?;
-    let weights = baked_tensors();
-    let mut timed: Vec<Timed> = Vec::new();
-    let progress = std::io::stderr().is_terminal();
-    let count = all.len();
-    for (n, variant) in all.into_iter().enumerate() {
+impl Tune {
+    /// Times, prints, remembers.
+    pub fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+        let end = Instant::now() + self.time_limit;
+        self.sources.check()?;
+        let (device, without) = self.device()?;
+        let mut all = variants(None, self.batch);
+        all.extend(device.iter().flat_map(|d| variants(Some(d), self.batch)));
+        if let (None, Some(folder), Some(why)) = (&device, &self.sources.folder, &without) {
+            return Err(Error::Device(format!("--kernels {} cannot be tried. {why}", folder.display())));
+        }
+        let plans = all.iter().filter_map(|v| planner::plan(network(), &v.recipe, library(), None).ok());
+        let kernels: Vec<&Kernel> = plans
+            .flat_map(|p| {
+                p.steps.iter().filter_map(|s| library().kernel(&s.kernel)).map(|k| k.1).collect::<Vec<_>>()
+            })
+            .collect();
+        self.sources.check_for("tune", kernels)?;
+        let weights = baked_tensors();
+        let mut timed: Vec<Timed> = Vec::new();
+        let progress = std::io::stderr().is_terminal();
+        let count = all.len();
+        for (n, variant) in all.into_iter().enumerate() {
+            if progress {
+                eprint!("\r{}/{count} {:<70}", n + 1, variant.label);
+            }
+            // The finalists need a third of the time.
+            let left = end.saturating_duration_since(Instant::now());
+            let mut t = Timed { variant, harness: None, times: Vec::new(), trouble: None };
+            if n > 1 && left < self.time_limit / 3 {
+                t.trouble = Some(Trouble::Late(self.time_limit.as_secs()));
+            } else if let Err(e) = first_look(&mut t, device.as_ref(), &weights, &self.sources, left / 4) {
+                let trouble = match e {
+                    Error::Check(m) => Trouble::Wrong(m),
+                    other => Trouble::Failed(other),
+                };
+                (t.harness, t.trouble) = (None, Some(trouble));
+            }
+            timed.push(t);
+            keep_the_fastest(&mut timed);
+        }
         if progress {
-            eprint!("\r{}/{count} {:<70}", n + 1, variant.label);
+            eprint!("\r{:<80}\r", "");
         }
-        // The finalists need a third of the time.
-        let left = end.saturating_duration_since(Instant::now());
-        let mut t = Timed { variant, rig: None, times: Vec::new(), trouble: None };
-        if n > 1 && left < options.time_limit / 3 {
-            t.trouble = Some(Trouble::Late(options.time_limit.as_secs()));
-        } else if let Err(e) = first_look(&mut t, device.as_ref(), &weights, &options.sources, left / 4) {
-            let trouble = match e {
-                Error::Check(m) => Trouble::Wrong(m),
-                other => Trouble::Failed(other),
-            };
-            (t.rig, t.trouble) = (None, Some(trouble));
+        finals(&mut timed, end)?;
+        let mut notes = vec![format!(
+            "Microseconds of a full batch, from f32 records on the host to classes; each variant checked first. At most {} s.",
+            self.time_limit.as_secs()
+        )];
+        notes.extend(without);
+        let mut saved = None;
+        for on_host in [true, false] {
+            let Some(best) = fastest(&timed, on_host) else { continue };
+            let identity = identity(device.as_ref().filter(|_| !on_host));
+            let times = (quantile(&best.times, 0.5), measured(&best.times).spread.unwrap_or_default());
+            notes.push(match tuning::remember(&best.variant.plan, &best.variant.recipe, &identity, times) {
+                Ok(file) => format!("{}: {} from now on ({file})", identity.0, best.variant.label),
+                Err(why) => format!("{}: {} is the fastest, but {why}", identity.0, best.variant.label),
+            });
+            let faster = saved.as_ref().is_none_or(|(b, _): &(&Timed, _)| best.per_record() < b.per_record());
+            // What is asked for is saved: the named device's, under `auto` the fastest.
+            if faster || (!on_host && self.target.device != DeviceWish::Auto) {
+                saved = Some((best, identity));
+            }
         }
-        timed.push(t);
-        keep_the_fastest(&mut timed);
-    }
-    if progress {
-        eprint!("\r{:<80}\r", "");
-    }
-    finals(&mut timed, end)?;
-    let mut notes = vec![format!(
-        "Microseconds of a full batch, from f32 records on the host to classes; each variant checked first. At most {} s.",
-        options.time_limit.as_secs()
-    )];
-    notes.extend(without);
-    let mut saved = None;
-    for on_host in [true, false] {
-        let Some(best) = fastest(&timed, on_host) else { continue };
-        let identity = identity(device.as_ref().filter(|_| !on_host));
-        let times = (quantile(&best.times, 0.5), measured(&best.times).spread.unwrap_or_default());
-        notes.push(match tuning::remember(&best.variant.plan, &best.variant.recipe, &identity, times) {
-            Ok(file) => format!("{}: {} from now on ({file})", identity.0, best.variant.label),
-            Err(why) => format!("{}: {} is the fastest, but {why}", identity.0, best.variant.label),
-        });
-        let faster = saved.as_ref().is_none_or(|(b, _): &(&Timed, _)| best.per_record() < b.per_record());
-        // What is asked for is saved: the named device's, under `auto` the fastest.
-        if faster || (!on_host && options.device != DeviceWish::Auto) {
-            saved = Some((best, identity));
+        let Some((best, identity)) = saved else {
+            return Err(Error::Device("no plan of the library could run this network here".into()));
+        };
+        if let Some(file) = &self.save {
+            let text = plan_file(&best.variant.recipe, &identity, quantile(&best.times, 0.5))?;
+            let name = escape::path(file);
+            std::fs::write(file, text).map_err(|e| Error::io(&*name, e))?;
+            notes.push(format!("{name}: MORTONNET_PLAN={name} bakes {}", best.variant.label));
+        }
+        let wrong = timed.iter().filter(|t| matches!(t.trouble, Some(Trouble::Wrong(_)))).count();
+        print(&render::text(&table(&timed, device.as_ref(), notes), self.output))?;
+        match wrong {
+            0 => Ok(()),
+            n => Err(Error::Check(format!("{n} variants give wrong answers here; they were not timed"))),
         }
     }
-    let Some((best, identity)) = saved else {
-        return Err(Error::Device("no plan of the library could run this network here".into()));
-    };
-    if let Some(file) = &options.save {
-        let text = plan_file(&best.variant.recipe, &identity, quantile(&best.times, 0.5))?;
-        let name = escape::path(file);
-        std::fs::write(file, text).map_err(|e| Error::io(&*name, e))?;
-        notes.push(format!("{name}: MORTONNET_PLAN={name} bakes {}", best.variant.label));
-    }
-    let wrong = timed.iter().filter(|t| matches!(t.trouble, Some(Trouble::Wrong(_)))).count();
-    print(&render::text(&table(&timed, device.as_ref(), notes), options.output))?;
-    match wrong {
-        0 => Ok(()),
-        n => Err(Error::Check(format!("{n} variants give wrong answers here; they were not timed"))),
-    }
-}
 
-/// The device to tune; without an OpenCL library `auto` tunes the host alone, and the note says why.
-fn device(options: &TuneOptions) -> Result<(Option<Device>, Option<String>), Error> {
-    if options.device == DeviceWish::Host {
-        return Ok((None, None));
-    }
-    let found = Library::open().map_err(Error::from).and_then(|library| {
-        let devices = cl::devices(library)?;
-        select::choose(&devices, &options.device, options.compute_units, library)
-    });
-    match found {
-        Ok(device) => Ok((Some(device), None)),
-        Err(e) if options.device == DeviceWish::Auto && options.compute_units.is_none() => {
-            Ok((None, Some(format!("The host alone: {e}"))))
+    /// The device to tune; without an OpenCL library `auto` tunes the host alone, and the note says why.
+    fn device(&self) -> Result<(Option<Device>, Option<String>), Error> {
+        if self.target.device == DeviceWish::Host {
+            return Ok((None, None));
         }
-        Err(e) => Err(e),
+        let found = Library::open().map_err(Error::from).and_then(|library| {
+            let devices = cl::devices(library)?;
+            select::choose(&devices, &self.target.device, self.target.compute_units, library)
+        });
+        match found {
+            Ok(device) => Ok((Some(device), None)),
+            Err(e) if self.target.device == DeviceWish::Auto && self.target.compute_units.is_none() => {
+                Ok((None, Some(format!("The host alone: {e}"))))
+            }
+            Err(e) => Err(e),
+        }
     }
 }
 
@@ -275,18 +276,18 @@ fn first_look(
     let device = device.filter(|_| !t.variant.on_host);
     let recipe = &t.variant.recipe;
     let start = Instant::now();
-    let mut rig = Rig::new((network(), weights), device, recipe, recipe.batch, false, sources)?;
-    let report = selftest::run(rig.engine.as_mut(), network(), &baked::golden())?;
+    let mut harness = Harness::new((network(), weights), device, recipe, recipe.batch, false, sources)?;
+    let report = selftest::run(harness.engine.as_mut(), network(), &baked::golden())?;
     if !report.passed() {
         return Err(Error::Check(report.to_string()));
     }
     while t.times.len() < 3 || (t.times.len() < 20 && start.elapsed() < most) {
-        t.times.extend(rig.host_to_host(1)?.0);
+        t.times.extend(harness.host_to_host(1)?.0);
         if start.elapsed() > most {
             break;
         }
     }
-    t.rig = Some(rig);
+    t.harness = Some(harness);
     Ok(())
 }
 
@@ -294,25 +295,25 @@ fn first_look(
 fn keep_the_fastest(timed: &mut [Timed]) {
     for on_host in [true, false] {
         let rates: Vec<f64> = {
-            let running = timed.iter().filter(|t| t.variant.on_host == on_host && t.rig.is_some());
+            let running = timed.iter().filter(|t| t.variant.on_host == on_host && t.harness.is_some());
             let mut rates: Vec<f64> = running.map(Timed::per_record).collect();
             rates.sort_unstable_by(f64::total_cmp);
             rates
         };
         if let Some(&last) = rates.get(FINALISTS - 1) {
             let slower = |t: &&mut Timed| t.variant.on_host == on_host && t.per_record() > last;
-            timed.iter_mut().filter(slower).for_each(|t| t.rig = None);
+            timed.iter_mut().filter(slower).for_each(|t| t.harness = None);
         }
     }
 }
 
 /// Times the finalists in turns until the end, or 200 batches each.
 fn finals(timed: &mut [Timed], end: Instant) -> Result<(), Error> {
-    timed.iter_mut().filter(|t| t.rig.is_some()).for_each(|t| t.times.clear());
+    timed.iter_mut().filter(|t| t.harness.is_some()).for_each(|t| t.times.clear());
     for _ in 0..200 {
         for t in timed.iter_mut() {
-            if let Some(rig) = &mut t.rig {
-                t.times.extend(rig.host_to_host(1)?.0);
+            if let Some(harness) = &mut t.harness {
+                t.times.extend(harness.host_to_host(1)?.0);
             }
         }
         if Instant::now() >= end {
@@ -323,7 +324,7 @@ fn finals(timed: &mut [Timed], end: Instant) -> Result<(), Error> {
 }
 
 fn fastest(timed: &[Timed], on_host: bool) -> Option<&Timed> {
-    let running = timed.iter().filter(|t| t.rig.is_some() && t.variant.on_host == on_host);
+    let running = timed.iter().filter(|t| t.harness.is_some() && t.variant.on_host == on_host);
     running.min_by(|a, b| a.per_record().total_cmp(&b.per_record()))
 }
 

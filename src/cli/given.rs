@@ -1,0 +1,175 @@
+//! The options of a line: gathered first, then taken by the command that the line asks for. What it does not take is
+//! refused, so none can be ignored.
+
+use super::Command;
+use crate::engine::select::DeviceWish;
+use crate::engine::sources::Sources;
+use crate::error::Error;
+use crate::ir::plan::MOST_RECORDS;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What follows an option.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Follows {
+    Nothing,
+    Value,
+    /// `--profile=json`; `--profile` alone has this value.
+    ValueOr(&'static str),
+}
+
+/// An option: long name, letter, what follows.
+pub(super) type Spec = (&'static str, Option<char>, Follows);
+
+/// A command as lines ask for it: its name in messages, and what takes its options. `take` asks for everything that it
+/// uses, whether it is there or not: that is how messages know who uses an option.
+pub(super) struct Form {
+    pub(super) name: &'static str,
+    pub(super) take: fn(&mut Given) -> Result<Command, Error>,
+}
+
+/// What a line has.
+#[derive(Default)]
+pub(super) struct Given {
+    /// Long names with their values, in order.
+    pub(super) options: Vec<(&'static str, OsString)>,
+    /// What is no option.
+    pub(super) values: Vec<OsString>,
+    /// What the command asked for.
+    asked: Vec<&'static str>,
+}
+
+/// [`Given::asked`] of what is no option.
+const VALUES: &str = "";
+
+impl Given {
+    /// Whether `option` is there, without taking it.
+    pub(super) fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|o| o.0 == option)
+    }
+
+    /// Takes an option without a value.
+    pub(super) fn flag(&mut self, option: &'static str) -> bool {
+        self.asked.push(option);
+        self.has(option)
+    }
+
+    /// Takes what is no option.
+    pub(super) fn values(&mut self) -> Vec<OsString> {
+        self.asked.push(VALUES);
+        std::mem::take(&mut self.values)
+    }
+
+    /// Takes a path.
+    pub(super) fn path(&mut self, option: &'static str) -> Option<PathBuf> {
+        self.asked.push(option);
+        self.options.iter().rfind(|o| o.0 == option).map(|o| o.1.clone().into())
+    }
+
+    /// Takes a value that `read` understands. Where it is given twice all are read, and the last one holds.
+    pub(super) fn parse<T>(
+        &mut self,
+        option: &'static str,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Error> {
+        self.asked.push(option);
+        let mut found = None;
+        for (_, value) in self.options.iter().filter(|o| o.0 == option) {
+            let value = lexopt::ValueExt::string(value.clone()).map_err(usage)?;
+            found = Some(read(&value).map_err(|e| named(option, &e))?);
+        }
+        Ok(found)
+    }
+
+    /// Takes a text.
+    pub(super) fn text(&mut self, option: &'static str) -> Result<Option<String>, Error> {
+        self.parse(option, |text| Ok(text.to_string()))
+    }
+
+    /// Takes a number.
+    pub(super) fn number(
+        &mut self,
+        option: &'static str,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> Result<Option<u64>, Error> {
+        self.parse(option, |text| number(text, &range))
+    }
+
+    /// Takes `--batch`.
+    pub(super) fn batch(&mut self) -> Result<Option<usize>, Error> {
+        Ok(self.number("batch", 1..=MOST_RECORDS as u64)?.map(|n| n as usize))
+    }
+
+    /// Takes `--device` and `--compute-units`.
+    pub(super) fn device(&mut self) -> Result<(DeviceWish, Option<u32>), Error> {
+        let device = self.parse("device", DeviceWish::parse)?.unwrap_or(DeviceWish::Auto);
+        let units = self.number("compute-units", 1..=u64::from(u32::MAX))?;
+        Ok((device, units.map(|n| n as u32)))
+    }
+
+    /// Takes `--kernels`.
+    pub(super) fn sources(&mut self) -> Sources {
+        let mut sources = Sources::default();
+        sources.folder = self.path("kernels");
+        sources
+    }
+
+    /// The command of `form`, which has a use for everything that is given.
+    pub(super) fn command(&mut self, form: &Form, all: &[&Form]) -> Result<Command, Error> {
+        let command = (form.take)(self)?;
+        if let Some((option, _)) = self.options.iter().find(|o| !self.asked.contains(&o.0)) {
+            return Err(unused(option, form, all));
+        }
+        if !self.values.is_empty() {
+            let what = if form.name.starts_with("bench") { "NAME" } else { "FILE" };
+            return Err(Error::Usage(format!("{} takes no {what}", form.name)));
+        }
+        let host = |o: &&(&str, OsString)| o.0 == "device" && o.1 == "host";
+        if self.options.iter().rfind(|o| o.0 == "device").is_some_and(|o| host(&o)) {
+            if let Some(option) = ["compute-units", "kernels"].into_iter().find(|o| self.has(o)) {
+                return Err(Error::Usage(format!(
+                    "--{option} is for OpenCL devices, --device host is none: name one, for example -d opencl"
+                )));
+            }
+        }
+        Ok(command)
+    }
+}
+
+/// The commands that use an option.
+pub(super) fn users(option: &str, all: &[&Form]) -> Vec<&'static str> {
+    let uses = |form: &&&Form| {
+        let mut nothing = Given::default();
+        // What is missing is no matter: it asks for everything first.
+        let _ = (form.take)(&mut nothing);
+        nothing.asked.contains(&option)
+    };
+    all.iter().filter(uses).map(|form| form.name).collect()
+}
+
+/// `form` has no use for an option.
+fn unused(option: &str, form: &Form, all: &[&Form]) -> Error {
+    let mut users = users(option, all);
+    users.retain(|user| user.strip_prefix("--") != Some(option));
+    Error::Usage(match users.is_empty() {
+        true => format!("{} does not go together with --{option}", form.name),
+        false => format!("{} does not use --{option}, which is for {}", form.name, users.join(", ")),
+    })
+}
+
+/// What lexopt found wrong.
+pub(super) fn usage(e: lexopt::Error) -> Error {
+    Error::Usage(format!("{e}; see --help"))
+}
+
+/// What is wrong with the value of an option.
+pub(super) fn named(option: &str, e: &str) -> Error {
+    Error::Usage(format!("--{option}: {e}"))
+}
+
+/// A number of `range`.
+pub(super) fn number(text: &str, range: &std::ops::RangeInclusive<u64>) -> Result<u64, String> {
+    text.parse().ok().filter(|n| range.contains(n)).ok_or_else(|| {
+        format!("expected a number from {} to {}, found \"{text}\"", range.start(), range.end())
+    })
+}

@@ -1,0 +1,51 @@
+//! `--selftest`
+
+use super::given::Given;
+use super::{Command, introduce, print, request};
+use crate::baked::{self, network};
+use crate::engine::select::{self, Request};
+use crate::engine::selftest;
+use crate::error::Error;
+
+/// What `--selftest` asks for.
+#[derive(Debug)]
+pub struct SelfTest {
+    /// Say what runs.
+    pub verbose: bool,
+    /// Where it runs.
+    pub request: Request,
+}
+
+pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
+    given.flag("selftest");
+    let verbose = given.flag("verbose");
+    let request = Request { sources: given.sources(), ..request(given)? };
+    Ok(Command::SelfTest(SelfTest { verbose, request }))
+}
+
+impl SelfTest {
+    /// Runs the golden vectors.
+    pub fn run(&self) -> Result<(), Error> {
+        self.request.sources.check()?;
+        baked::verify()?;
+        let mut failed: Vec<String> = Vec::new();
+        // Each device by itself: one that fails does not hide the others.
+        select::each(&self.request, |running| {
+            let tested = running.and_then(|mut running| {
+                introduce(self.verbose, &running);
+                let report = selftest::run(running.engine.as_mut(), network(), &baked::golden())?;
+                Ok((format!("{}, plan {}: {report}", running.device, running.plan.name), report.passed()))
+            });
+            match tested {
+                Ok((line, true)) => return print(&format!("passed: {line}\n")),
+                Ok((line, false)) => {
+                    failed.push(format!("self-test failed: {line}; do not trust this device with this plan"));
+                }
+                Err(e @ Error::Usage(_)) => return Err(e),
+                Err(e) => failed.push(e.to_string()),
+            }
+            Ok(())
+        })?;
+        if failed.is_empty() { Ok(()) } else { Err(Error::Check(failed.join("\n"))) }
+    }
+}

@@ -1,0 +1,259 @@
+//! The command line, line by line.
+
+use super::*;
+use crate::engine::select::DeviceWish;
+use crate::lab::Bench;
+use crate::observe::report::ProfileFormat;
+use std::path::PathBuf;
+
+fn parse(line: &str) -> Result<Command, String> {
+    Command::parse(line.split_whitespace().map(OsString::from)).map_err(|e| {
+        assert_eq!(e.exit_code(), 2);
+        e.to_string()
+    })
+}
+
+/// What a line asks of classifying.
+fn classify(line: &str) -> Classify {
+    match parse(line) {
+        Ok(Command::Classify(classify)) => classify,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_contract_is_read() {
+    let c = classify("-f u8 -o top=3 -b 50 -d 1 --compute-units=4 --plan baked a.bin - --expect e");
+    assert_eq!(c.files, [PathBuf::from("a.bin"), PathBuf::from("-")]);
+    let r = c.request;
+    assert_eq!((r.batch, r.device, r.compute_units), (Some(50), DeviceWish::Index(1), Some(4)));
+    assert_eq!((r.plan.as_deref(), c.expect), (Some("baked"), Some("e".into())));
+    let device = |line| classify(line).request.device;
+    assert_eq!(device("-d Mali"), DeviceWish::Name("Mali".into()));
+    let list = DeviceWish::List(vec![DeviceWish::Host, DeviceWish::Index(0), DeviceWish::Name("g52".into())]);
+    assert_eq!(device("-d host,0,g52"), list);
+    assert_eq!(device("--device=all"), DeviceWish::All);
+    let profile = |line| classify(line).profile;
+    assert_eq!(profile("--profile"), Some((ProfileFormat::Table, None)));
+    assert_eq!(profile("--profile=json:x"), Some((ProfileFormat::Json, Some("x".into()))));
+    assert_eq!(profile("--profile=trace:x"), Some((ProfileFormat::Trace, Some("x".into()))));
+    assert_eq!(classify("--expect e --min-accuracy 97%").min_accuracy, Some(0.97));
+    let c = classify("--expect-scores s --on-error mark");
+    assert_eq!((c.tolerance, c.mark), (None, true));
+    assert_eq!(classify("--expect-scores s --tolerance 1e-3").tolerance, Some(1e-3));
+    assert!(!classify("").mark && !classify("--on-error mark --on-error stop").mark);
+    assert!(matches!(parse("--help --nonsense"), Ok(Command::Help(page)) if page.contains("--selftest")));
+    assert!(matches!(parse("-V bench"), Ok(Command::Version)));
+}
+
+#[test]
+fn mistakes_are_usage_errors_that_name_the_flag() {
+    for (line, part) in [
+        ("--nonsense", "--nonsense"),
+        ("-b 0", "--batch: expected a number from 1 to 65536, found \"0\""),
+        ("-b", "-b"),
+        ("-f png", "--format"),
+        ("-o klass", "--output"),
+        ("-o top=0", "--output"),
+        ("--profile=svg", "--profile: expected table, json or trace, found \"svg\""),
+        ("--profile=json:", "a file name is missing"),
+        ("--min-accuracy 0.5", "needs --expect"),
+        ("--expect e --min-accuracy 2", "expected 0 to 1"),
+        ("--tolerance 0.1", "--tolerance needs --expect-scores FILE"),
+        ("--expect-scores e --tolerance -1", "--tolerance: expected a number from 0 on, found \"-1\""),
+        ("--expect-scores e --tolerance nan", "--tolerance: expected a number from 0 on"),
+        ("--on-error skip", "--on-error: expected stop or mark, found \"skip\""),
+        ("--selftest=1", "--selftest"),
+        ("--selftest file", "takes no FILE"),
+        ("-d=", "--device: expected auto"),
+        ("-d 0,", "--device: expected auto"),
+        ("-d 0,all", "--device: auto and all stand alone"),
+        ("-d 0,1,0", "--device: a device can take part once"),
+        ("-d 0,1 bench", "--device: bench measures one device: name one"),
+        ("bench -d all", "--device: bench measures one device: name one"),
+        ("tune -d host,0", "--device: tune measures one device: name one"),
+    ] {
+        let e = parse(line).expect_err(line);
+        assert!(e.contains(part), "{line}: {e}");
+    }
+}
+
+/// Every option with every command: an `x` where it is used. Written from what the commands do, not from the table
+/// that the parser has.
+#[test]
+fn what_a_command_ignores_is_refused() {
+    const COMMANDS: [(&str, &str); 11] = [
+        ("", "classifying records"),
+        ("--selftest", "--selftest"),
+        ("--info", "--info"),
+        ("--list-devices", "--list-devices"),
+        ("bench", "bench"),
+        ("bench matmul", "bench NAME"),
+        ("bench --check", "bench --check"),
+        ("bench network", "bench network"),
+        ("bench --cache-model", "bench --cache-model"),
+        ("bench --layout=C_4_2_C", "bench --layout"),
+        ("tune", "tune"),
+    ];
+    let expected = "
+        --format=u8            x . . .  . . . . . .  .
+        --output=scores        x . . .  . . . . . .  .
+        --output=md            . . . .  x x x x x x  x
+        --batch=7              x x x .  . . . x . .  x
+        --device=0             x x x .  x x x x x .  x
+        --compute-units=4      x x x .  x x x x x .  x
+        --plan=nvidia          x x x .  x . . x . .  .
+        --kernels=folder       x x . .  x x x x . .  x
+        --expect=file          x . . .  . . . . . .  .
+        --expect-scores=file   x . . .  . . . . . .  .
+        --on-error=mark        x . . .  . . . . . .  .
+        --profile              x . . .  . . . . . .  .
+        --profile=json:file    x . . .  . . . . . .  .
+        --verbose              x x . x  . . . . . .  .
+        --sizes=32             . . . .  x x . . x x  .
+        --repeat=3             . . . .  x x . x . .  .
+        --time-limit=9         . . . .  x x . . . .  x
+        --full                 . . . .  x x . . . .  .
+        --report=page.html     . . . .  x x x . x x  .
+        --against=other.json   . . . .  x x . . x .  .
+        --shape=4-3            . . . .  . . . x . .  .
+        --weights=f16          . . . .  . . . x . .  .
+        --host                 . . . .  . . . x . .  .
+        --save=plan.json       . . . .  . . . . . .  x
+        --selftest             x x . .  . . . . . .  .
+        --info                 x . x .  . . . . . .  .
+        --list-devices         x . . x  . . . . . .  .
+        --check                . . . .  x . x . . .  .
+        --cache-model          . . . .  x . . . x .  .
+        --cache=line=64        . . . .  x . . . x .  .
+        --layout=R             . . . .  x . . . . x  .
+        file                   x . . .  . . . . . .  .";
+    let mut pairs = 0;
+    for row in expected.lines().filter(|l| !l.trim().is_empty()) {
+        let mut words = row.split_whitespace();
+        let option = words.next().unwrap();
+        let marks: Vec<bool> = words.map(|w| w == "x").collect();
+        assert_eq!(marks.len(), COMMANDS.len(), "{option}");
+        for ((line, name), used) in COMMANDS.into_iter().zip(marks) {
+            let bench = line.starts_with("bench") || line == "tune";
+            // A name behind bench is a kernel's, before it that of a file called so.
+            if bench && option == "file" {
+                continue;
+            }
+            // With these two, bench is another command.
+            let name = match option {
+                "--check" if line == "bench matmul" => continue,
+                "--check" | "--cache-model" | "--cache=line=64" | "--layout=R" if line == "bench" => {
+                    continue;
+                }
+                "--layout=R" if line != "tune" && bench => "bench --layout",
+                _ if line.starts_with("bench --layout") => name,
+                "--cache-model" | "--cache=line=64" if line != "tune" && bench => "bench --cache-model",
+                _ => name,
+            };
+            pairs += 1;
+            let found = parse(&format!("{line} {option}"));
+            let long = option.split('=').next().unwrap();
+            match found {
+                Ok(_) => assert!(used, "{line} {option} is accepted"),
+                Err(e) if long == "file" => assert!(!used && e.contains(name), "{line} {option}: {e}"),
+                // Both --output options read their values before they are compared with the command.
+                Err(e) if long == "--output" => {
+                    assert!(!used && e.contains(long), "{line} {option}: {e}")
+                }
+                Err(e) => {
+                    assert!(!used && e.contains(long), "{line} {option}: {e}");
+                    // While the names behind bench are not read, it is just bench.
+                    assert!(e.contains(name) || (bench && e.starts_with("bench ")), "{line} {option}: {e}");
+                }
+            }
+            // Before bench and tune as well, where the options of classifying stand.
+            let before = [
+                "batch",
+                "device",
+                "compute-units",
+                "plan",
+                "kernels",
+                "verbose",
+                "expect",
+                "profile",
+                "format",
+            ];
+            if bench && before.iter().any(|o| long == format!("--{o}")) {
+                assert_eq!(parse(&format!("{option} {line}")).is_ok(), used, "{option} {line}");
+            }
+        }
+    }
+    assert!(pairs > 250, "{pairs}");
+}
+
+/// An option that nobody takes would be refused everywhere, and one that is taken but not known could not be given.
+#[test]
+fn every_option_has_a_user() {
+    for (option, ..) in OPTIONS.iter().chain(lab::OPTIONS) {
+        assert!(!given::users(option, &forms()).is_empty(), "{option}");
+    }
+    // Where it stands, before the word or behind it, is all one.
+    for line in ["bench --check -d 0", "-d 0 --check bench", "--check bench -d 0"] {
+        let found = parse(line);
+        let Ok(Command::Bench(Bench::Kernels(kernels))) = found else { panic!("{line}: {found:?}") };
+        assert!(kernels.check && kernels.target.device == DeviceWish::Index(0), "{line}");
+    }
+}
+
+#[test]
+fn what_contradicts_itself_is_refused() {
+    for (line, part) in [
+        ("-o json bench", "bench has an --output of its own"),
+        ("-o scores tune", "tune has an --output of its own"),
+        (
+            "-v bench",
+            "bench does not use --verbose, which is for classifying records, --selftest, --list-devices",
+        ),
+        ("--selftest --info", "--info does not go together with --selftest"),
+        ("--selftest tune", "tune does not go together with --selftest"),
+        ("--selftest --expect e", "--selftest does not use --expect, which is for classifying records"),
+        ("--info --kernels d", "--info does not use --kernels, which is for classifying records, --selftest"),
+        ("--info x", "--info takes no FILE"),
+        (
+            "bench network --report p.html",
+            "bench network does not use --report, which is for bench, bench NAME",
+        ),
+        ("bench network --against p.json", "bench network does not use --against"),
+        ("bench matmul --cache-model", "bench --cache-model takes no NAME"),
+        ("bench matmul --layout R", "bench --layout takes no NAME"),
+        ("bench --layout Q", "--layout: layout \"Q\": expected the order R or C"),
+        (
+            "bench --layout C_4_2_C --sizes 10x4",
+            "--sizes: layout C_4_2_C: chunks of 4 rows × 2 columns do not",
+        ),
+        ("bench --layout R --sizes 8,9", "--sizes: a layout is drawn in one size, for example 8x8"),
+        ("bench --layout R --sizes 8x", "--sizes: expected a number from 1 to 16384, found \"\""),
+        ("bench --layout R --sizes 300x2", "--sizes: 300 × 2: at most 256 rows and columns are drawn"),
+        ("bench --sizes 8x8", "--sizes: ROWSxCOLS is for --layout"),
+        ("bench --cache-model --layout R", "bench --layout does not use --cache-model"),
+        ("bench --layout R -d 0", "bench --layout does not use --device"),
+        ("bench --full --time-limit 3", "--full has no time limit"),
+        ("bench -f u8", "bench does not use --format, which is for classifying records"),
+        ("--repeat 3", "classifying records does not use --repeat, which is for bench, bench NAME"),
+        ("-d host --kernels d", "--kernels is for OpenCL devices, --device host is none"),
+        ("-d host --compute-units 4 x", "--compute-units is for OpenCL devices, --device host is none"),
+        ("tune -d host --kernels d", "--kernels is for OpenCL devices"),
+        ("bench network -d host --kernels d", "--kernels is for OpenCL devices"),
+        ("bench network -d host --compute-units 1", "--compute-units is for OpenCL devices"),
+    ] {
+        let e = parse(line).expect_err(line);
+        assert!(e.contains(part), "{line}: {e}");
+    }
+    assert!(matches!(parse("--list-devices -v"), Ok(Command::ListDevices { verbose: true })));
+    assert!(parse("-d 0 -b 7 --kernels d bench network").is_ok());
+    assert!(matches!(parse("-v bench --help"), Ok(Command::Help(page)) if page.contains("--cache-model")));
+}
+
+#[test]
+fn help_fits_a_screen() {
+    for line in ["--help", "bench --help", "tune --help"] {
+        let Ok(Command::Help(page)) = parse(line) else { panic!("{line}") };
+        assert!(page.lines().count() <= 40 && page.lines().all(|l| l.chars().count() <= 100), "{line}");
+    }
+}
