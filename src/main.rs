@@ -209,7 +209,7 @@ fn list_devices(all: bool) -> Result<(), Error> {
         Err(e) => (format!("{e}\n"), Some("no usable OpenCL library")),
     };
     print(&escape::lines(&page))?;
-    failed.map_or(Ok(()), |what| Err(Error::Device(what.into())))
+    failed.map_or(Ok(()), |what| Err(Error::device(what)))
 }
 
 fn start_engine(options: &Options, wanted: Wanted, track: Option<Track>) -> Result<Running, Error> {

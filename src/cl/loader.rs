@@ -353,7 +353,7 @@ impl std::error::Error for LoadError {}
 
 impl From<LoadError> for crate::error::Error {
     fn from(error: LoadError) -> Self {
-        crate::error::Error::Device(error.to_string())
+        crate::error::Error::caused("", error)
     }
 }
 

@@ -567,7 +567,9 @@ fn a_wrong_source_gives_the_log() {
             .unwrap_err();
     assert_eq!((error.call, error.code), ("clBuildProgram", -11));
     assert!(error.detail.contains("missing"), "{}", error.detail);
-    let text = crate::error::Error::from(error).to_string();
+    let whole = crate::error::Error::from(error.clone());
+    assert_eq!(std::error::Error::source(&whole).and_then(|e| e.downcast_ref()), Some(&error));
+    let text = whole.to_string();
     assert!(text.starts_with("clBuildProgram of kernels/bad.cl: CL_BUILD_PROGRAM_FAILURE (-11)\n"), "{text}");
     assert!(Program::from_source(queue.context(), "empty.cl", "", "").is_err());
     assert_eq!(Program::from_source(queue.context(), "x.cl", SOURCE, "-DA\0").unwrap_err().code, -43);

@@ -449,7 +449,7 @@ impl Slot {
             plan.buffer(role).filter(|_| wanted).map(|i| mapped(i, MapMode::Read)).transpose()
         };
         let Some(input) = plan.buffer(BufferRole::Input) else {
-            return Err(Error::Device(format!("plan {} has no input", plan.name)));
+            return Err(Error::device(format!("plan {} has no input", plan.name)));
         };
         let mut slot = Slot {
             input: mapped(input, MapMode::Overwrite)?,

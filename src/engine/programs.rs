@@ -142,7 +142,7 @@ impl Programs {
             .map(|step| {
                 let (source, options) = program_of(plan, step);
                 let function = library().kernel(&step.kernel).map_or("", |k| &k.1.function);
-                let missing = || Error::Device(format!("{}: its program was not built", step.kernel));
+                let missing = || Error::device(format!("{}: its program was not built", step.kernel));
                 let built = self.find(&source, &options).map(|i| &mut self.built[i]).ok_or_else(missing)?;
                 Ok(match built.spare.take() {
                     Some(kernel) => kernel,

@@ -111,7 +111,7 @@ impl Rig {
         sources: &Sources,
     ) -> Result<Rig, Error> {
         let model =
-            Model::new(network.clone(), weights, recipe, library(), Some(batch)).map_err(Error::Device)?;
+            Model::new(network.clone(), weights, recipe, library(), Some(batch)).map_err(Error::device)?;
         let (plan, launches) = (model.plan.name.to_string(), model.plan.steps.len());
         let wanted = Wanted { scores: true, classes: network.output.kind == Kind::Classes };
         // Variants come and go: their programs would push those of the network out of the cache.
@@ -493,7 +493,7 @@ fn steps(
     options: &BenchOptions,
 ) -> Result<Steps, Error> {
     let model =
-        Model::new(network.clone(), weights, recipe, library(), Some(rig.batch)).map_err(Error::Device)?;
+        Model::new(network.clone(), weights, recipe, library(), Some(rig.batch)).map_err(Error::device)?;
     let names = model.plan.steps.iter().map(|s| label(s.node, s.operation.name()));
     let mut all: Vec<(String, Vec<f64>)> = names.map(|name| (name, Vec::new())).collect();
     rig.resident(1)?;
