@@ -6,6 +6,7 @@
 use crate::escape;
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 /// An error that ends the program.
 #[derive(Debug)]
@@ -20,7 +21,12 @@ pub enum Error {
         message: String,
     },
     /// A device, its driver or its library failed.
-    Device(String),
+    Device {
+        /// What failed, in full: what `source` says is part of it.
+        what: String,
+        /// The error that it came from, if it came from one; a [`ClError`](crate::cl::ClError) has call, code and object.
+        source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    },
     /// A limit of a device does not allow a plan: every one that does not is named.
     Limit(String),
     /// Reading or writing failed.
@@ -51,6 +57,17 @@ impl Error {
         Error::Io { place: place.into(), source }
     }
 
+    /// A failure of a device that is found out here.
+    pub fn device(what: impl Into<String>) -> Self {
+        Error::Device { what: what.into(), source: None }
+    }
+
+    /// A failure of a device because of `source`; `what` failed, or nothing that `source` does not say.
+    pub fn caused(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        let what = if what.is_empty() { source.to_string() } else { format!("{what}: {source}") };
+        Error::Device { what, source: Some(Arc::new(source)) }
+    }
+
     /// What ended one thing and then another: the first error counts, a silent end only where there is no other.
     pub fn first(first: Result<(), Error>, then: Result<(), Error>) -> Result<(), Error> {
         match (first, then) {
@@ -74,7 +91,9 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Usage(m) | Error::Device(m) | Error::Limit(m) | Error::Check(m) => f.write_str(m),
+            Error::Usage(m) | Error::Device { what: m, .. } | Error::Limit(m) | Error::Check(m) => {
+                f.write_str(m)
+            }
             Error::Input { place, message } => write!(f, "{place}: {message}"),
             Error::Io { place, source } => write!(f, "{place}: {source}"),
             // The second one on a line of its own that begins as the first.
@@ -94,6 +113,8 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Io { source, .. } => Some(source),
+            Error::Device { source: Some(source), .. } => Some(&**source),
+            Error::Both(both) => Some(&both[0]),
             _ => None,
         }
     }
@@ -102,6 +123,25 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn what_came_of_an_error_has_it_as_its_source() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let of = |error: &Error| error.source().map(|e| e.downcast_ref::<io::Error>().unwrap().kind());
+        let kind = Some(io::ErrorKind::PermissionDenied);
+        let caused = Error::caused("cannot start a thread", denied());
+        assert_eq!(
+            (caused.to_string(), of(&caused)),
+            ("cannot start a thread: permission denied".into(), kind)
+        );
+        let same = Error::caused("", denied());
+        assert_eq!((same.to_string(), of(&same)), ("permission denied".into(), kind));
+        assert_eq!(of(&Error::io("stdin", denied())), kind);
+        assert_eq!(of(&Error::device("no device")), None);
+        let both = Error::first(Err(caused), Err(Error::Check("b".into()))).unwrap_err();
+        assert_eq!(of(both.source().unwrap().downcast_ref().unwrap()), kind);
+    }
 
     #[test]
     fn the_first_error_counts_and_the_second_is_said() {

@@ -67,7 +67,7 @@ impl std::error::Error for ClError {}
 
 impl From<ClError> for crate::error::Error {
     fn from(error: ClError) -> Self {
-        crate::error::Error::Device(error.to_string())
+        crate::error::Error::caused("", error)
     }
 }
 

@@ -158,6 +158,7 @@ api! {
         clReleaseProgram clReleaseProgram_fn
         clCreateKernel clCreateKernel_fn
         clSetKernelArg clSetKernelArg_fn
+        clGetKernelInfo clGetKernelInfo_fn
         clGetKernelWorkGroupInfo clGetKernelWorkGroupInfo_fn
         clReleaseKernel clReleaseKernel_fn
         clEnqueueNDRangeKernel clEnqueueNDRangeKernel_fn
@@ -353,7 +354,7 @@ impl std::error::Error for LoadError {}
 
 impl From<LoadError> for crate::error::Error {
     fn from(error: LoadError) -> Self {
-        crate::error::Error::Device(error.to_string())
+        crate::error::Error::caused("", error)
     }
 }
 
@@ -362,7 +363,7 @@ impl From<LoadError> for crate::error::Error {
 pub(super) struct Handle(pub(super) *mut c_void);
 
 // SAFETY: OpenCL handles may be used from every thread. The one exception, clSetKernelArg on a shared kernel, is
-// called through `&mut Kernel` only.
+// called by `Kernel::bind` only, which owns the kernel.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Library::open → devices() → Context → Queue ─┬─ Buffer ── MappedBuffer
-//!                                └── Program ── Kernel ──┘ Queue::launch
+//!                                └── Program ── Kernel ── BoundKernel ──┘ Queue::launch
 //! ```
 //!
 //! # Who may touch a buffer
@@ -37,11 +37,16 @@
 //!
 //! # What is trusted
 //!
-//! With that, safe code cannot reach freed, foreign or concurrently written memory through this module, on two
-//! conditions that no wrapper can check. The OpenCL library keeps to the specification. And kernels stay within their
-//! arguments, which on a CPU device are memory of this process: the kernels of this crate are tested for that under a
-//! simulator that checks bounds, their arguments are compared with the registry by the build; a kernel or a library
-//! that the user names is the user's own code, as with any program that they start.
+//! With that, safe code cannot reach freed, foreign or concurrently written memory through this module. What can be
+//! launched is a `BoundKernel`: it has all the arguments that its function takes, keeps their memory alive, and each
+//! buffer is as large as what the kernel may touch of it, as far as whoever binds it knows (for the kernels of the
+//! registry: the sizes of their operands, not those of the buffers that were made for them). What is handed to a
+//! driver as a binary came from a driver in this process, or out of a file that only this user and root could write.
+//!
+//! Two conditions are left that no wrapper can check. The OpenCL library keeps to the specification. And kernels stay
+//! within their arguments, which on a CPU device are memory of this process: the kernels of this crate are tested for
+//! that under a simulator that checks bounds, their parameters are compared with the registry by the build and under
+//! `--kernels`; a kernel or a library that the user names is the user's own code, as with any program that they start.
 // The one place, with `sys` and `engine::simd`, where `unsafe` is allowed.
 #![allow(unsafe_code)]
 
@@ -62,5 +67,5 @@ pub use image::{Channel, Image2d, MappedImage};
 pub use loader::{Library, LoadError, VARIABLE};
 pub use memory::{Access, Buffer, Element, Home, MapMode, MappedBuffer, bytes_of};
 pub use nodes::nodes;
-pub use program::{Kernel, Program};
+pub use program::{Argument, BoundKernel, Kernel, Program, ProgramBinary};
 pub use queue::{Context, Event, Queue, Times};

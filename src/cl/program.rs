@@ -12,6 +12,25 @@ use super::image::Image2d;
 use super::loader::{Handle, info_fixed, info_lines};
 use super::memory::{Buffer, Memory};
 use super::queue::Context;
+use crate::sys::own::OwnBytes;
+
+/// A program in a driver's own form: what [`Program::binary`] gave, or what only this user and root could write into a
+/// file. Drivers may run whatever stands in it, so no other bytes become one.
+#[derive(Debug)]
+pub struct ProgramBinary(Vec<u8>);
+
+impl ProgramBinary {
+    /// For a file.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<OwnBytes> for ProgramBinary {
+    fn from(bytes: OwnBytes) -> ProgramBinary {
+        ProgramBinary(bytes.into_vec())
+    }
+}
 
 /// A program built for a context's device. Clones are the same program.
 #[derive(Clone)]
@@ -54,11 +73,11 @@ impl Program {
     }
 
     /// Builds what [`binary`](Self::binary) gave before, for this device and driver. A driver refuses what it does
-    /// not know; the bytes are trusted like kernel sources, so keep them where only this user can write.
+    /// not know.
     pub fn from_binary(
         context: &Context,
         name: &str,
-        binary: &[u8],
+        ProgramBinary(binary): &ProgramBinary,
         options: &str,
     ) -> Result<Program, ClError> {
         const CALL: &str = "clCreateProgramWithBinary";
@@ -131,7 +150,7 @@ impl Program {
     }
 
     /// The built program in the driver's own form, for a cache; empty where the driver gives none.
-    pub fn binary(&self) -> Result<Vec<u8>, ClError> {
+    pub fn binary(&self) -> Result<ProgramBinary, ClError> {
         const CALL: &str = "clGetProgramInfo";
         let inner = &self.0;
         let ask = |what, size, value: *mut c_void, needed| {
@@ -142,13 +161,13 @@ impl Program {
         let size = info_fixed(CALL, &inner.name, &|s, v, n| ask(CL_PROGRAM_BINARY_SIZES, s, v, n))?;
         let mut binary = vec![0u8; usize::from_ne_bytes(size)];
         if binary.is_empty() {
-            return Ok(binary);
+            return Ok(ProgramBinary(binary));
         }
         let mut places = [binary.as_mut_ptr()];
         let code =
             ask(CL_PROGRAM_BINARIES, size_of_val(&places), places.as_mut_ptr().cast(), ptr::null_mut());
         check(code, CALL, &inner.name)?;
-        Ok(binary)
+        Ok(ProgramBinary(binary))
     }
 
     /// Its name.
@@ -167,7 +186,7 @@ impl Program {
         // SAFETY: the program is alive and the name ends with a zero.
         let raw = unsafe { (inner.context.api().clCreateKernel)(inner.raw.0, c_name.as_ptr(), &mut code) };
         check(code, CALL, "").map_err(|e| ClError { object: object(), ..e })?;
-        Ok(Kernel { program: self.clone(), raw: Handle(raw), name: function.to_string(), memory: Vec::new() })
+        Ok(Kernel { program: self.clone(), raw: Handle(raw), name: function.to_string() })
     }
 }
 
@@ -177,13 +196,11 @@ impl fmt::Debug for Program {
     }
 }
 
-/// A kernel with its arguments. Buffers and images that are bound stay alive with it, since clSetKernelArg does not
-/// keep them.
+/// A function of a program that has no arguments yet: it can be asked, and [bound](Kernel::bind).
 pub struct Kernel {
     program: Program,
     raw: Handle,
     name: String,
-    memory: Vec<Option<Arc<Memory>>>,
 }
 
 impl Drop for Kernel {
@@ -193,67 +210,98 @@ impl Drop for Kernel {
     }
 }
 
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum Argument<'a> {
+    /// A `uint`.
+    U32(u32),
+    /// A `float`.
+    F32(f32),
+    /// A buffer, or a sub-buffer.
+    Buffer {
+        /// Which.
+        buffer: &'a Buffer,
+        /// Bytes from its start on that the kernel may touch: a smaller buffer is refused.
+        bytes: usize,
+    },
+    /// An image.
+    Image(&'a Image2d),
+    /// So many bytes for a `__local` pointer.
+    Local(usize),
+}
+
+/// A kernel with all its arguments, set once: what can be launched. Buffers and images stay alive with it, since
+/// clSetKernelArg does not keep them.
+pub struct BoundKernel {
+    kernel: Kernel,
+    /// Index and memory of the arguments that have some.
+    memory: Vec<(usize, Arc<Memory>)>,
+}
+
+impl std::ops::Deref for BoundKernel {
+    type Target = Kernel;
+
+    fn deref(&self) -> &Kernel {
+        &self.kernel
+    }
+}
+
+impl BoundKernel {
+    /// The bound buffers and images with their argument's index.
+    pub(super) fn memory(&self) -> impl Iterator<Item = (usize, &Memory)> {
+        self.memory.iter().map(|(i, m)| (*i, &**m))
+    }
+}
+
 impl Kernel {
-    /// Binds a buffer, or a sub-buffer.
-    pub fn set_arg_buffer(&mut self, index: u32, buffer: &Buffer) -> Result<(), ClError> {
-        self.set_memory(index, buffer.memory())
-    }
-
-    /// Binds an image.
-    pub fn set_arg_image(&mut self, index: u32, image: &Image2d) -> Result<(), ClError> {
-        self.set_memory(index, image.memory())
-    }
-
-    /// Sets a `uint`.
-    pub fn set_arg_u32(&mut self, index: u32, value: u32) -> Result<(), ClError> {
-        self.set(index, 4, (&raw const value).cast(), None)
-    }
-
-    /// Sets an `int`.
-    pub fn set_arg_i32(&mut self, index: u32, value: i32) -> Result<(), ClError> {
-        self.set(index, 4, (&raw const value).cast(), None)
-    }
-
-    /// Sets a `float`.
-    pub fn set_arg_f32(&mut self, index: u32, value: f32) -> Result<(), ClError> {
-        self.set(index, 4, (&raw const value).cast(), None)
-    }
-
-    /// Gives a `__local` pointer `bytes` bytes.
-    pub fn set_arg_local(&mut self, index: u32, bytes: usize) -> Result<(), ClError> {
-        self.set(index, bytes, ptr::null(), None)
-    }
-
-    fn set_memory(&mut self, index: u32, memory: &Arc<Memory>) -> Result<(), ClError> {
-        if !memory.queue().context().same(self.context()) {
-            return Err(ClError::new("clSetKernelArg", CL_INVALID_MEM_OBJECT, self.arg(index))
-                .detail(format!("{} belongs to another context", memory.name())));
+    /// Sets all its arguments. Refused where the kernel has another number of them, where a buffer is smaller than what
+    /// the kernel may touch, and where memory belongs to another context.
+    pub fn bind(self, arguments: &[Argument<'_>]) -> Result<BoundKernel, ClError> {
+        let count = info_fixed("clGetKernelInfo", &self.name, &|size, value, needed| {
+            // SAFETY: the kernel is alive; `value` has room for `size` bytes.
+            unsafe {
+                (self.context().api().clGetKernelInfo)(self.raw.0, CL_KERNEL_NUM_ARGS, size, value, needed)
+            }
+        })
+        .map(u32::from_ne_bytes)?;
+        if count as usize != arguments.len() {
+            return Err(ClError::new("clSetKernelArg", CL_INVALID_KERNEL_ARGS, &self.name)
+                .detail(format!("it takes {count} arguments, given were {}", arguments.len())));
         }
-        let handle: *const cl_mem = memory.raw();
-        self.set(index, size_of::<cl_mem>(), handle.cast(), Some(memory.clone()))
-    }
-
-    fn set(
-        &mut self,
-        index: u32,
-        size: usize,
-        value: *const c_void,
-        memory: Option<Arc<Memory>>,
-    ) -> Result<(), ClError> {
-        // SAFETY: `&mut self` makes this the only call on the kernel; `value` points to `size` bytes, or is null for
-        // local memory. The driver refuses an index or size that the kernel does not have.
-        let code = unsafe { (self.context().api().clSetKernelArg)(self.raw.0, index, size, value) };
-        check(code, "clSetKernelArg", "").map_err(|e| ClError { object: self.arg(index), ..e })?;
-        let index = index as usize;
-        if self.memory.len() <= index {
-            self.memory.resize_with(index + 1, || None);
+        let mut memory = Vec::new();
+        for (index, argument) in arguments.iter().enumerate() {
+            let (size, value, of): (usize, *const c_void, _) = match argument {
+                Argument::U32(value) => (4, (&raw const *value).cast(), None),
+                Argument::F32(value) => (4, (&raw const *value).cast(), None),
+                Argument::Local(bytes) => (*bytes, ptr::null(), None),
+                Argument::Buffer { buffer, bytes } if buffer.bytes() < *bytes => {
+                    let (name, has) = (buffer.name(), buffer.bytes());
+                    return Err(self
+                        .refused(index, CL_INVALID_BUFFER_SIZE)
+                        .detail(format!("{name} has {has} bytes, the kernel may touch {bytes}")));
+                }
+                Argument::Buffer { buffer, .. } => handle(buffer.memory()),
+                Argument::Image(image) => handle(image.memory()),
+            };
+            if let Some(of) = of {
+                if !of.queue().context().same(self.context()) {
+                    return Err(self
+                        .refused(index, CL_INVALID_MEM_OBJECT)
+                        .detail(format!("{} belongs to another context", of.name())));
+                }
+                memory.push((index, of.clone()));
+            }
+            // SAFETY: `self` is owned, so this is the only call on the kernel; `value` points to `size` bytes, or is
+            // null for local memory.
+            let code =
+                unsafe { (self.context().api().clSetKernelArg)(self.raw.0, index as u32, size, value) };
+            check(code, "clSetKernelArg", "").map_err(|e| self.refused(index, e.code))?;
         }
-        self.memory[index] = memory;
-        Ok(())
+        Ok(BoundKernel { kernel: self, memory })
     }
 
-    fn arg(&self, index: u32) -> String {
-        format!("argument {index} of {}", self.name)
+    fn refused(&self, index: usize, code: i32) -> ClError {
+        ClError::new("clSetKernelArg", code, format!("argument {index} of {}", self.name))
     }
 
     /// Most work-items in a work-group of this kernel on this device (CL_KERNEL_WORK_GROUP_SIZE).
@@ -269,7 +317,7 @@ impl Kernel {
         Ok([word(0), word(1), word(2)])
     }
 
-    /// Local memory per work-group in bytes, with the arguments set so far.
+    /// Local memory per work-group in bytes, that of arguments included once it is bound.
     pub fn local_mem(&self) -> Result<u64, ClError> {
         self.info(CL_KERNEL_LOCAL_MEM_SIZE).map(u64::from_ne_bytes)
     }
@@ -312,10 +360,17 @@ impl Kernel {
     pub(super) fn context(&self) -> &Context {
         &self.program.0.context
     }
+}
 
-    /// The bound buffers and images with their argument's index.
-    pub(super) fn memory(&self) -> impl Iterator<Item = (usize, &Memory)> {
-        self.memory.iter().enumerate().filter_map(|(i, m)| Some((i, &**m.as_ref()?)))
+/// What clSetKernelArg takes of memory.
+fn handle(memory: &Arc<Memory>) -> (usize, *const c_void, Option<&Arc<Memory>>) {
+    let handle: *const cl_mem = memory.raw();
+    (size_of::<cl_mem>(), handle.cast(), Some(memory))
+}
+
+impl fmt::Debug for BoundKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BoundKernel({})", self.kernel.name)
     }
 }
 

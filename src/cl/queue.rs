@@ -9,7 +9,7 @@ use opencl_sys::*;
 use super::device::Device;
 use super::error::{ClError, check};
 use super::loader::{Api, Handle, info_fixed};
-use super::program::Kernel;
+use super::program::BoundKernel;
 
 /// A context with one device. Clones are the same context.
 #[derive(Clone)]
@@ -113,7 +113,7 @@ impl Queue {
     /// Refused while a buffer or image among the arguments is mapped for the host, or belongs to another queue.
     pub fn launch(
         &self,
-        kernel: &Kernel,
+        kernel: &BoundKernel,
         global: &[usize],
         local: Option<&[usize]>,
         event: Option<&mut Event>,

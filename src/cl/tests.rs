@@ -1,5 +1,6 @@
 //! Tests on the first device of the search list; a machine without one fails them.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::loader::open_from;
 use super::*;
 use crate::ir::half;
+use crate::sys::own::{OwnFile, ReadError};
 
 const SOURCE: &str = "\
 __kernel void add(__global const float *a, __global const float *b, __global float *sum, uint n, float plus)
@@ -52,6 +54,17 @@ fn program(queue: &Queue) -> Program {
 
 fn host_buffer(queue: &Queue, name: &str, bytes: usize) -> Buffer {
     Buffer::new(queue, name, bytes, Access::ReadWrite, Home::Shared).unwrap()
+}
+
+/// All of a buffer as an argument.
+fn whole(buffer: &Buffer) -> Argument<'_> {
+    Argument::Buffer { buffer, bytes: buffer.bytes() }
+}
+
+/// The kernel `add` for the first `n` numbers of its buffers.
+fn add(program: &Program, buffers: [&Buffer; 3], n: u32, plus: f32) -> Result<BoundKernel, ClError> {
+    let [a, b, sum] = buffers.map(|buffer| Argument::Buffer { buffer, bytes: 4 * n as usize });
+    program.kernel("add")?.bind(&[a, b, sum, Argument::U32(n), Argument::F32(plus)])
 }
 
 /// A new folder for a test's files, removed at the end.
@@ -114,7 +127,7 @@ impl Drop for Folder {
 /// Two slots that add a constant to their input, as the engine runs its batches.
 struct Slots {
     queue: Queue,
-    slots: Vec<(MappedBuffer, MappedBuffer, Kernel)>,
+    slots: Vec<(MappedBuffer, MappedBuffer, BoundKernel)>,
 }
 
 impl Slots {
@@ -131,12 +144,7 @@ impl Slots {
                 Buffer::new(&queue, &format!("input {i}"), 4 * N, Access::ReadOnly, Home::Shared).unwrap();
             let results =
                 Buffer::new(&queue, &format!("results {i}"), 4 * N, Access::ReadWrite, Home::Shared).unwrap();
-            let mut kernel = program.kernel("add").unwrap();
-            kernel.set_arg_buffer(0, &input).unwrap();
-            kernel.set_arg_buffer(1, &ones).unwrap();
-            kernel.set_arg_buffer(2, &results).unwrap();
-            kernel.set_arg_u32(3, N as u32).unwrap();
-            kernel.set_arg_f32(4, 0.5).unwrap();
+            let kernel = add(&program, [&input, &ones, &results], N as u32, 0.5).unwrap();
             let mut input = mapped(input, MapMode::Overwrite).unwrap();
             input.enqueue_map().unwrap();
             input.wait().unwrap();
@@ -268,9 +276,7 @@ fn a_staged_buffer_has_the_states_of_a_mapped_one() {
     let mut input = MappedBuffer::staged(device("input"), MapMode::Overwrite).unwrap();
     input.enqueue_map().unwrap();
     assert!(input.is_mapped(), "nothing to wait for");
-    let mut bound = kernel;
-    bound.set_arg_buffer(0, input.buffer()).unwrap();
-    bound.set_arg_local(1, 32).unwrap();
+    let bound = kernel.bind(&[whole(input.buffer()), Argument::Local(32)]).unwrap();
     let error = queue.launch(&bound, &[N], Some(&[8]), None).unwrap_err().to_string();
     assert!(error.contains("(input) is mapped for the host"), "{error}");
     input.slice_mut::<f32>().iter_mut().enumerate().for_each(|(i, x)| *x = i as f32);
@@ -399,14 +405,46 @@ fn a_mapped_buffer_is_not_for_kernels() {
 #[test]
 fn memory_of_another_queue_is_refused() {
     let (here, there) = (queue(false), queue(false));
-    let mut kernel = program(&here).kernel("add").unwrap();
-    let error = kernel.set_arg_buffer(0, &host_buffer(&there, "far", 64)).unwrap_err();
+    let far = host_buffer(&there, "far", 64);
+    let error = add(&program(&here), [&far; 3], 1, 0.0).unwrap_err();
     assert_eq!((error.code, &*error.object), (-38, "argument 0 of add"));
     let second = Queue::new(here.context(), false).unwrap();
-    kernel.set_arg_buffer(0, &host_buffer(&second, "near", 64)).unwrap();
+    let kernel = add(&program(&here), [&host_buffer(&second, "near", 64); 3], 1, 0.0).unwrap();
     let error = here.launch(&kernel, &[1], None, None).unwrap_err();
     assert_eq!(error.detail, "argument 0 (near) belongs to another queue");
     assert_eq!(there.launch(&kernel, &[1], None, None).unwrap_err().code, -34);
+}
+
+/// What a launch would read or write freed or foreign memory for is refused before the driver sees it.
+#[test]
+fn only_a_kernel_with_all_its_arguments_can_be_launched() {
+    let folder = Folder::new();
+    let queue = queue_on(folder.shim("", &[]), false);
+    let program = program(&queue);
+    let buffer = host_buffer(&queue, "short", 4 * N - 4);
+    let refused =
+        |arguments: &[Argument<'_>]| program.kernel("add").unwrap().bind(arguments).unwrap_err().to_string();
+    let all = [whole(&buffer), whole(&buffer), whole(&buffer), Argument::U32(1), Argument::F32(0.0)];
+    for (count, given) in [(0, &all[..0]), (4, &all[..4]), (6, &[&all[..], &all[..1]].concat())] {
+        let text = format!("CL_INVALID_KERNEL_ARGS (-52): it takes 5 arguments, given were {count}");
+        assert_eq!(refused(given), format!("clSetKernelArg of add: {text}"));
+    }
+    let text = "CL_INVALID_BUFFER_SIZE (-61): short has 252 bytes, the kernel may touch 256";
+    let error = add(&program, [&buffer; 3], N as u32, 0.0).unwrap_err().to_string();
+    assert_eq!(error, format!("clSetKernelArg of argument 0 of add: {text}"));
+    assert!(!folder.calls().iter().any(|c| c == "clSetKernelArg"));
+    // Its memory outlives whoever made it.
+    let ones = host_buffer(&queue, "ones", 4 * N);
+    ones.upload(&[1f32; N]).unwrap();
+    let kernel = add(&program, [&ones, &ones, &ones], N as u32, 0.5).unwrap();
+    let released = |name: &str| folder.calls().iter().filter(|c| *c == name).count();
+    let before = released("clReleaseMemObject");
+    drop((ones, program));
+    queue.launch(&kernel, &[N], None, None).unwrap();
+    queue.finish().unwrap();
+    assert_eq!(released("clReleaseMemObject"), before);
+    drop(kernel);
+    assert_eq!(released("clReleaseMemObject"), before + 1);
 }
 
 #[test]
@@ -420,12 +458,7 @@ fn sub_buffers() {
     drop(arena);
     parts[0].write(0, &[2f32; N]).unwrap();
     parts[1].write(0, &[3f32; N]).unwrap();
-    let mut kernel = program.kernel("add").unwrap();
-    for (i, part) in parts.iter().enumerate() {
-        kernel.set_arg_buffer(i as u32, part).unwrap();
-    }
-    kernel.set_arg_u32(3, 5).unwrap();
-    kernel.set_arg_f32(4, 0.0).unwrap();
+    let kernel = add(&program, [&parts[0], &parts[1], &parts[2]], 5, 0.0).unwrap();
     parts[2].zero().unwrap();
     let last = parts[2].clone();
     // The kernel keeps what it is bound to.
@@ -536,11 +569,10 @@ fn event_times_are_in_order() {
 fn kernels_know_their_limits() {
     let queue = queue(false);
     let program = program(&queue);
-    let mut turn = program.kernel("turn").unwrap();
+    let turn = program.kernel("turn").unwrap();
     let buffer = host_buffer(&queue, "x", 4 * N);
     buffer.fill_with(|x: &mut [f32]| (0..N).for_each(|i| x[i] = i as f32)).unwrap();
-    turn.set_arg_buffer(0, &buffer).unwrap();
-    turn.set_arg_local(1, 32).unwrap();
+    let turn = turn.bind(&[whole(&buffer), Argument::Local(32)]).unwrap();
     assert_eq!(turn.compile_work_group_size().unwrap(), [8, 1, 1]);
     assert!(turn.work_group_limit().unwrap() >= 8 && turn.preferred_multiple().unwrap() >= 1);
     assert!(turn.local_mem().is_ok() && turn.private_mem().is_ok());
@@ -553,8 +585,6 @@ fn kernels_know_their_limits() {
     assert_eq!(queue.launch(&turn, &[60], Some(&[8]), None).unwrap_err().code, -54);
     assert_eq!(queue.launch(&turn, &[N], Some(&[8, 1]), None).unwrap_err().code, -54);
     assert_eq!(queue.launch(&turn, &[], None, None).unwrap_err().code, -53);
-    let error = turn.set_arg_u32(2, 0).unwrap_err().to_string();
-    assert_eq!(error, "clSetKernelArg of argument 2 of turn: CL_INVALID_ARG_INDEX (-49)");
     let error = program.kernel("nothing").unwrap_err().to_string();
     assert_eq!(error, "clCreateKernel of nothing in test.cl: CL_INVALID_KERNEL_NAME (-46)");
 }
@@ -567,7 +597,9 @@ fn a_wrong_source_gives_the_log() {
             .unwrap_err();
     assert_eq!((error.call, error.code), ("clBuildProgram", -11));
     assert!(error.detail.contains("missing"), "{}", error.detail);
-    let text = crate::error::Error::from(error).to_string();
+    let whole = crate::error::Error::from(error.clone());
+    assert_eq!(std::error::Error::source(&whole).and_then(|e| e.downcast_ref()), Some(&error));
+    let text = whole.to_string();
     assert!(text.starts_with("clBuildProgram of kernels/bad.cl: CL_BUILD_PROGRAM_FAILURE (-11)\n"), "{text}");
     assert!(Program::from_source(queue.context(), "empty.cl", "", "").is_err());
     assert_eq!(Program::from_source(queue.context(), "x.cl", SOURCE, "-DA\0").unwrap_err().code, -43);
@@ -578,9 +610,8 @@ fn options_reach_the_compiler() {
     let queue = queue(false);
     let source = "__kernel void five(__global uint *x) { x[0] = VALUE; }";
     let program = Program::from_source(queue.context(), "five.cl", source, "-DVALUE=5u").unwrap();
-    let mut kernel = program.kernel("five").unwrap();
     let buffer = host_buffer(&queue, "x", 4);
-    kernel.set_arg_buffer(0, &buffer).unwrap();
+    let kernel = program.kernel("five").unwrap().bind(&[whole(&buffer)]).unwrap();
     queue.launch(&kernel, &[1], None, None).unwrap();
     let mut x = [0u32];
     buffer.read(0, &mut x).unwrap();
@@ -591,10 +622,22 @@ fn options_reach_the_compiler() {
 fn binaries_come_back() {
     let queue = queue(false);
     let binary = program(&queue).binary().unwrap();
-    assert!(!binary.is_empty());
+    assert!(!binary.as_bytes().is_empty());
     let again = Program::from_binary(queue.context(), "test.cl", &binary, "").unwrap();
     again.kernel("add").unwrap();
-    assert!(Program::from_binary(queue.context(), "bad", b"", "").is_err());
+    // As the cache keeps it; a file that others may write gives no binary, nor does an empty one give a program.
+    let folder = Folder::new();
+    let file = folder.file("binary");
+    std::fs::write(&file, binary.as_bytes()).unwrap();
+    let from = |mode| {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        OwnFile::open(&file).and_then(|own| own.read(1 << 20)).map(ProgramBinary::from)
+    };
+    assert!(matches!(from(0o664), Err(ReadError::Refused(why)) if why.contains("others may write")));
+    let kept = from(0o644).unwrap();
+    Program::from_binary(queue.context(), "test.cl", &kept, "").unwrap().kernel("add").unwrap();
+    std::fs::write(&file, b"").unwrap();
+    assert!(Program::from_binary(queue.context(), "bad", &from(0o644).unwrap(), "").is_err());
 }
 
 /// Kernels read what the host wrote, as `stored` makes it of the value of a place.
@@ -606,9 +649,8 @@ fn image_roundtrip<T: Element + PartialEq + std::fmt::Debug>(
     let (width, height) = (5, 3);
     let image = Image2d::new(queue, "image", width, height, channel, Access::ReadOnly).unwrap();
     let out = host_buffer(queue, "pixels", width * height * 16);
-    let mut kernel = program(queue).kernel("pick").unwrap();
-    kernel.set_arg_image(0, &image).unwrap();
-    kernel.set_arg_buffer(1, &out).unwrap();
+    let kernel = program(queue).kernel("pick").unwrap();
+    let kernel = kernel.bind(&[Argument::Image(&image), whole(&out)]).unwrap();
     // Of halves the second row is of the smallest ones, without all digits.
     let value = |y: usize, x: usize| (100 * y + x) as f32 * if y == 1 { 2f32.powi(-24) } else { -1.0 };
     let mut mapped = image.map(MapMode::Overwrite).unwrap();

@@ -226,7 +226,7 @@ pub fn list_devices(all: bool) -> Result<(), Error> {
         Err(e) => (format!("{e}\n"), Some("no usable OpenCL library")),
     };
     print(&escape::lines(&page))?;
-    failed.map_or(Ok(()), |what| Err(Error::Device(what.into())))
+    failed.map_or(Ok(()), |what| Err(Error::device(what)))
 }
 
 /// Warnings, and what runs if that is wanted.

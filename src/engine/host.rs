@@ -128,7 +128,7 @@ fn steps(model: &mut Model) -> Result<Vec<Step>, Error> {
 
 /// One step; `constant` gives the values of the plan's constants.
 fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Values) -> Result<Step, Error> {
-    let refused = |what: &str| Error::Device(format!("host engine: {}: {what}", step.kernel));
+    let refused = |what: &str| Error::device(format!("host engine: {}: {what}", step.kernel));
     let place = |i: usize| match plan.buffers[i].role {
         BufferRole::Input => Place::Input,
         BufferRole::Hidden => Place::Hidden(i),

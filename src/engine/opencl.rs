@@ -19,8 +19,8 @@ use super::programs::{self, Programs};
 use super::{Answer, Engine, Record, RecordMut, SLOTS};
 use crate::baked::library;
 use crate::cl::{
-    Access, Buffer, Channel, Context, Device, DeviceKind, Event, Home, Image2d, Kernel, MapMode,
-    MappedBuffer, Queue, Times,
+    Access, Argument, BoundKernel, Buffer, Channel, Context, Device, DeviceKind, Event, Home, Image2d,
+    Kernel, MapMode, MappedBuffer, Queue, Times,
 };
 use crate::engine::model::{self, Model, Values};
 use crate::engine::sources::Sources;
@@ -29,7 +29,8 @@ use crate::ir::layout::Offsets;
 use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Role, Step, places};
 use crate::observe::profile::{Phases, StepClock};
 use crate::observe::trace::{CLOCK, Clocks, Name, Track};
-use crate::registry::{DeviceClass, DeviceLimits, Operation, Traits};
+use crate::planner::bind::Sizes;
+use crate::registry::{DeviceClass, DeviceLimits, Operation, Parameter, Traits};
 use std::time::Duration;
 
 /// What of a batch the host reads.
@@ -45,7 +46,7 @@ struct Slot {
     input: MappedBuffer,
     scores: Option<MappedBuffer>,
     classes: Option<MappedBuffer>,
-    kernels: Vec<Kernel>,
+    kernels: Vec<BoundKernel>,
     /// One for each step; used where times are measured.
     events: Vec<Event>,
 }
@@ -384,6 +385,29 @@ fn takes_all(plan: &Plan) -> bool {
     plan.steps.iter().any(|s| s.args.contains(&Arg::Constants))
 }
 
+/// Bytes that the kernel of a step may touch of each of its arguments, for a full batch, by what the registry knows of
+/// its operands: the plan's own sizes of buffers and constants do not enter.
+pub fn touched(plan: &Plan, step: &Step) -> Vec<usize> {
+    let arglist = library().kernel(&step.kernel).map_or("", |k| &k.1.restrictions.arglist);
+    let operands = step.operation.parameters();
+    let sizes = step.args.len().saturating_sub(operands.len());
+    let middle = match arglist.find('m').map(|at| &step.args[at]) {
+        Some(&Arg::Size(n)) => n as usize,
+        _ => 0,
+    };
+    let of = Sizes { middle, ..Sizes::of(step.problem) };
+    let bytes = |(operand, arg): (&Parameter, &Arg)| {
+        let (rows, cols) = of.of_operand(step.operation, operand);
+        let size = match *arg {
+            Arg::Constants => return places(&plan.constants).1,
+            Arg::Constant(i) => plan.constants[i].precision.bytes(),
+            _ => 4,
+        };
+        rows * cols * size
+    };
+    vec![0; sizes].into_iter().chain(operands.iter().zip(&step.args[sizes..]).map(bytes)).collect()
+}
+
 /// The hidden buffers of a plan, `None` for the others: parts of one arena; on a device with memory of its own each
 /// for itself, because NVIDIA's driver waits 6 µs between kernels whose sub-buffers overlap (measured on an H200).
 fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<Buffer>>, Error> {
@@ -408,7 +432,7 @@ impl Slot {
     fn new(
         queue: &Queue,
         plan: &Plan,
-        mut kernels: Vec<Kernel>,
+        kernels: Vec<Kernel>,
         constants: &[Resident],
         hidden: &[Option<Buffer>],
         wanted: Wanted,
@@ -424,23 +448,24 @@ impl Slot {
                 None => Buffer::new(queue, &b.name, b.len(plan.padded_batch) * 4, Access::ReadWrite, home),
             })
             .collect::<Result<_, _>>()?;
-        for (step, kernel) in plan.steps.iter().zip(&mut kernels) {
-            for (index, arg) in (0u32..).zip(step.args.iter()) {
-                match *arg {
-                    Arg::Size(n) => kernel.set_arg_u32(index, n)?,
-                    Arg::Scalar(x) => kernel.set_arg_f32(index, x)?,
-                    Arg::Constant(_) | Arg::Constants => {
-                        // All of them together are the only one.
-                        let i = if let Arg::Constant(i) = *arg { i } else { 0 };
-                        match &constants[i] {
-                            Resident::Buffer(buffer) => kernel.set_arg_buffer(index, buffer)?,
-                            Resident::Image(image) => kernel.set_arg_image(index, image)?,
-                        }
+        let bind = |(step, kernel): (&Step, Kernel)| {
+            let touched = touched(plan, step);
+            let argument = |(arg, bytes): (&Arg, usize)| match *arg {
+                Arg::Size(n) => Argument::U32(n),
+                Arg::Scalar(x) => Argument::F32(x),
+                Arg::Constant(_) | Arg::Constants => {
+                    // All of them together are the only one.
+                    let i = if let Arg::Constant(i) = *arg { i } else { 0 };
+                    match &constants[i] {
+                        Resident::Buffer(buffer) => Argument::Buffer { buffer, bytes },
+                        Resident::Image(image) => Argument::Image(image),
                     }
-                    Arg::Buffer(i) => kernel.set_arg_buffer(index, &buffers[i])?,
                 }
-            }
-        }
+                Arg::Buffer(i) => Argument::Buffer { buffer: &buffers[i], bytes },
+            };
+            kernel.bind(&step.args.iter().zip(touched).map(argument).collect::<Vec<_>>())
+        };
+        let kernels = plan.steps.iter().zip(kernels).map(bind).collect::<Result<_, _>>()?;
         let mapped = |i: usize, mode| match unified {
             true => Ok(MappedBuffer::new(buffers[i].clone(), mode)),
             false => MappedBuffer::staged(buffers[i].clone(), mode),
@@ -449,7 +474,7 @@ impl Slot {
             plan.buffer(role).filter(|_| wanted).map(|i| mapped(i, MapMode::Read)).transpose()
         };
         let Some(input) = plan.buffer(BufferRole::Input) else {
-            return Err(Error::Device(format!("plan {} has no input", plan.name)));
+            return Err(Error::device(format!("plan {} has no input", plan.name)));
         };
         let mut slot = Slot {
             input: mapped(input, MapMode::Overwrite)?,
@@ -564,5 +589,33 @@ impl Engine for OpenClEngine {
         }
         self.timeline = Some(Timeline { track, clocks, flying: Default::default() });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::EngineKind;
+
+    /// Buffers and constants of every plan have room for what kernels touch, and none of the matrices has more.
+    #[test]
+    fn kernels_touch_all_of_their_operands_and_nothing_behind() {
+        let mut exact = 0;
+        for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+            let Ok(Model { plan, .. }) = Model::baked(recipe, None) else { continue };
+            for step in plan.steps.iter() {
+                for (arg, touched) in step.args.iter().zip(touched(&plan, step)) {
+                    let has = match *arg {
+                        Arg::Buffer(i) => plan.buffers[i].len(plan.padded_batch) * 4,
+                        Arg::Constant(i) => plan.constants[i].bytes(),
+                        Arg::Constants => places(&plan.constants).1,
+                        Arg::Size(_) | Arg::Scalar(_) => 0,
+                    };
+                    assert!(touched <= has, "{}: {}: {arg:?}: {touched} of {has}", plan.name, step.kernel);
+                    exact += usize::from(touched == has && has > 0);
+                }
+            }
+        }
+        assert!(exact > 50, "{exact}");
     }
 }

@@ -108,8 +108,8 @@ impl Programs {
         let name = format!("kernels/{source}");
         let cached = phases.time("cache", || {
             let blobs = self.blobs.as_ref().map_err(String::clone)?;
-            let (bytes, _loading) = blobs.load(&key)?;
-            let program = Program::from_binary(context, &name, &bytes, &options);
+            let (binary, _loading) = blobs.load(&key)?;
+            let program = Program::from_binary(context, &name, &binary, &options);
             let made = program.and_then(|program| Ok((program.kernel(function)?, program)));
             made.map_err(|e| format!("the driver refused {name} as a binary: {e}"))
         });
@@ -142,7 +142,7 @@ impl Programs {
             .map(|step| {
                 let (source, options) = program_of(plan, step);
                 let function = library().kernel(&step.kernel).map_or("", |k| &k.1.function);
-                let missing = || Error::Device(format!("{}: its program was not built", step.kernel));
+                let missing = || Error::device(format!("{}: its program was not built", step.kernel));
                 let built = self.find(&source, &options).map(|i| &mut self.built[i]).ok_or_else(missing)?;
                 Ok(match built.spare.take() {
                     Some(kernel) => kernel,
@@ -164,11 +164,11 @@ impl Programs {
         for built in self.built.iter().filter(|b| b.new) {
             let name = &built.source;
             let trouble = phases.time("store", || match built.program.binary() {
-                Ok(bytes) if bytes.is_empty() => {
+                Ok(binary) if binary.as_bytes().is_empty() => {
                     Some(format!("the driver gives no binary of kernels/{name}"))
                 }
-                Ok(bytes) => blobs
-                    .store(&built.key, &bytes)
+                Ok(binary) => blobs
+                    .store(&built.key, binary.as_bytes())
                     .err()
                     .map(|e| format!("kernels/{name} was not stored in {}: {e}", blobs.folder())),
                 Err(e) => Some(format!("the driver gives no binary: {e}")),

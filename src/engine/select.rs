@@ -133,7 +133,7 @@ pub fn start(request: &Request) -> Result<Running, Error> {
             decisions.push(last);
             together(request, decisions, phases)
         }
-        None => Err(Error::Device("no device".into())),
+        None => Err(Error::device("no device")),
     }?;
     request.sources.check_read(&format!("plan {}", running.plan.name))?;
     Ok(running)
@@ -161,7 +161,9 @@ pub fn each(
 /// One of several devices: its error says which.
 fn of_device(device: Option<&str>, e: Error) -> Error {
     match (device, e) {
-        (Some(device), Error::Device(e)) => Error::Device(format!("opencl {device}: {e}")),
+        (Some(device), Error::Device { what, source }) => {
+            Error::Device { what: format!("opencl {device}: {what}"), source }
+        }
         (Some(device), Error::Limit(e)) => Error::Limit(format!("opencl {device}: {e}")),
         (_, e) => e,
     }
@@ -228,13 +230,13 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
                     parts.push(part);
                 }
             }
-            Err(e @ (Error::Device(_) | Error::Limit(_))) if request.device == DeviceWish::All => {
+            Err(e @ (Error::Device { .. } | Error::Limit(_))) if request.device == DeviceWish::All => {
                 warnings.push(e.to_string())
             }
             Err(e) => return Err(e),
         }
     }
-    let Some(first) = parts.first() else { return Err(Error::Device(warnings.join("\n"))) };
+    let Some(first) = parts.first() else { return Err(Error::device(warnings.join("\n"))) };
     warnings.iter_mut().for_each(|w| w.push_str("; running without it"));
     warnings.extend(limits);
     let plan = first.plan.clone();
@@ -268,7 +270,7 @@ fn run(
     phases: &mut Phases,
 ) -> Result<Started, Error> {
     let model =
-        phases.time("layout", || Model::baked(&decision.recipe, request.batch)).map_err(Error::Device)?;
+        phases.time("layout", || Model::baked(&decision.recipe, request.batch)).map_err(Error::device)?;
     let (plan, laid_out_again) = (model.plan.clone(), model.laid_out_again);
     match &decision.device {
         Some(device) => {
@@ -623,7 +625,7 @@ pub fn choose(
     if let [one] = matching.as_slice() {
         return match one.unusable() {
             None => Ok((*one).clone()),
-            Some(why) => Err(Error::Device(format!("{}: {why}", line(one)))),
+            Some(why) => Err(Error::device(format!("{}: {why}", line(one)))),
         };
     }
     let count = if matching.is_empty() { "no OpenCL device fits" } else { "several OpenCL devices fit" };
@@ -645,7 +647,7 @@ fn unfit(
     if let Some(n) = compute_units {
         let _ = write!(text, " and {n} compute units");
     }
-    Error::Device(format!("{count} {text}; {} offers\n{}", library.path(), listing(devices, false)))
+    Error::device(format!("{count} {text}; {} offers\n{}", library.path(), listing(devices, false)))
 }
 
 /// What a device is and can do, a line each: table 2.1 of the thesis, and what else plans depend on.
@@ -740,6 +742,15 @@ mod tests {
     use crate::engine::model::Values;
     use crate::planner::CALLS;
     use std::borrow::Cow;
+
+    #[test]
+    fn an_error_of_one_of_several_devices_keeps_its_call_and_code() {
+        let failed = cl::ClError::new("clFinish", -5, "queue");
+        let text = format!("opencl 1: {failed}");
+        let error = of_device(Some("1"), failed.clone().into());
+        assert_eq!(error.to_string(), text);
+        assert_eq!(std::error::Error::source(&error).and_then(|e| e.downcast_ref()), Some(&failed));
+    }
 
     /// What was baked is what runs: nothing is planned at start, no constant is copied.
     #[test]

@@ -31,7 +31,7 @@ impl Sources {
     /// part begins with a line that names it in compiler logs.
     pub fn text(&self, kernel: &Kernel) -> Result<String, Error> {
         let (name, text) = self.file(kernel, kernel.source.as_deref().unwrap_or_default())?;
-        kernel.check_source(&text).map_err(|e| Error::Device(format!("{name}: {e}")))?;
+        kernel.check_source(&text).map_err(|e| Error::device(format!("{name}: {e}")))?;
         let mut all = String::new();
         if let Some(common) = kernel.operation.common() {
             let (name, text) = self.file(kernel, common)?;
@@ -53,7 +53,7 @@ impl Sources {
             None => {
                 let text = baked::sources()?.iter().find(|s| s.0 == path).map(|s| &*s.1);
                 let missing =
-                    || Error::Device(format!("{}: its source {path} was not baked", kernel.codename));
+                    || Error::device(format!("{}: its source {path} was not baked", kernel.codename));
                 (format!("kernels/{path}"), Cow::Borrowed(text.ok_or_else(missing)?))
             }
         })

@@ -4,11 +4,12 @@ use super::network::generated;
 use super::reference::{self, Random};
 use crate::baked::library;
 use crate::cl::{
-    Access, Buffer, Channel, ClError, Context, Device, Element, Event, Home, Image2d, Kernel, Program, Queue,
+    Access, Argument, BoundKernel, Buffer, Channel, ClError, Context, Device, Element, Event, Home, Image2d,
+    Program, Queue,
 };
 use crate::engine::NAN_CLASS;
 use crate::engine::model::{self, Model};
-use crate::engine::opencl::limits;
+use crate::engine::opencl::{limits, touched};
 use crate::engine::sources::Sources;
 use crate::error::Error;
 use crate::ir::half;
@@ -213,7 +214,7 @@ impl Data {
 
 /// A kernel with its arguments.
 struct Setup {
-    kernel: Kernel,
+    kernel: BoundKernel,
     buffers: Vec<(&'static str, Guarded)>,
     global: Vec<usize>,
     local: Option<Vec<usize>>,
@@ -329,7 +330,7 @@ impl Lab {
             let most = self.device.max_alloc;
             return Err(Trouble::Refused(format!("a buffer of {largest} bytes, the device allows {most}")));
         }
-        let mut kernel = self.program(entry, activation, data.weights, group, "")?.kernel(&entry.function)?;
+        let kernel = self.program(entry, activation, data.weights, group, "")?.kernel(&entry.function)?;
         let queue = self.queue.clone();
         let (real, sizes) =
             (data.sizes(entry, data.real, parts, false), data.sizes(entry, padded, parts, true));
@@ -392,18 +393,28 @@ impl Lab {
                 buffers.push((name, guarded));
             }
         }
-        for (index, arg) in (0..).zip(&launch.args) {
-            match *arg {
-                Arg::Size(n) => kernel.set_arg_u32(index, n)?,
-                Arg::Scalar(x) => kernel.set_arg_f32(index, x)?,
-                Arg::Buffer(i) => match (&image, buffers.iter().find(|b| b.0 == operands[i].name)) {
-                    (_, Some((_, buffer))) => kernel.set_arg_buffer(index, &buffer.view)?,
-                    (Some((_, image)), None) => kernel.set_arg_image(index, image)?,
-                    (None, None) => {}
-                },
-                Arg::Constant(_) | Arg::Constants => {}
-            }
-        }
+        let touched = |operand: &Parameter| {
+            let (sizes, bytes) = match operand.holds {
+                Holds::Bytes => (&real, 1),
+                Holds::Weights => (&sizes, data.weights.bytes()),
+                _ => (&sizes, 4),
+            };
+            let (rows, cols) = sizes.of_operand(entry.operation, operand);
+            rows * cols * bytes
+        };
+        let argument = |arg: &Arg| match *arg {
+            Arg::Size(n) => Some(Argument::U32(n)),
+            Arg::Scalar(x) => Some(Argument::F32(x)),
+            Arg::Buffer(i) => match (&image, buffers.iter().find(|b| b.0 == operands[i].name)) {
+                (_, Some((_, Guarded { view: buffer, .. }))) => {
+                    Some(Argument::Buffer { buffer, bytes: touched(operands[i]) })
+                }
+                (Some((_, image)), None) => Some(Argument::Image(image)),
+                (None, None) => None,
+            },
+            Arg::Constant(_) | Arg::Constants => None,
+        };
+        let kernel = kernel.bind(&launch.args.iter().filter_map(argument).collect::<Vec<_>>())?;
         if let Some((y, x)) = group {
             let most = kernel.work_group_limit()?;
             if y * x > most {
@@ -596,7 +607,7 @@ impl Lab {
         let admitted = wanted.admits(step.problem, Some(&limits(&self.device)));
         admitted.map_err(|e| Trouble::Refused(e.join("; ")))?;
         let program = self.program(entry, Activation::None, precision, group, &step.options)?;
-        let mut kernel = program.kernel(&entry.function)?;
+        let kernel = program.kernel(&entry.function)?;
         let most = kernel.work_group_limit()?;
         if let Some((y, x)) = group.filter(|(y, x)| y * x > most) {
             return Err(Trouble::Refused(format!(
@@ -630,10 +641,12 @@ impl Lab {
             };
             all.push((name, guarded));
         }
-        for (index, arg) in (0..).zip(step.args.iter()) {
+        let argument = |(arg, bytes): (&Arg, usize)| {
             let at = if let Arg::Buffer(i) = *arg { i + 1 } else { 0 };
-            kernel.set_arg_buffer(index, &all[at].1.view)?;
-        }
+            Argument::Buffer { buffer: &all[at].1.view, bytes }
+        };
+        let arguments: Vec<_> = step.args.iter().zip(touched(plan, step)).map(argument).collect();
+        let kernel = kernel.bind(&arguments)?;
         let global = [step.global.0.items(records), step.global.1.items(records)];
         let local = step.local.map(|(y, x)| [y, x]);
         self.queue.launch(&kernel, &global, local.as_ref().map(|l| &l[..]), None)?;

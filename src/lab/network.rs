@@ -111,7 +111,7 @@ impl Harness {
         sources: &Sources,
     ) -> Result<Harness, Error> {
         let model =
-            Model::new(network.clone(), weights, recipe, library(), Some(batch)).map_err(Error::Device)?;
+            Model::new(network.clone(), weights, recipe, library(), Some(batch)).map_err(Error::device)?;
         let (plan, launches) = (model.plan.name.to_string(), model.plan.steps.len());
         let wanted = Wanted { scores: true, classes: network.output.kind == Kind::Classes };
         // Variants come and go: their programs would push those of the network out of the cache.
@@ -529,7 +529,7 @@ fn steps(
     options: &KernelBench,
 ) -> Result<Steps, Error> {
     let model = Model::new(network.clone(), weights, recipe, library(), Some(harness.batch))
-        .map_err(Error::Device)?;
+        .map_err(Error::device)?;
     let names = model.plan.steps.iter().map(|s| label(s.node, s.operation.name()));
     let mut all: Vec<(String, Vec<f64>)> = names.map(|name| (name, Vec::new())).collect();
     harness.resident(1)?;

@@ -173,7 +173,7 @@ impl Tune {
         let mut all = variants(None, self.batch);
         all.extend(device.iter().flat_map(|d| variants(Some(d), self.batch)));
         if let (None, Some(folder), Some(why)) = (&device, &self.sources.folder, &without) {
-            return Err(Error::Device(format!("--kernels {} cannot be tried. {why}", folder.display())));
+            return Err(Error::device(format!("--kernels {} cannot be tried. {why}", folder.display())));
         }
         let plans = all.iter().filter_map(|v| planner::plan(network(), &v.recipe, library(), None).ok());
         let kernels: Vec<&Kernel> = plans
@@ -230,7 +230,7 @@ impl Tune {
             }
         }
         let Some((best, identity)) = saved else {
-            return Err(Error::Device("no plan of the library could run this network here".into()));
+            return Err(Error::device("no plan of the library could run this network here"));
         };
         if let Some(file) = &self.save {
             let text = plan_file(&best.variant.recipe, &identity, quantile(&best.times, 0.5))?;
@@ -330,7 +330,7 @@ fn fastest(timed: &[Timed], on_host: bool) -> Option<&Timed> {
 
 /// The plan as a file for MORTONNET_PLAN.
 fn plan_file(recipe: &PlanRecipe, identity: &(String, String), median: f64) -> Result<String, Error> {
-    let model = Model::baked(recipe, None).map_err(Error::Device)?;
+    let model = Model::baked(recipe, None).map_err(Error::device)?;
     let name = tuned_name(&recipe.name);
     let text = |s: &str| {
         let mut quoted = String::new();

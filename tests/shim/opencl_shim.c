@@ -254,6 +254,7 @@ RELEASE(clReleaseProgram)
 
 HANDLE(clCreateKernel, (H o, const char *name, I *err), (o, name, err))
 CODE(clSetKernelArg, (H o, U index, Z size, const void *value), (o, index, size, value))
+INFO_UNLESS(clGetKernelInfo, what > 0x1194 /* CL_KERNEL_PROGRAM */, H o)
 static Z most_items(void)
 {
 	const char *most = setting("MORTONNET_SHIM_WORK_GROUP", NULL);

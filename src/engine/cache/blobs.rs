@@ -12,8 +12,10 @@
 //! used again, and differ between containers. What is marked bad stays so, and a driver with two bad blobs gets none at
 //! all. Its version is part of the name, so a new driver starts afresh; else the files have to be removed by hand.
 
-use super::{Folder, START, Trouble, create, fnv, hash, own, unique};
+use super::{Folder, START, create, fnv, hash, unique};
+use crate::cl::ProgramBinary;
 use crate::sys::io::lock;
+use crate::sys::own::{ReadError, own};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -105,7 +107,7 @@ impl Blobs {
     }
 
     /// The bytes for `key`, and a marker to be held while the driver takes them; the error says why there are none.
-    pub fn load(&self, key: &Key) -> Result<(Vec<u8>, Loading), String> {
+    pub fn load(&self, key: &Key) -> Result<(ProgramBinary, Loading), String> {
         self.condemn(key);
         let is_bad = |name: &&String| name.ends_with(BAD) && self.is_own(name);
         let bad = self.folder.names(&key.driver).iter().filter(is_bad).count();
@@ -115,19 +117,20 @@ impl Blobs {
                 "off: a process died while this driver loaded one; remove {here} to try again"
             ));
         }
-        let bytes = self.bytes(key).map_err(|trouble| match trouble {
-            Trouble::Missing => "not there yet".into(),
-            Trouble::Off(why) => format!("{}: {why}", self.shown(&key.name, "")),
+        let bytes = self.bytes(key).map_err(|e| match e {
+            ReadError::Missing => "not there yet".into(),
+            ReadError::Refused(why) => format!("{}: {why}", self.shown(&key.name, "")),
         })?;
         let loading = self.mark(key).map_err(|e| format!("no marker in {}: {e}", self.folder()))?;
         Ok((bytes, loading))
     }
 
     /// The bytes of a blob that is whole and the one that was asked for.
-    fn bytes(&self, key: &Key) -> Result<Vec<u8>, Trouble> {
-        let off = |why: &str| Err(Trouble::Off(why.into()));
+    fn bytes(&self, key: &Key) -> Result<ProgramBinary, ReadError> {
+        let off = |why: &str| Err(ReadError::Refused(why.into()));
         // What the driver runs must come from this user, or from the system's.
-        let (all, file, about) = self.folder.read(&key.name, MOST_BYTES)?;
+        let file = self.folder.open(&key.name)?;
+        let all = file.read(MOST_BYTES)?;
         let Some(rest) = all.strip_prefix(key.head.as_bytes()) else {
             return match all.starts_with(FIRST_LINE.as_bytes()) {
                 true => off("it is of another device, driver or version"),
@@ -139,10 +142,11 @@ impl Blobs {
         if sizes != tail(bytes).as_bytes() {
             return off("it is damaged");
         }
-        if about.modified().ok().and_then(|t| t.elapsed().ok()).is_some_and(|age| age > USED) {
-            let _ = file.set_modified(std::time::SystemTime::now());
+        if file.about().modified().ok().and_then(|t| t.elapsed().ok()).is_some_and(|age| age > USED) {
+            let _ = file.file().set_modified(std::time::SystemTime::now());
         }
-        Ok(bytes.to_vec())
+        let start = all.len() - bytes.len();
+        Ok(all.behind(start).into())
     }
 
     /// A marker that is locked from its first moment on under its name.
@@ -171,9 +175,10 @@ impl Blobs {
             let Some((blob, _)) = name.split_once('.').filter(|(_, rest)| rest.ends_with("loading")) else {
                 continue;
             };
-            let Ok((file, _)) = self.folder.open(&name) else { continue };
+            let Ok(own) = self.folder.open(&name) else { continue };
+            let file = own.file();
             // Shared: of several that look, each must see what the others see.
-            let dead = lock(&file, false).unwrap_or(false);
+            let dead = lock(file, false).unwrap_or(false);
             // Removed since it was opened: its owner has ended well.
             if dead && file.metadata().is_ok_and(|m| m.nlink() > 0) {
                 let _ = fs::rename(self.at(&name, ""), self.at(blob, BAD));
@@ -191,7 +196,8 @@ impl Blobs {
             return Err(ErrorKind::FileTooLarge.into());
         }
         // A driver that refuses its own binaries must not wear the memory card out.
-        if self.is_bad(key) || self.folder.read(&key.name, MOST_BYTES).is_ok_and(|there| there.0 == all) {
+        let there = self.folder.open(&key.name).and_then(|file| file.read(MOST_BYTES));
+        if self.is_bad(key) || there.is_ok_and(|there| *there == all[..]) {
             return Ok(());
         }
         self.folder.write(&key.name, &all)?;
@@ -278,7 +284,7 @@ mod tests {
         for bytes in [&b"\n\nbytes of a driver\n\n\0"[..], b"x"] {
             blobs.store(&key, bytes).unwrap();
             let (found, loading) = blobs.load(&key).unwrap();
-            assert_eq!((&*found, f.names().len()), (bytes, 2));
+            assert_eq!((found.as_bytes(), f.names().len()), (bytes, 2));
             drop(loading);
             assert_eq!(f.names(), [&*key.name]);
         }
@@ -381,10 +387,10 @@ mod tests {
             let why = load().unwrap_err();
             assert!(why.ends_with("it is no plain file") || why.ends_with("it is a link"), "{why}");
             store();
-            assert_eq!(load().unwrap(), b"x");
+            assert_eq!(load().unwrap().as_bytes(), b"x");
             for marker in [&bad, &loading] {
                 attack(marker);
-                assert_eq!(load().unwrap(), b"x");
+                assert_eq!(load().unwrap().as_bytes(), b"x");
                 let line = format!("{} is ignored: it is no plain file of this user's", marker.display());
                 assert_eq!(f.0.ignored(), [line]);
                 fs::remove_file(marker).unwrap();
@@ -396,7 +402,7 @@ mod tests {
         assert!(load().unwrap_err().contains("it has more than "));
         store();
         assert!(fs::metadata(&blob).unwrap().len() < 1000);
-        assert_eq!(load().unwrap(), b"x");
+        assert_eq!(load().unwrap().as_bytes(), b"x");
         assert!(f.0.ignored().is_empty());
     }
 

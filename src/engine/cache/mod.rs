@@ -10,11 +10,11 @@ mod blobs;
 pub use blobs::{Blobs, Key, Loading};
 
 use crate::escape;
-use crate::sys::io::user;
+use crate::sys::own::{Foreign, OwnFile, ReadError, own};
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, Metadata};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -63,49 +63,17 @@ impl Folder {
         })
     }
 
-    /// Opens a file for reading, if it is a plain file of this user's or root's that nobody else may write. Neither
-    /// links are followed nor the other end of a FIFO waited for.
-    fn open(&self, name: &str) -> Result<(File, Metadata), Trouble> {
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-        let file = match File::options().read(true).custom_flags(flags).open(self.at(name)) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Err(Trouble::Missing),
-            Err(e) if e.raw_os_error() == Some(libc::ELOOP) => {
-                return Err(Trouble::Off("it is a link".into()));
-            }
-            file => file.map_err(|e| Trouble::Off(e.to_string()))?,
-        };
-        let about = file.metadata().map_err(|e| Trouble::Off(e.to_string()))?;
-        if !about.is_file() {
-            return Err(Trouble::Off("it is no plain file".into()));
-        }
-        own(&about).map_err(|why| Trouble::Off(why.text()))?;
-        Ok((file, about))
-    }
-
-    /// What [`open`](Self::open) finds, whole, if it has at most `most` bytes; and the file.
-    fn read(&self, name: &str, most: u64) -> Result<(Vec<u8>, File, Metadata), Trouble> {
-        let (mut file, about) = self.open(name)?;
-        let mut bytes = Vec::new();
-        // A length that was true a moment ago bounds nothing.
-        let read = match about.len() > most {
-            true => Ok(0),
-            false => (&mut file).take(most + 1).read_to_end(&mut bytes),
-        };
-        match read {
-            Err(e) => Err(Trouble::Off(e.to_string())),
-            Ok(_) if about.len() > most || bytes.len() as u64 > most => {
-                Err(Trouble::Off(format!("it has more than {most} bytes")))
-            }
-            Ok(_) => Ok((bytes, file, about)),
-        }
+    /// Opens a file for reading, if it is this user's or root's alone.
+    fn open(&self, name: &str) -> Result<OwnFile, ReadError> {
+        OwnFile::open(&self.at(name))
     }
 
     /// The text of a small file; `None` where it is not there. The error says what is wrong with it.
     pub fn text(&self, name: &str, most: u64) -> Result<Option<String>, String> {
-        match self.read(name, most) {
-            Ok((bytes, ..)) => String::from_utf8(bytes).map(Some).map_err(|_| "it is no text".into()),
-            Err(Trouble::Missing) => Ok(None),
-            Err(Trouble::Off(why)) => Err(why),
+        match self.open(name).and_then(|file| file.read(most)) {
+            Ok(bytes) => String::from_utf8(bytes.into_vec()).map(Some).map_err(|_| "it is no text".into()),
+            Err(ReadError::Missing) => Ok(None),
+            Err(ReadError::Refused(why)) => Err(why),
         }
     }
 
@@ -150,36 +118,6 @@ fn folder_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         .or_else(|| filled("HOME").map(|p| p.join(".cache/mortonnet")))
 }
 
-/// Why a file is not read.
-enum Trouble {
-    Missing,
-    Off(String),
-}
-
-/// Why a folder or a file may hold what this user did not put there.
-enum Foreign {
-    Owner(u32),
-    Mode(u32),
-}
-
-impl Foreign {
-    fn text(&self) -> String {
-        match self {
-            Foreign::Owner(owner) => format!("it belongs to another user ({owner}, this is {})", user()),
-            Foreign::Mode(mode) => format!("others may write to it (mode {:03o})", mode & 0o7777),
-        }
-    }
-}
-
-/// Whether nobody but this user and root could write it.
-fn own(about: &Metadata) -> Result<(), Foreign> {
-    match about.uid() {
-        owner if owner != 0 && owner != user() => Err(Foreign::Owner(owner)),
-        _ if about.mode() & 0o022 != 0 => Err(Foreign::Mode(about.mode())),
-        _ => Ok(()),
-    }
-}
-
 /// A new file that only this user may write, whatever the umask is.
 fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o644).open(path)
@@ -209,7 +147,8 @@ fn fnv(start: u64, bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use crate::sys::io::user;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     use std::time::{Duration, Instant};
 
     #[test]

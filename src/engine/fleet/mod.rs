@@ -97,8 +97,8 @@ impl Member {
     pub fn start(build: Build) -> Result<Member, Error> {
         let (stage, turn) = (Mutex::new(Stage::Building), Condvar::new());
         let seat = Arc::new(Seat { build: Mutex::new(Some(build)), stage, turn });
-        let thread = Thread::start(Arc::clone(&seat))
-            .map_err(|e| Error::Device(format!("cannot start a thread: {e}")))?;
+        let thread =
+            Thread::start(Arc::clone(&seat)).map_err(|e| Error::caused("cannot start a thread", e))?;
         let built = seat.next(|stage| matches!(stage, Stage::Built(_)));
         let facts = Facts { name: String::new(), batch: 0, granule: 0, in_process: false, track: None };
         let mut member = Member { seat, thread: Some(thread), facts };
@@ -155,7 +155,7 @@ impl Serve for Seat {
             let worker = Worker { shared, who };
             worker.desk().engine = Some(engine);
             if let Err(e) = worker.run() {
-                worker.shared.fail(who, &e);
+                worker.shared.fail(who, e);
                 // Its times are asked for at the end.
                 worker.shared.sleep_on(who);
             }
@@ -241,7 +241,20 @@ struct State {
     members: Vec<Standing>,
     quit: bool,
     /// Why the last member failed.
-    failure: Option<String>,
+    failure: Option<Failure>,
+}
+
+/// The end of the last member.
+struct Failure {
+    what: String,
+    source: Arc<Error>,
+}
+
+impl Failure {
+    fn error(&self) -> Error {
+        let source: Arc<dyn std::error::Error + Send + Sync> = self.source.clone();
+        Error::Device { what: self.what.clone(), source: Some(source) }
+    }
 }
 
 /// A submitted slot.
@@ -409,7 +422,7 @@ impl Shared {
     }
 
     /// Member `who` has failed: the others get its chunks. The last one's error ends the stream.
-    fn fail(&self, who: usize, error: &Error) {
+    fn fail(&self, who: usize, error: Error) {
         let name = &self.crew[who].name;
         let mut guard = self.state();
         let state = &mut *guard;
@@ -423,7 +436,8 @@ impl Shared {
             state.slots[chunk.slot].returned.push(chunk.records);
         }
         if state.members.iter().all(|m| m.times.failed.is_some()) {
-            state.failure = Some(format!("{name}: {error}; no other device is left"));
+            let what = format!("{name}: {error}; no other device is left");
+            state.failure = Some(Failure { what, source: Arc::new(error) });
             self.done.notify_all();
         } else {
             say(&format!("{name}: {error}; the other devices do its part"));
@@ -452,7 +466,7 @@ impl Worker {
         let Desk { engine, record } = &mut *desk;
         match engine {
             Some(engine) => work(engine.as_mut(), record),
-            None => Err(Error::Device("its engine is gone".into())),
+            None => Err(Error::device("its engine is gone")),
         }
     }
 
@@ -677,7 +691,7 @@ impl Fleet {
     /// The input of a slot that is not submitted.
     fn input(&mut self, slot: usize) -> Result<&mut Input, Error> {
         Arc::get_mut(&mut self.inputs[slot])
-            .ok_or_else(|| Error::Device(format!("slot {slot} was not collected")))
+            .ok_or_else(|| Error::device(format!("slot {slot} was not collected")))
     }
 }
 
@@ -689,7 +703,7 @@ impl Engine for Fleet {
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
         let width = self.shared.sizes.width;
         let input = Arc::get_mut(&mut self.inputs[slot])
-            .ok_or_else(|| Error::Device(format!("slot {slot} was not collected")))?;
+            .ok_or_else(|| Error::device(format!("slot {slot} was not collected")))?;
         Ok(RecordMut::new(&mut input.values, &self.rows[..width], index * width))
     }
 
@@ -705,7 +719,7 @@ impl Engine for Fleet {
         self.input(slot)?.deferred.submit();
         let mut state = self.shared.state();
         if let Some(failure) = &state.failure {
-            return Err(Error::Device(failure.clone()));
+            return Err(failure.error());
         }
         let order = &mut state.slots[slot];
         order.input = Some(Arc::clone(&self.inputs[slot]));
@@ -722,11 +736,11 @@ impl Engine for Fleet {
             return Ok(());
         }
         while state.slots[slot].left > 0 {
-            if let Some(failure) = state.failure.clone() {
+            if let Some(failure) = state.failure.as_ref().map(Failure::error) {
                 let order = &mut state.slots[slot];
                 (order.input, order.open) = (None, 0..0);
                 order.returned.clear();
-                return Err(Error::Device(failure));
+                return Err(failure);
             }
             state = self.shared.done.wait(state).unwrap_or_else(|e| e.into_inner());
         }

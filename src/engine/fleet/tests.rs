@@ -1,6 +1,7 @@
 //! The fleet with engines of which everything is known.
 
 use super::*;
+use std::error::Error as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread::sleep;
 
@@ -53,7 +54,7 @@ impl Engine for Mock {
         self.dials.first.lock().unwrap().get_or_insert((records, now, now));
         let fails = self.dials.fails_after.load(SeqCst);
         if self.early && fails > 0 && batches >= fails {
-            return Err(Error::Device("cannot submit".into()));
+            return Err(Error::device("cannot submit"));
         }
         Ok(())
     }
@@ -68,7 +69,7 @@ impl Engine for Mock {
         }
         let fails = d.fails_after.load(SeqCst);
         if fails > 0 && d.batches.load(SeqCst) > fails {
-            return Err(Error::Device("cannot compute".into()));
+            return Err(Error::device("cannot compute"));
         }
         d.records.fetch_add(records, SeqCst);
         let step = if self.early { 2 } else { 1 };
@@ -218,8 +219,11 @@ fn when_all_have_failed_that_is_the_error() {
     dials[0].fails_after.store(20, SeqCst);
     dials[1].fails_after.store(30, SeqCst);
     let (answered, error) = stream(&mut fleet, [64; 30]);
-    let error = error.unwrap().to_string();
-    assert!(error.contains("mock ") && error.contains("no other device is left"), "{error}");
+    let error = error.unwrap();
+    let text = error.to_string();
+    assert!(text.contains("mock ") && text.contains("no other device is left"), "{text}");
+    let source = error.source().unwrap().to_string();
+    assert!(["cannot submit", "cannot compute"].contains(&&*source), "{source}");
     // Some slots had been answered, all of them right.
     assert!((64..30 * 64).contains(&answered) && answered % 64 == 0, "{answered}");
     assert!(fleet.submit(0, 1).is_err() && fleet.submit(1, 1).is_err());

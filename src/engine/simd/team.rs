@@ -161,8 +161,8 @@ impl Floats {
         // SAFETY: the size is not zero.
         let memory = Floats::layout(len).map_or(std::ptr::null_mut(), |l| unsafe { alloc_zeroed(l) });
         if memory.is_null() {
-            return Err(Error::Device(
-                "host engine: not enough memory for batches of this size; use a smaller --batch".into(),
+            return Err(Error::device(
+                "host engine: not enough memory for batches of this size; use a smaller --batch",
             ));
         }
         let start = memory.wrapping_add(memory.align_offset(4 * LINE)).cast();
@@ -358,13 +358,13 @@ impl Team {
             steps,
         };
         if shared.phases.len() > MOST_PHASES || batch > MOST_TILES {
-            return Err(Error::Device("host engine: too many layers, or records of a batch".into()));
+            return Err(Error::device("host engine: too many layers, or records of a batch"));
         }
         shared.check((rows.0, rows.1, rows.2));
         let shared = Arc::new(shared);
         let workers = (1..threads).map(|i| {
             Thread::start(Arc::clone(&shared))
-                .map_err(|e| Error::Device(format!("host engine: cannot start thread {i}: {e}")))
+                .map_err(|e| Error::caused(&format!("host engine: cannot start thread {i}"), e))
         });
         let mut team = Team {
             shared: Arc::clone(&shared),
