@@ -128,8 +128,8 @@ impl Image2d {
         const CALL: &str = "clEnqueueMapImage";
         let name = self.memory.name();
         let queue = self.memory.queue();
-        let order = queue.order();
-        self.memory.free_for(CALL, &order)?;
+        let lock = queue.lock_maps();
+        self.memory.free_for(CALL, &lock)?;
         let (origin, region) = ([0; 3], [self.width, self.height, 1]);
         let (mut row_pitch, mut slice_pitch, mut code) = (0, 0, CL_SUCCESS);
         // SAFETY: the region is the whole image and nothing else of it is mapped; the call waits.
@@ -158,7 +158,7 @@ impl Image2d {
             return Err(ClError::new(CALL, CL_MAP_FAILURE, name)
                 .detail(format!("the driver gave the address {pointer:?} and {row_pitch} bytes per row")));
         }
-        self.memory.set_mapped(true, &order);
+        self.memory.set_mapped(true, &lock);
         Ok(MappedImage { image: self.clone(), pointer: pointer.cast(), row_pitch, mode })
     }
 }
@@ -224,8 +224,8 @@ impl MappedImage {
             return Ok(());
         }
         let memory = &self.image.memory;
-        let order = memory.queue().order();
-        unmap(memory, pointer, None, &order)
+        let lock = memory.queue().lock_maps();
+        unmap(memory, pointer, None, &lock)
     }
 }
 

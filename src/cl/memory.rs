@@ -9,7 +9,7 @@ use opencl_sys::*;
 
 use super::error::{ClError, check};
 use super::loader::Handle;
-use super::queue::{Event, Order, Queue, Times, event_status, event_times, release_event, wait_event};
+use super::queue::{Event, MapLock, Queue, Times, event_status, event_times, release_event, wait_event};
 
 /// What kernels do with a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub(super) struct Memory {
     name: String,
     /// For a sub-buffer: the buffer it is a part of, which is kept alive.
     parent: Option<Arc<Memory>>,
-    /// Whether any of it, or of its sub-buffers, is mapped. Only read and written under the queue's order.
+    /// Whether any of it, or of its sub-buffers, is mapped. Only read and written under the queue's lock.
     mapped: AtomicBool,
 }
 
@@ -123,17 +123,17 @@ impl Memory {
         self.parent.as_ref().map_or(&self.mapped, |p| &p.mapped)
     }
 
-    pub(super) fn is_mapped(&self, _: &Order<'_>) -> bool {
+    pub(super) fn is_mapped(&self, _: &MapLock<'_>) -> bool {
         self.flag().load(Relaxed)
     }
 
-    pub(super) fn set_mapped(&self, mapped: bool, _: &Order<'_>) {
+    pub(super) fn set_mapped(&self, mapped: bool, _: &MapLock<'_>) {
         self.flag().store(mapped, Relaxed);
     }
 
     /// An error unless the memory is free for a command of the host.
-    pub(super) fn free_for(&self, call: &'static str, order: &Order<'_>) -> Result<(), ClError> {
-        if self.is_mapped(order) {
+    pub(super) fn free_for(&self, call: &'static str, lock: &MapLock<'_>) -> Result<(), ClError> {
+        if self.is_mapped(lock) {
             return Err(ClError::new(call, CL_INVALID_OPERATION, &self.name)
                 .detail("it is mapped for the host already"));
         }
@@ -272,8 +272,8 @@ impl Buffer {
         let Some(fill) = queue.api().clEnqueueFillBuffer.filter(|_| queue.device().has_1_2()) else {
             return self.fill_with(|all: &mut [u8]| all.fill(0));
         };
-        let order = queue.order();
-        self.memory.free_for(CALL, &order)?;
+        let lock = queue.lock_maps();
+        self.memory.free_for(CALL, &lock)?;
         // SAFETY: the range is the whole buffer; the one-byte pattern is copied before the call returns.
         let code = unsafe {
             fill(
@@ -298,8 +298,8 @@ impl Buffer {
         if data.is_empty() {
             return Ok(());
         }
-        let order = self.queue().order();
-        self.memory.free_for(CALL, &order)?;
+        let lock = self.queue().lock_maps();
+        self.memory.free_for(CALL, &lock)?;
         // SAFETY: the range lies within the buffer; the call blocks until `data` is no longer read.
         let code = unsafe {
             (self.queue().api().clEnqueueWriteBuffer)(
@@ -324,8 +324,8 @@ impl Buffer {
         if data.is_empty() {
             return Ok(());
         }
-        let order = self.queue().order();
-        self.memory.free_for(CALL, &order)?;
+        let lock = self.queue().lock_maps();
+        self.memory.free_for(CALL, &lock)?;
         // SAFETY: the range lies within the buffer; the call blocks until `data` is written; any bit pattern is an
         // element.
         let code = unsafe {
@@ -358,8 +358,8 @@ impl Buffer {
         const CALL: &str = "clEnqueueMapBuffer";
         self.check_range(CALL, 0, bytes)?;
         let queue = self.queue();
-        let order = queue.order();
-        self.memory.free_for(CALL, &order)?;
+        let lock = queue.lock_maps();
+        self.memory.free_for(CALL, &lock)?;
         let mut code = CL_SUCCESS;
         let mut event = ptr::null_mut();
         let wanted = if blocking { ptr::null_mut() } else { &mut event as *mut cl_event };
@@ -382,7 +382,7 @@ impl Buffer {
         let region = NonNull::new(pointer.cast::<u8>()).map(|pointer| Region { pointer, bytes });
         match region {
             Some(region) if region.pointer.as_ptr().addr() % ALIGN == 0 => {
-                self.memory.set_mapped(true, &order);
+                self.memory.set_mapped(true, &lock);
                 Ok((region, event))
             }
             _ => {
@@ -397,8 +397,8 @@ impl Buffer {
 
     /// Enqueues the unmapping; no reference into the region may be left.
     fn unmap(&self, region: Region, event: Option<&mut Event>) -> Result<(), ClError> {
-        let order = self.queue().order();
-        unmap(&self.memory, region.pointer.as_ptr(), event, &order)
+        let lock = self.queue().lock_maps();
+        unmap(&self.memory, region.pointer.as_ptr(), event, &lock)
     }
 }
 
@@ -407,7 +407,7 @@ pub(super) fn unmap(
     memory: &Memory,
     pointer: *mut u8,
     event: Option<&mut Event>,
-    order: &Order<'_>,
+    lock: &MapLock<'_>,
 ) -> Result<(), ClError> {
     const CALL: &str = "clEnqueueUnmapMemObject";
     let queue = memory.queue();
@@ -425,7 +425,7 @@ pub(super) fn unmap(
         )
     };
     check(code, CALL, memory.name())?;
-    memory.set_mapped(false, order);
+    memory.set_mapped(false, lock);
     if let Some(event) = event {
         event.hold(queue, raw, CALL);
     }
@@ -491,14 +491,14 @@ impl Drop for Unmap<'_> {
 pub struct MappedBuffer {
     buffer: Buffer,
     mode: MapMode,
-    state: State,
+    state: MapState,
     /// For a staged buffer: host-allocated memory of the same size, mapped for good and no kernel's argument.
     staging: Option<(Buffer, Region)>,
     /// The event of the copy that still reads the staging memory.
     sent: Option<Handle>,
 }
 
-enum State {
+enum MapState {
     Unmapped,
     Pending { region: Region, event: Handle },
     Mapped { region: Region },
@@ -507,7 +507,7 @@ enum State {
 impl MappedBuffer {
     /// Takes `buffer` for mapping with `mode`; it starts unmapped.
     pub fn new(buffer: Buffer, mode: MapMode) -> MappedBuffer {
-        MappedBuffer { buffer, mode, state: State::Unmapped, staging: None, sent: None }
+        MappedBuffer { buffer, mode, state: MapState::Unmapped, staging: None, sent: None }
     }
 
     /// The same where host and device have memories of their own: the host's view is page-locked memory that stays
@@ -517,7 +517,13 @@ impl MappedBuffer {
         let queue = buffer.queue();
         let memory = Buffer::new(queue, buffer.name(), buffer.bytes, Access::ReadWrite, Home::Shared)?;
         let region = memory.map(MapMode::Write, buffer.bytes, true)?.0;
-        Ok(MappedBuffer { buffer, mode, state: State::Unmapped, staging: Some((memory, region)), sent: None })
+        Ok(MappedBuffer {
+            buffer,
+            mode,
+            state: MapState::Unmapped,
+            staging: Some((memory, region)),
+            sent: None,
+        })
     }
 
     /// The buffer, to be bound to kernels.
@@ -537,25 +543,25 @@ impl MappedBuffer {
             Some((_, Region { pointer, .. })) => {
                 let region = Region { pointer: *pointer, bytes };
                 self.buffer.check_range("clEnqueueReadBuffer", 0, bytes)?;
-                let order = self.buffer.queue().order();
-                self.buffer.memory.free_for("clEnqueueReadBuffer", &order)?;
+                let lock = self.buffer.queue().lock_maps();
+                self.buffer.memory.free_for("clEnqueueReadBuffer", &lock)?;
                 let event = match self.mode {
-                    MapMode::Read => self.copy(region, &order)?,
+                    MapMode::Read => self.copy(region, &lock)?,
                     _ => self.sent.take().map_or(ptr::null_mut(), |event| event.0),
                 };
-                self.buffer.memory.set_mapped(true, &order);
+                self.buffer.memory.set_mapped(true, &lock);
                 (region, event)
             }
         };
         self.state = match event.is_null() {
-            true => State::Mapped { region },
-            false => State::Pending { region, event: Handle(event) },
+            true => MapState::Mapped { region },
+            false => MapState::Pending { region, event: Handle(event) },
         };
         Ok(())
     }
 
     /// Enqueues the copy between a staged buffer and `region`, its view, and gives its event.
-    fn copy(&self, region: Region, _: &Order<'_>) -> Result<cl_event, ClError> {
+    fn copy(&self, region: Region, _: &MapLock<'_>) -> Result<cl_event, ClError> {
         let queue = self.buffer.queue();
         let (api, raw, pointer) = (queue.api(), *self.buffer.memory.raw(), region.pointer.as_ptr().cast());
         let (bytes, none, mut event) = (region.bytes, ptr::null(), ptr::null_mut());
@@ -615,28 +621,28 @@ impl MappedBuffer {
     /// Whether `wait` would return at once.
     pub fn is_ready(&self) -> Result<bool, ClError> {
         match &self.state {
-            State::Unmapped => Err(self.not_mapped("clGetEventInfo")),
-            State::Mapped { .. } => Ok(true),
+            MapState::Unmapped => Err(self.not_mapped("clGetEventInfo")),
+            MapState::Mapped { .. } => Ok(true),
             // A failed map is ready too: `wait` reports it.
-            State::Pending { event, .. } => Ok(event_status(self.buffer.queue(), event.0)? <= CL_COMPLETE),
+            MapState::Pending { event, .. } => Ok(event_status(self.buffer.queue(), event.0)? <= CL_COMPLETE),
         }
     }
 
     fn settle(&mut self, timed: bool) -> Result<Times, ClError> {
         let (region, event) = match &self.state {
-            State::Pending { region, event } => (*region, event.0),
-            State::Mapped { .. } if !timed => return Ok(Times::default()),
-            State::Mapped { .. } => {
+            MapState::Pending { region, event } => (*region, event.0),
+            MapState::Mapped { .. } if !timed => return Ok(Times::default()),
+            MapState::Mapped { .. } => {
                 return Err(ClError::new("clGetEventProfilingInfo", CL_INVALID_EVENT, self.buffer.name())
                     .detail("its map was waited for already"));
             }
-            State::Unmapped => return Err(self.not_mapped("clWaitForEvents")),
+            MapState::Unmapped => return Err(self.not_mapped("clWaitForEvents")),
         };
         let queue = self.buffer.queue();
         let waited = wait_event(queue, event, self.command(), self.buffer.name());
         let times = if timed { event_times(queue, event).unwrap_or_default() } else { Times::default() };
         release_event(queue, event);
-        self.state = State::Mapped { region };
+        self.state = MapState::Mapped { region };
         if let Err(error) = waited {
             self.give_up();
             return Err(error);
@@ -647,28 +653,28 @@ impl MappedBuffer {
     /// Mapped (or Pending) → Unmapped: enqueues the unmap. The device may use the buffer in later commands. A staged
     /// buffer keeps the event of its copy: it gives none.
     pub fn enqueue_unmap(&mut self, event: Option<&mut Event>) -> Result<(), ClError> {
-        if let State::Pending { .. } = self.state {
+        if let MapState::Pending { .. } = self.state {
             self.wait()?;
         }
-        let State::Mapped { region } = self.state else {
+        let MapState::Mapped { region } = self.state else {
             return Err(self.not_mapped("clEnqueueUnmapMemObject"));
         };
         if self.staging.is_none() {
             self.buffer.unmap(region, event)?;
         } else {
-            let order = self.buffer.queue().order();
+            let lock = self.buffer.queue().lock_maps();
             if self.mode != MapMode::Read {
-                self.sent = Some(Handle(self.copy(region, &order)?));
+                self.sent = Some(Handle(self.copy(region, &lock)?));
             }
-            self.buffer.memory.set_mapped(false, &order);
+            self.buffer.memory.set_mapped(false, &lock);
         }
-        self.state = State::Unmapped;
+        self.state = MapState::Unmapped;
         Ok(())
     }
 
     /// Whether the host may use it: `slice` works.
     pub fn is_mapped(&self) -> bool {
-        matches!(self.state, State::Mapped { .. })
+        matches!(self.state, MapState::Mapped { .. })
     }
 
     /// The mapped elements: `bytes` divided by the element's size, rounded down.
@@ -698,7 +704,7 @@ impl MappedBuffer {
     #[inline]
     fn region(&self) -> Region {
         match self.state {
-            State::Mapped { region } => region,
+            MapState::Mapped { region } => region,
             _ => panic!("{} is not mapped for the host: enqueue_map and wait first", self.buffer.name()),
         }
     }
@@ -709,18 +715,18 @@ impl MappedBuffer {
 
     /// Back to Unmapped whatever the driver says.
     fn give_up(&mut self) {
-        let state = std::mem::replace(&mut self.state, State::Unmapped);
+        let state = std::mem::replace(&mut self.state, MapState::Unmapped);
         let region = match state {
-            State::Unmapped => return,
-            State::Mapped { region } => region,
-            State::Pending { region, event } => {
+            MapState::Unmapped => return,
+            MapState::Mapped { region } => region,
+            MapState::Pending { region, event } => {
                 release_event(self.buffer.queue(), event.0);
                 region
             }
         };
         if self.staging.is_some() || self.buffer.unmap(region, None).is_err() {
-            let order = self.buffer.queue().order();
-            self.buffer.memory.set_mapped(false, &order);
+            let lock = self.buffer.queue().lock_maps();
+            self.buffer.memory.set_mapped(false, &lock);
         }
     }
 }
@@ -740,9 +746,9 @@ impl Drop for MappedBuffer {
 impl fmt::Debug for MappedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
-            State::Unmapped => "unmapped",
-            State::Pending { .. } => "pending",
-            State::Mapped { .. } => "mapped",
+            MapState::Unmapped => "unmapped",
+            MapState::Pending { .. } => "pending",
+            MapState::Mapped { .. } => "mapped",
         };
         write!(f, "MappedBuffer({}, {state})", self.buffer.name())
     }

@@ -74,7 +74,7 @@ struct QueueInner {
     raw: Handle,
     profiling: bool,
     /// Makes "is it mapped?" and the enqueueing that depends on the answer one step.
-    order: Mutex<()>,
+    maps: Mutex<()>,
 }
 
 impl Queue {
@@ -88,7 +88,7 @@ impl Queue {
         };
         check(code, "clCreateCommandQueue", &context.device().name)?;
         let inner =
-            QueueInner { context: context.clone(), raw: Handle(raw), profiling, order: Mutex::new(()) };
+            QueueInner { context: context.clone(), raw: Handle(raw), profiling, maps: Mutex::new(()) };
         Ok(Queue(Arc::new(inner)))
     }
 
@@ -136,7 +136,7 @@ impl Queue {
         }
         let mut raw = ptr::null_mut();
         let wanted = if event.is_some() { &mut raw as *mut cl_event } else { ptr::null_mut() };
-        let order = self.order();
+        let lock = self.lock_maps();
         for (index, memory) in kernel.memory() {
             if !memory.queue().same(self) {
                 return refuse(
@@ -144,7 +144,7 @@ impl Queue {
                     format!("argument {index} ({}) belongs to another queue", memory.name()),
                 );
             }
-            if memory.is_mapped(&order) {
+            if memory.is_mapped(&lock) {
                 return refuse(
                     CL_INVALID_OPERATION,
                     format!("argument {index} ({}) is mapped for the host", memory.name()),
@@ -168,7 +168,7 @@ impl Queue {
                 wanted,
             )
         };
-        drop(order);
+        drop(lock);
         check(code, CALL, kernel.name()).map_err(|e| match e.code {
             CL_INVALID_WORK_GROUP_SIZE | CL_INVALID_WORK_ITEM_SIZE | CL_OUT_OF_RESOURCES => {
                 e.detail(format!("global {global:?}, work-groups of {local:?}"))
@@ -206,13 +206,13 @@ impl Queue {
     }
 
     /// Held while mapping states are read or changed together with the command that depends on them.
-    pub(super) fn order(&self) -> Order<'_> {
-        Order { _guard: self.0.order.lock().unwrap_or_else(PoisonError::into_inner) }
+    pub(super) fn lock_maps(&self) -> MapLock<'_> {
+        MapLock { _guard: self.0.maps.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 }
 
 /// The right to read and change the mapping states of a queue's memory.
-pub(super) struct Order<'a> {
+pub(super) struct MapLock<'a> {
     _guard: MutexGuard<'a, ()>,
 }
 

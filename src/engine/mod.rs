@@ -6,9 +6,9 @@
 
 pub mod cache;
 pub mod deferred;
-pub mod fleet;
 pub mod host;
 pub mod model;
+pub mod multi;
 pub mod opencl;
 #[cfg(test)]
 mod overflow;

@@ -75,7 +75,7 @@ impl Model {
 
 /// A plan that is made at run time: the recipe may be of a record or of `--plan`, so it passes the check that the build
 /// makes.
-fn planned(
+pub(crate) fn planned(
     network: &Network,
     recipe: &PlanRecipe,
     library: &Library,

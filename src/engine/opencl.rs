@@ -55,7 +55,7 @@ struct Slot {
 const FEW_SCORES: usize = 64;
 
 /// A launch with its sizes as the queue wants them.
-struct Launch {
+struct StepLaunch {
     step: Step,
     local: Option<[usize; 2]>,
 }
@@ -65,7 +65,7 @@ pub struct OpenClEngine {
     queue: Queue,
     plan: Plan,
     slots: Vec<Slot>,
-    launches: Vec<Launch>,
+    launches: Vec<StepLaunch>,
     /// Rows and columns of the input's layout; rows behind the network's width are padding.
     input: Offsets,
     width: usize,
@@ -154,10 +154,10 @@ impl OpenClEngine {
                 phases.time("buffers", || Slot::new(&queue, &plan, kernels, &constants, &hidden, read))?,
             );
         }
-        let launches: Vec<Launch> = plan
+        let launches: Vec<StepLaunch> = plan
             .steps
             .iter()
-            .map(|step| Launch { step: step.clone(), local: step.local.map(|(y, x)| [y, x]) })
+            .map(|step| StepLaunch { step: step.clone(), local: step.local.map(|(y, x)| [y, x]) })
             .collect();
         let offsets = |role| {
             plan.buffer(role).map_or(Offsets { rows: Vec::new(), cols: Vec::new() }, |i| {
@@ -205,7 +205,7 @@ impl OpenClEngine {
 
     /// Runs a full batch and one of one record, all zeros: some drivers compile when a kernel first runs (PoCL does, for
     /// the sizes at hand), and what they have not compiled cannot be kept. The full one comes first, as it does where
-    /// several devices share a stream (`fleet`).
+    /// several devices share a stream (`multi`).
     fn rehearse(&mut self) -> Result<(), Error> {
         for records in [self.plan.batch, 1] {
             self.record(0, 0)?;

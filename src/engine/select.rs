@@ -1,10 +1,10 @@
 //! Which engine, device and plan run the network: what was asked for, or the estimate of `auto`.
 
 use super::Engine;
-use super::fleet::{Build, Facts, Fleet, Member, Sizes};
 use super::host::HostEngine;
+use super::multi::{Build, Member, MemberFacts, MultiEngine, RecordSizes};
 use super::opencl::{self, OpenClEngine, Wanted};
-use super::tuning::{self, Record};
+use super::tuning::{self, TuningRecord};
 use crate::baked;
 use crate::cl::{self, Device, DeviceKind, Devices, Library, LocalMemory};
 use crate::engine::model::{Model, recipe};
@@ -211,8 +211,13 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
             let started = run(&request_there, &decision, threads, &mut phases)?;
             let Started { engine, device, plan, laid_out_again, instead } = started;
             let in_process = decision.device.as_ref().is_some_and(|d| d.kind == DeviceKind::Cpu);
-            let facts =
-                Facts { name: device.clone(), batch: plan.batch, granule: plan.granule, in_process, track };
+            let facts = MemberFacts {
+                name: device.clone(),
+                batch: plan.batch,
+                granule: plan.granule,
+                in_process,
+                track,
+            };
             *tell.lock().unwrap_or_else(|e| e.into_inner()) =
                 Some((observe::report::Member { device, plan, group }, laid_out_again, instead, phases));
             Ok((engine, facts))
@@ -242,14 +247,14 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
     let plan = first.plan.clone();
     let network = baked::network();
     let Wanted { scores, classes } = request.wanted;
-    let sizes = Sizes {
+    let sizes = RecordSizes {
         width: network.width,
         scores: if scores { network.outputs() } else { 0 },
         classes: classes && plan.buffer(BufferRole::Classes).is_some(),
     };
     let names: Vec<&str> = parts.iter().map(|p| &*p.device).collect();
     let device = names.join(" + ");
-    let engine = Box::new(Fleet::new(all, sizes, request.timed, request.track));
+    let engine = Box::new(MultiEngine::new(all, sizes, request.timed, request.track));
     Ok(Running { engine, device, plan, laid_out_again, why: reasons, warnings, phases, members: parts })
 }
 
@@ -433,7 +438,11 @@ fn on_host(request: &Request, mut why: Vec<String>, warning: Option<String>) -> 
 
 /// What tuning found for a device (`None`: the host), unless another plan is asked for. `why` gets a line for what is
 /// ignored.
-fn tuned(request: &Request, device: Option<&Device>, why: &mut Vec<String>) -> Result<Option<Record>, Error> {
+fn tuned(
+    request: &Request,
+    device: Option<&Device>,
+    why: &mut Vec<String>,
+) -> Result<Option<TuningRecord>, Error> {
     match request.plan.as_deref() {
         None => Ok(tuning::record(device, request.batch, why)),
         Some("tuned") => {
@@ -451,8 +460,8 @@ fn tuned(request: &Request, device: Option<&Device>, why: &mut Vec<String>) -> R
     }
 }
 
-fn tuned_reason(record: &Record) -> String {
-    let Record { recipe, median_us, file, .. } = record;
+fn tuned_reason(record: &TuningRecord) -> String {
+    let TuningRecord { recipe, median_us, file, .. } = record;
     let batch = recipe.batch;
     format!("plan {}: tuned, {median_us:.0} µs for a batch of {batch} ({file})", recipe.name)
 }

@@ -5,7 +5,7 @@
 //! admits. One that does not is ignored, and a line under `-v` says why.
 
 use super::cache::{self, Folder};
-use super::{host, opencl};
+use super::{host, model, opencl};
 use crate::baked::{library, network};
 use crate::cl::Device;
 use crate::escape;
@@ -17,7 +17,7 @@ use std::fmt::Write;
 
 /// The fastest variant of an engine, as the cache folder has it.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct TuningRecord {
     /// Where it stands, for messages.
     pub file: String,
     /// The plan.
@@ -28,7 +28,7 @@ pub struct Record {
     pub median_us: f64,
 }
 
-impl Record {
+impl TuningRecord {
     /// Microseconds for each record of a full batch.
     pub fn us_per_record(&self) -> f64 {
         self.median_us / self.recipe.batch as f64
@@ -53,7 +53,11 @@ fn file_name((device, driver): &(String, String)) -> String {
 
 /// The record for a device (`None`: the host), if there is one for this model, library and driver, whose plan can run
 /// there in batches of `batch` (else its own). What is ignored is a line of `notes`.
-pub fn record(device: Option<&Device>, batch: Option<usize>, notes: &mut Vec<String>) -> Option<Record> {
+pub fn record(
+    device: Option<&Device>,
+    batch: Option<usize>,
+    notes: &mut Vec<String>,
+) -> Option<TuningRecord> {
     let folder = folder(notes)?;
     let name = file_name(&identity(device));
     let found = read(&folder, &name).and_then(|record| {
@@ -67,7 +71,7 @@ pub fn record(device: Option<&Device>, batch: Option<usize>, notes: &mut Vec<Str
 
 /// The record of the fastest OpenCL device that was tuned for this model and library. What is ignored is a line of
 /// `notes`.
-pub fn fastest_device(notes: &mut Vec<String>) -> Option<Record> {
+pub fn fastest_device(notes: &mut Vec<String>) -> Option<TuningRecord> {
     let folder = folder(notes)?;
     let host = file_name(&identity(None));
     let names = folder.names(&host[..host.len() - HASH]);
@@ -94,9 +98,9 @@ fn folder(notes: &mut Vec<String>) -> Option<Folder> {
 fn unless_ignored(
     folder: &Folder,
     name: &str,
-    found: Result<Option<Record>, String>,
+    found: Result<Option<TuningRecord>, String>,
     notes: &mut Vec<String>,
-) -> Option<Record> {
+) -> Option<TuningRecord> {
     found.unwrap_or_else(|why| {
         note(notes, format!("tuning record {} is ignored: {why}", escape::path(&folder.at(name))));
         None
@@ -120,11 +124,11 @@ const MOST_BYTES: u64 = 64 << 10;
 const HASH: usize = 16;
 
 /// The record in a file; `None` where there is none. The error says why it is of no use.
-fn read(folder: &Folder, name: &str) -> Result<Option<Record>, String> {
+fn read(folder: &Folder, name: &str) -> Result<Option<TuningRecord>, String> {
     let Some(text) = folder.text(name, MOST_BYTES)? else { return Ok(None) };
     let (recipe, device, median_us) = parse(&text, name)?;
-    planner::plan(network(), &recipe, library(), None).map_err(|e| e.join("; "))?;
-    Ok(Some(Record { file: escape::path(&folder.at(name)), recipe, device, median_us }))
+    model::planned(network(), &recipe, library(), None)?;
+    Ok(Some(TuningRecord { file: escape::path(&folder.at(name)), recipe, device, median_us }))
 }
 
 /// Plan, device and time of a record, out of the file called `name`.

@@ -73,7 +73,7 @@ impl std::fmt::Display for Trouble {
 
 /// Device times of repeated launches, in microseconds.
 #[derive(Clone, Debug, Default)]
-pub struct Times {
+pub struct LaunchTimes {
     /// The first launch.
     pub first: f64,
     /// The others.
@@ -705,7 +705,7 @@ impl Lab {
         group: Group,
         real: Problem,
         repeats: usize,
-    ) -> Result<(Times, f64), Trouble> {
+    ) -> Result<(LaunchTimes, f64), Trouble> {
         let factor = if entry.restrictions.scaled { (1.0, 0.1) } else { (1.0, 0.0) };
         let activation = if entry.operation.fuses() { Activation::Relu } else { Activation::None };
         // A sweep over work-groups and the next Sobel filter have the same inputs: making them takes longer than many a
@@ -717,7 +717,7 @@ impl Lab {
         });
         let data = last.map_or_else(|| self.data(entry, real, factor), |(_, data)| data);
         let setup = self.setup(entry, activation, group, &data, (1, false))?;
-        let mut times = Times::default();
+        let mut times = LaunchTimes::default();
         let mut event = Event::new();
         let mut error = 0.0;
         for turn in 0..=repeats {

@@ -1,7 +1,7 @@
 //! The documents' tables on this device: which kernels at which sizes, in which shape.
 
 use super::Unsound;
-use super::case::{Group, Lab, Times, Trouble};
+use super::case::{Group, Lab, LaunchTimes, Trouble};
 use super::network::{measured, quantile};
 use super::table::{Cell, Measured, Plot, Row, Section};
 use super::{Budget, KernelBench, groups, network};
@@ -213,7 +213,7 @@ const SOBEL_DOCUMENT: [(&str, f64); 8] = [
 ];
 
 /// What a kernel took, or why it was not run.
-type Outcome = Result<(Times, f64), String>;
+type Outcome = Result<(LaunchTimes, f64), String>;
 
 /// A case: kernel, work-group, size; its outcome; seconds that everything about it took.
 type Done = (String, Group, Problem, Outcome, f64);
@@ -374,7 +374,7 @@ impl<'a> Tables<'a> {
                 Problem { l: small.l << 4, ..small }
             };
             let mut real = small;
-            let shortest = |times: &Times| times.run.iter().copied().fold(f64::INFINITY, f64::min);
+            let shortest = |times: &LaunchTimes| times.run.iter().copied().fold(f64::INFINITY, f64::min);
             let mut found_here = self.measure(kernel, None, small);
             if found_here.as_ref().is_ok_and(|(times, _)| shortest(times) < 2000.0) {
                 if let Ok(more) = self.measure(kernel, None, large) {
@@ -663,7 +663,7 @@ impl<'a> Tables<'a> {
         let kernel = self.has("matmul_sgemm")?;
         let real = Problem { h: 1024, w: 1024, l: 1024 };
         let outcome = self.measure(kernel, kernel.restrictions.work_group, real);
-        let cell = |pick: fn(&Times) -> &Vec<f64>| match &outcome {
+        let cell = |pick: fn(&LaunchTimes) -> &Vec<f64>| match &outcome {
             Ok((times, _)) => {
                 let ms: Vec<f64> = pick(times).iter().map(|us| us / 1e3).collect();
                 Cell::Measured(measured(&ms))

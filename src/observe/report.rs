@@ -74,12 +74,19 @@ pub fn text(
 ) -> String {
     let Measured { clock, members } = measured;
     let records = totals.summary.records;
-    let parts: Vec<Part<'_>> = if members.is_empty() {
-        vec![Part { device: running.device, plan: running.plan, group: 0, records, times: None, clock }]
+    let profiles: Vec<DeviceProfile<'_>> = if members.is_empty() {
+        vec![DeviceProfile {
+            device: running.device,
+            plan: running.plan,
+            group: 0,
+            records,
+            times: None,
+            clock,
+        }]
     } else {
         let devices = running.members.iter().zip(members);
         devices
-            .map(|(p, (times, clock))| Part {
+            .map(|(p, (times, clock))| DeviceProfile {
                 device: &p.device,
                 plan: &p.plan,
                 group: p.group,
@@ -91,17 +98,18 @@ pub fn text(
     };
     match (format, times) {
         (ProfileFormat::Json | ProfileFormat::Trace, Some(times)) => {
-            let sums = json(running, &parts, times, totals);
+            let sums = json(running, &profiles, times, totals);
             let Some(track) = times.track.filter(|_| format == ProfileFormat::Trace) else { return sums };
-            let parts: Vec<trace::Part<'_>> = parts.iter().map(|p| (p.group, p.device, p.plan)).collect();
-            track.json(&sums, &parts, totals.elapsed)
+            let groups: Vec<trace::TraceGroup<'_>> =
+                profiles.iter().map(|p| (p.group, p.device, p.plan)).collect();
+            track.json(&sums, &groups, totals.elapsed)
         }
-        _ => crate::escape::lines(&table(running, &parts, times, totals)).into_owned(),
+        _ => crate::escape::lines(&table(running, &profiles, times, totals)).into_owned(),
     }
 }
 
 /// The device, or one of several.
-struct Part<'a> {
+struct DeviceProfile<'a> {
     device: &'a str,
     plan: &'a Plan,
     /// In a trace.
@@ -113,30 +121,30 @@ struct Part<'a> {
 }
 
 /// Names of the plans, each once.
-fn plans(parts: &[Part<'_>]) -> String {
+fn plans(profiles: &[DeviceProfile<'_>]) -> String {
     let mut names: Vec<&str> = Vec::new();
-    for part in parts {
-        if !names.contains(&&*part.plan.name) {
-            names.push(&part.plan.name);
+    for profile in profiles {
+        if !names.contains(&&*profile.plan.name) {
+            names.push(&profile.plan.name);
         }
     }
     names.join(" + ")
 }
 
 /// Parsing by threads of the engines.
-fn decoding(parts: &[Part<'_>]) -> Duration {
-    let clocks = parts.iter().flat_map(|p| &p.clock).map(|c| c.decode);
-    clocks.chain(parts.iter().flat_map(|p| &p.times).map(|t| t.decode)).sum()
+fn decoding(profiles: &[DeviceProfile<'_>]) -> Duration {
+    let clocks = profiles.iter().flat_map(|p| &p.clock).map(|c| c.decode);
+    clocks.chain(profiles.iter().flat_map(|p| &p.times).map(|t| t.decode)).sum()
 }
 
-/// The part of all records that members did.
-fn share(part: &Part<'_>, parts: &[Part<'_>]) -> f64 {
-    part.records as f64 / parts.iter().map(|p| p.records).sum::<u64>().max(1) as f64
+/// The share of all records that members did.
+fn share(profile: &DeviceProfile<'_>, profiles: &[DeviceProfile<'_>]) -> f64 {
+    profile.records as f64 / profiles.iter().map(|p| p.records).sum::<u64>().max(1) as f64
 }
 
 /// Records a second while the member had any.
-fn speed(part: &Part<'_>, times: &MemberTimes) -> f64 {
-    part.records as f64 / times.busy.as_secs_f64().max(1e-9)
+fn speed(profile: &DeviceProfile<'_>, times: &MemberTimes) -> f64 {
+    profile.records as f64 / times.busy.as_secs_f64().max(1e-9)
 }
 
 fn ms(d: Duration) -> f64 {
@@ -164,10 +172,15 @@ impl Rates {
     }
 }
 
-fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, totals: Totals) -> String {
+fn table(
+    running: Facts<'_>,
+    profiles: &[DeviceProfile<'_>],
+    times: Option<&StreamTimes>,
+    totals: Totals,
+) -> String {
     let mut s = String::new();
     let summary = totals.summary;
-    let _ = writeln!(s, "profile of {} on {}, plan {}", network().name, running.device, plans(parts));
+    let _ = writeln!(s, "profile of {} on {}, plan {}", network().name, running.device, plans(profiles));
     let phases: Vec<String> =
         running.phases.times.iter().map(|(n, d)| format!("{n} {:.3}", ms(*d))).collect();
     let _ = writeln!(s, "start-up   {:.3} ms: {}", ms(totals.startup), phases.join(", "));
@@ -191,32 +204,32 @@ fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, to
             running.laid_out_again
         );
     }
-    for part in parts {
-        if let Some(t) = &part.times {
+    for profile in profiles {
+        if let Some(t) = &profile.times {
             let _ = writeln!(
                 s,
                 "\n{}, plan {}: {} records in {} batches ({:.1} %), busy for {:.3} ms, {:.0} records/s",
-                part.device,
-                part.plan.name,
+                profile.device,
+                profile.plan.name,
                 t.records,
                 t.batches,
-                100.0 * share(part, parts),
+                100.0 * share(profile, profiles),
                 ms(t.busy),
-                speed(part, t)
+                speed(profile, t)
             );
             if let Some(why) = &t.failed {
                 let _ = writeln!(s, "failed: {why}");
             }
         }
-        let Some(clock) = &part.clock else { continue };
-        let rates = Rates { records: part.records };
+        let Some(clock) = &profile.clock else { continue };
+        let rates = Rates { records: profile.records };
         let all: f64 = clock.steps.iter().map(|t| t.run.total_us()).sum();
         let _ = writeln!(
             s,
             "\n{:<26}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>7}",
             "step (µs)", "calls", "first", "queued", "wait", "mean", "median", "95th", "GFLOPS", "share"
         );
-        for (step, t) in part.plan.steps.iter().zip(&clock.steps) {
+        for (step, t) in profile.plan.steps.iter().zip(&clock.steps) {
             let _ = writeln!(
                 s,
                 "{:<26}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>6.1}%",
@@ -233,7 +246,7 @@ fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, to
             );
         }
     }
-    if parts.iter().any(|p| p.clock.is_some()) {
+    if profiles.iter().any(|p| p.clock.is_some()) {
         let _ = writeln!(
             s,
             "GFLOPS: flop of the records, without padding, as the kernel library counts them (2 a multiply-add)."
@@ -249,7 +262,7 @@ fn table(running: Facts<'_>, parts: &[Part<'_>], times: Option<&StreamTimes>, to
             ms(times.parse),
             ms(times.wait),
             ms(times.engine),
-            ms(decoding(parts)),
+            ms(decoding(profiles)),
             ms(times.write)
         );
         let latency = |percent| us(times.latencies.percentile(percent).map(|d| ms(d) * 1e3));
@@ -301,7 +314,7 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 /// One object on one line. Keys are only ever added.
-fn json(running: Facts<'_>, parts: &[Part<'_>], times: &StreamTimes, totals: Totals) -> String {
+fn json(running: Facts<'_>, profiles: &[DeviceProfile<'_>], times: &StreamTimes, totals: Totals) -> String {
     let summary = totals.summary;
     let mut s = format!(
         "{{\"program\":{},\"model\":{},\"hash\":{},\"device\":{},\"plan\":{},\"laid_out_again\":{},\"records\":{},\"batches\":{},\"marked\":{}",
@@ -309,7 +322,7 @@ fn json(running: Facts<'_>, parts: &[Part<'_>], times: &StreamTimes, totals: Tot
         quoted(&network().name),
         quoted(&network().hash),
         quoted(running.device),
-        quoted(&plans(parts)),
+        quoted(&plans(profiles)),
         running.laid_out_again,
         summary.records,
         summary.batches,
@@ -349,27 +362,27 @@ fn json(running: Facts<'_>, parts: &[Part<'_>], times: &StreamTimes, totals: Tot
     };
     let us = |d: Duration| number(Some(ms(d) * 1e3));
     let (mut steps, mut members): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-    for (index, part) in parts.iter().enumerate() {
+    for (index, profile) in profiles.iter().enumerate() {
         let mut member = String::new();
-        if let Some(t) = &part.times {
+        if let Some(t) = &profile.times {
             let _ = write!(member, ",\"member\":{index}");
             members.push(format!(
                 "{{\"device\":{},\"plan\":{},\"records\":{},\"batches\":{},\"share\":{},\"busy_us\":{},\
                  \"records_per_s\":{:.1},\"failed\":{}}}",
-                quoted(part.device),
-                quoted(&part.plan.name),
+                quoted(profile.device),
+                quoted(&profile.plan.name),
                 t.records,
                 t.batches,
-                number(Some(share(part, parts))),
+                number(Some(share(profile, profiles))),
                 us(t.busy),
-                speed(part, t),
+                speed(profile, t),
                 t.failed.as_deref().map_or("null".into(), quoted)
             ));
         }
-        let rates = Rates { records: part.records };
-        let clock = part.clock.as_ref();
+        let rates = Rates { records: profile.records };
+        let clock = profile.clock.as_ref();
         let all: f64 = clock.map_or(0.0, |c| c.steps.iter().map(|t| t.run.total_us()).sum());
-        for (step, t) in part.plan.steps.iter().zip(clock.map_or(&[][..], |c| &c.steps)) {
+        for (step, t) in profile.plan.steps.iter().zip(clock.map_or(&[][..], |c| &c.steps)) {
             steps.push(format!(
                 "{{\"kernel\":{},\"layer\":{},\"activation\":{},\"flop_per_record\":{},\"queued_us\":{},\"wait_us\":{},\
                  \"run_us\":{},\"gflops\":{},\"share\":{}{member}}}",
@@ -398,7 +411,7 @@ fn json(running: Facts<'_>, parts: &[Part<'_>], times: &StreamTimes, totals: Tot
         us(times.parse),
         us(times.wait),
         us(times.engine),
-        us(decoding(parts)),
+        us(decoding(profiles)),
         us(times.write),
         latency(50.0),
         latency(95.0),

@@ -75,7 +75,7 @@ struct Group {
     batches: [AtomicU32; SLOTS],
 }
 
-/// A group's part of a trace, which lives as long as the program does.
+/// What a group keeps in a trace, which lives as long as the program does.
 #[derive(Clone, Copy, Debug)]
 pub struct Track(&'static Group);
 
@@ -83,8 +83,8 @@ pub struct Track(&'static Group);
 const PROGRAM: u32 = 0;
 const FIRST: u32 = 1;
 
-/// A group for the reader: its number among the members of a fleet, its device, and its plan.
-pub type Part<'a> = (usize, &'a str, &'a Plan);
+/// A group for the reader: its number among the devices that share a stream, its device, and its plan.
+pub type TraceGroup<'a> = (usize, &'a str, &'a Plan);
 
 impl Track {
     /// That of the only device, in a new trace of what began at `start`. The calling thread is the main thread.
@@ -167,7 +167,7 @@ impl Track {
     }
 
     /// The trace of the first `elapsed` of the run as JSON. `sums` is the object of `--profile=json`.
-    pub fn json(self, sums: &str, parts: &[Part<'_>], elapsed: Duration) -> String {
+    pub fn json(self, sums: &str, groups: &[TraceGroup<'_>], elapsed: Duration) -> String {
         let mut book = self.book();
         let dropped = book.dropped;
         // Parents before children, which viewers want: they may begin at the same time.
@@ -181,7 +181,7 @@ impl Track {
         // A device may still be at something that the stream did not wait for.
         let elapsed = elapsed.as_nanos() as u64;
         for span in book.spans.iter().filter(|s| s.end <= elapsed) {
-            let part = parts.iter().find(|p| p.0 as u32 + FIRST == span.group);
+            let group = groups.iter().find(|g| g.0 as u32 + FIRST == span.group);
             // A thread works in one group only; each group has a queue.
             let ids =
                 (span.group + 1, if span.thread == QUEUE { QUEUE_IDS + span.group } else { span.thread });
@@ -189,9 +189,9 @@ impl Track {
             if before != track {
                 end = 0;
                 if before.is_none_or(|b| b.0 != ids.0) {
-                    let name = match part {
+                    let name = match group {
                         _ if span.group == PROGRAM => "mortonnet",
-                        Some(part) => part.1,
+                        Some(group) => group.1,
                         None => "a device that did not start",
                     };
                     about_track(&mut s, "process", ids, name, ids.0);
@@ -213,7 +213,7 @@ impl Track {
             }
             last = stop.max(last);
             let step = match span.name {
-                Name::Step(i) => part.or(parts.first()).and_then(|p| p.2.steps.get(i)),
+                Name::Step(i) => group.or(groups.first()).and_then(|p| p.2.steps.get(i)),
                 Name::Text(_) => None,
             };
             let name = match (span.name, step) {

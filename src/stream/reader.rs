@@ -260,16 +260,17 @@ impl Context<'_> {
     }
 }
 
-/// What the records of an input in this state are made of.
-fn coding(shape: InputShape<'_>, state: &State) -> Arc<dyn Decode> {
-    let binary = match state {
-        State::Binary(binary) => Some(binary.elements()),
-        State::Start | State::Csv(_) => None,
+/// What the records of an input are made of.
+fn coding(shape: InputShape<'_>, decoder: &InputDecoder) -> Arc<dyn Decode> {
+    let binary = match decoder {
+        InputDecoder::Binary(binary) => Some(binary.elements()),
+        InputDecoder::Start | InputDecoder::Csv(_) => None,
     };
     Arc::new(Coding { transform: shape.transform.clone(), binary, decoder: Decoder::detect() })
 }
 
-enum State {
+/// How the bytes of an input become records.
+enum InputDecoder {
     /// The format is not known yet.
     Start,
     Csv(Csv),
@@ -281,7 +282,7 @@ pub struct RecordReader<'a, S> {
     window: Window<S>,
     context: Context<'a>,
     format: Option<Format>,
-    state: State,
+    decoder: InputDecoder,
     coding: Arc<dyn Decode>,
     /// The record at hand, where its place in the batch is not one piece.
     values: Box<[f32]>,
@@ -303,9 +304,9 @@ impl<'a, S: Source> RecordReader<'a, S> {
             track: None,
         };
         let context = Context { place, shape, mark: false };
-        let coding = coding(shape, &State::Start);
+        let coding = coding(shape, &InputDecoder::Start);
         let values = vec![0.0; shape.width].into_boxed_slice();
-        RecordReader { window, context, format, state: State::Start, coding, values }
+        RecordReader { window, context, format, decoder: InputDecoder::Start, coding, values }
     }
 
     /// Goes on with another source, in the same buffer.
@@ -314,7 +315,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
         w.source = source;
         (w.start, w.end, w.ended) = (0, 0, false);
         self.context.place = place;
-        self.state = State::Start;
+        self.decoder = InputDecoder::Start;
     }
 
     /// Says from now on what is none where a record should be, and goes on behind it, or not.
@@ -340,32 +341,32 @@ impl<'a, S: Source> RecordReader<'a, S> {
 
     /// Where the last record stands.
     pub fn position(&self) -> Position {
-        match &self.state {
-            State::Start => Position::Record(0),
-            State::Csv(csv) => Position::Line(csv.line()),
-            State::Binary(binary) => Position::Record(binary.record()),
+        match &self.decoder {
+            InputDecoder::Start => Position::Record(0),
+            InputDecoder::Csv(csv) => Position::Line(csv.line()),
+            InputDecoder::Binary(binary) => Position::Record(binary.record()),
         }
     }
 
     /// Finds the next record, without waiting for input.
     pub fn advance(&mut self) -> Result<Next, Error> {
         loop {
-            let begun = match &mut self.state {
-                State::Csv(csv) => return csv.next(&mut self.window, &self.context),
-                State::Binary(binary) if binary.begun() => {
+            let begun = match &mut self.decoder {
+                InputDecoder::Csv(csv) => return csv.next(&mut self.window, &self.context),
+                InputDecoder::Binary(binary) if binary.begun() => {
                     return binary.next(&mut self.window, &self.context);
                 }
-                State::Binary(binary) => binary.header(&mut self.window, &self.context)?,
-                State::Start => match self.start()? {
-                    Some(state) => {
-                        self.state = state;
+                InputDecoder::Binary(binary) => binary.header(&mut self.window, &self.context)?,
+                InputDecoder::Start => match self.start()? {
+                    Some(decoder) => {
+                        self.decoder = decoder;
                         true
                     }
                     None => false,
                 },
             };
             if begun {
-                self.coding = coding(self.context.shape, &self.state);
+                self.coding = coding(self.context.shape, &self.decoder);
                 continue;
             }
             match self.window.more().map_err(|e| self.context.io(e))? {
@@ -378,10 +379,10 @@ impl<'a, S: Source> RecordReader<'a, S> {
 
     /// The input ends before its header does.
     fn no_header(&self) -> Result<Next, Error> {
-        match &self.state {
-            State::Binary(binary) => binary.end(&self.window, &self.context),
+        match &self.decoder {
+            InputDecoder::Binary(binary) => binary.end(&self.window, &self.context),
             // `start` decides at the end, and needs few bytes.
-            State::Start | State::Csv(_) => unreachable!("the start of text needs no header"),
+            InputDecoder::Start | InputDecoder::Csv(_) => unreachable!("the start of text needs no header"),
         }
     }
 
@@ -416,25 +417,25 @@ impl<'a, S: Source> RecordReader<'a, S> {
         self.window.fill().map_err(|e| self.context.io(e))
     }
 
-    /// The state to begin with, once the bytes tell it.
-    fn start(&self) -> Result<Option<State>, Error> {
+    /// How the input is decoded, once the bytes tell it.
+    fn start(&self) -> Result<Option<InputDecoder>, Error> {
         let (bytes, ended) = (self.window.bytes(), self.window.ended());
         let found = match self.format {
-            Some(Format::U8) => return Ok(Some(State::Binary(Binary::new(Kind::U8)))),
-            Some(Format::F32) => return Ok(Some(State::Binary(Binary::new(Kind::F32)))),
+            Some(Format::U8) => return Ok(Some(InputDecoder::Binary(Binary::new(Kind::U8)))),
+            Some(Format::F32) => return Ok(Some(InputDecoder::Binary(Binary::new(Kind::F32)))),
             Some(format) => known(bytes, ended, format),
             None => detect(bytes, ended),
         };
         let kind = match found {
             None => return Ok(None),
-            Some(Start::Text { mark }) => return Ok(Some(State::Csv(Csv::new(mark)))),
+            Some(Start::Text { mark }) => return Ok(Some(InputDecoder::Csv(Csv::new(mark)))),
             Some(Start::Binary(kind)) => kind,
             Some(Start::Foreign(foreign)) => {
                 let file = if self.context.place == "stdin" { "FILE" } else { &self.context.place };
                 return Err(Error::input(&self.context.place, foreign.advice(file)));
             }
         };
-        Ok(Some(State::Binary(Binary::new(kind))))
+        Ok(Some(InputDecoder::Binary(Binary::new(kind))))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `--profile=trace`: the format, what is on which track, and that it agrees with `--profile=json`.
 
-use super::fleet::two;
+use super::multi::two;
 use super::support::{DIGITS, Folder, ICD_LOADER, Run, Witness, command, feed, on, root, run, shim};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};

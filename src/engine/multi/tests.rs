@@ -1,4 +1,4 @@
-//! The fleet with engines of which everything is known.
+//! The engine of several with engines of which everything is known.
 
 use super::*;
 use std::error::Error as _;
@@ -87,8 +87,8 @@ impl Engine for Mock {
     }
 }
 
-/// A fleet of members with these batches, microseconds of a batch and microseconds of a record.
-fn fleet(members: &[(usize, u64, u64)]) -> (Fleet, Vec<Arc<Dials>>) {
+/// An engine of members with these batches, microseconds of a batch and microseconds of a record.
+fn engine(members: &[(usize, u64, u64)]) -> (MultiEngine, Vec<Arc<Dials>>) {
     let dials: Vec<Arc<Dials>> = members
         .iter()
         .map(|m| Arc::new(Dials { batch_us: m.1.into(), record_us: m.2.into(), ..Dials::default() }))
@@ -103,16 +103,16 @@ fn fleet(members: &[(usize, u64, u64)]) -> (Fleet, Vec<Arc<Dials>>) {
             early: i % 2 == 1,
         };
         let facts =
-            Facts { name: format!("mock {i}"), batch, granule: 1 + i, in_process: i != 1, track: None };
+            MemberFacts { name: format!("mock {i}"), batch, granule: 1 + i, in_process: i != 1, track: None };
         Member::start(Box::new(move || Ok((Box::new(mock) as _, facts)))).unwrap()
     };
     let members = members.iter().zip(&dials).enumerate().map(|(i, (m, d))| member(i, m.0, d)).collect();
-    (Fleet::new(members, Sizes { width: WIDTH, scores: 2, classes: true }, true, None), dials)
+    (MultiEngine::new(members, RecordSizes { width: WIDTH, scores: 2, classes: true }, true, None), dials)
 }
 
 /// Until all members have measured their speed.
-fn ready(fleet: &Fleet) {
-    while fleet.shared.state().members.iter().any(|m| m.pace.is_none() && m.times.failed.is_none()) {
+fn ready(engine: &MultiEngine) {
+    while engine.shared.state().members.iter().any(|m| m.pace.is_none() && m.times.failed.is_none()) {
         sleep(Duration::from_millis(1));
     }
 }
@@ -123,14 +123,14 @@ fn value(n: usize, i: usize) -> f32 {
 
 /// As the stream does: fills a slot while the other one is computed. `sizes` are those of the batches; what came back
 /// before an error, and the error.
-fn stream(fleet: &mut Fleet, sizes: impl IntoIterator<Item = usize>) -> (usize, Option<Error>) {
+fn stream(engine: &mut MultiEngine, sizes: impl IntoIterator<Item = usize>) -> (usize, Option<Error>) {
     let (mut slot, mut read, mut answered) = (0, 0, 0);
     let mut flying: Option<(usize, usize)> = None;
-    let mut answer = |fleet: &mut Fleet, flying: &mut Option<(usize, usize)>| -> Result<(), Error> {
+    let mut answer = |engine: &mut MultiEngine, flying: &mut Option<(usize, usize)>| -> Result<(), Error> {
         let Some((slot, records)) = flying.take() else { return Ok(()) };
-        fleet.collect(slot)?;
+        engine.collect(slot)?;
         for i in 0..records {
-            let (n, a) = (answered, fleet.answer(slot, i));
+            let (n, a) = (answered, engine.answer(slot, i));
             let x: Vec<f32> = (0..WIDTH).map(|k| value(n, k)).collect();
             assert_eq!((a.scores.get(0), a.scores.get(1)), (x[0] + x[1] + x[2], 10.0 * x[0]), "record {n}");
             assert_eq!(a.class, Some((10.0 * x[0]) as u32 % 7));
@@ -140,21 +140,21 @@ fn stream(fleet: &mut Fleet, sizes: impl IntoIterator<Item = usize>) -> (usize, 
     };
     let run = || {
         for records in sizes {
-            let records = records.min(fleet.batch());
+            let records = records.min(engine.batch());
             for i in 0..records {
-                let mut record = fleet.record(slot, i)?;
+                let mut record = engine.record(slot, i)?;
                 (0..WIDTH).for_each(|k| record.set(k, value(read, k)));
                 read += 1;
             }
-            if let Err(e) = fleet.submit(slot, records) {
-                answer(fleet, &mut flying)?;
+            if let Err(e) = engine.submit(slot, records) {
+                answer(engine, &mut flying)?;
                 return Err(e);
             }
-            answer(fleet, &mut flying)?;
+            answer(engine, &mut flying)?;
             flying = Some((slot, records));
             slot = 1 - slot;
         }
-        answer(fleet, &mut flying)
+        answer(engine, &mut flying)
     };
     let error = run().err();
     (answered, error)
@@ -162,14 +162,14 @@ fn stream(fleet: &mut Fleet, sizes: impl IntoIterator<Item = usize>) -> (usize, 
 
 #[test]
 fn answers_keep_their_order_whoever_is_first() {
-    let (mut fleet, dials) = fleet(&[(16, 100, 10), (7, 900, 200), (1, 0, 50)]);
-    assert_eq!(fleet.batch(), 4 * 24);
+    let (mut engine, dials) = engine(&[(16, 100, 10), (7, 900, 200), (1, 0, 50)]);
+    assert_eq!(engine.batch(), 4 * 24);
     let sizes = (0..60).map(|i| if i % 7 == 6 { i } else { 96 });
     let all: usize = sizes.clone().sum();
-    let (answered, error) = stream(&mut fleet, sizes);
+    let (answered, error) = stream(&mut engine, sizes);
     assert!(error.is_none(), "{error:?}");
     assert_eq!(answered, all);
-    let times = fleet.members();
+    let times = engine.members();
     assert_eq!(times.iter().map(|m| m.0.records).sum::<u64>(), all as u64);
     for ((times, _), d) in times.iter().zip(&dials) {
         assert!(times.records > 0 && times.batches > 0 && times.busy > Duration::ZERO);
@@ -188,8 +188,8 @@ impl std::fmt::Debug for StepClock {
 /// What PoCL needs (`measure`); member 1 is another kind of device.
 #[test]
 fn first_runs_in_this_process_are_full_batches_one_after_the_other() {
-    let (fleet, dials) = fleet(&[(16, 3000, 0), (7, 3000, 0), (1, 3000, 0), (5, 3000, 0)]);
-    ready(&fleet);
+    let (engine, dials) = engine(&[(16, 3000, 0), (7, 3000, 0), (1, 3000, 0), (5, 3000, 0)]);
+    ready(&engine);
     let mut first: Vec<_> = dials.iter().map(|d| d.first.lock().unwrap().unwrap()).collect();
     assert_eq!(first.iter().map(|f| f.0).collect::<Vec<_>>(), [16, 1, 1, 5]);
     first.remove(1);
@@ -202,12 +202,12 @@ fn first_runs_in_this_process_are_full_batches_one_after_the_other() {
 fn a_member_that_fails_loses_nothing() {
     // While it is submitted to (the odd one), while it is waited for, and while its speed is measured.
     for (who, after) in [(1, 8), (0, 8), (2, 12), (1, 1), (0, 2)] {
-        let (mut fleet, dials) = fleet(&[(8, 100, 5), (8, 100, 5), (8, 100, 5)]);
+        let (mut engine, dials) = engine(&[(8, 100, 5), (8, 100, 5), (8, 100, 5)]);
         dials[who].fails_after.store(after, SeqCst);
-        let (answered, error) = stream(&mut fleet, [96; 30]);
+        let (answered, error) = stream(&mut engine, [96; 30]);
         assert!(error.is_none(), "{error:?}");
         assert_eq!(answered, 30 * 96, "{who} {after}");
-        let failed: Vec<bool> = fleet.members().iter().map(|m| m.0.failed.is_some()).collect();
+        let failed: Vec<bool> = engine.members().iter().map(|m| m.0.failed.is_some()).collect();
         assert_eq!(failed.iter().filter(|f| **f).count(), 1);
         assert!(failed[who]);
     }
@@ -215,10 +215,10 @@ fn a_member_that_fails_loses_nothing() {
 
 #[test]
 fn when_all_have_failed_that_is_the_error() {
-    let (mut fleet, dials) = fleet(&[(8, 100, 5), (8, 100, 5)]);
+    let (mut engine, dials) = engine(&[(8, 100, 5), (8, 100, 5)]);
     dials[0].fails_after.store(20, SeqCst);
     dials[1].fails_after.store(30, SeqCst);
-    let (answered, error) = stream(&mut fleet, [64; 30]);
+    let (answered, error) = stream(&mut engine, [64; 30]);
     let error = error.unwrap();
     let text = error.to_string();
     assert!(text.contains("mock ") && text.contains("no other device is left"), "{text}");
@@ -226,39 +226,39 @@ fn when_all_have_failed_that_is_the_error() {
     assert!(["cannot submit", "cannot compute"].contains(&&*source), "{source}");
     // Some slots had been answered, all of them right.
     assert!((64..30 * 64).contains(&answered) && answered % 64 == 0, "{answered}");
-    assert!(fleet.submit(0, 1).is_err() && fleet.submit(1, 1).is_err());
+    assert!(engine.submit(0, 1).is_err() && engine.submit(1, 1).is_err());
 }
 
 #[test]
 fn a_lone_record_goes_where_it_is_answered_first() {
     // The first one is faster with many, the second with few.
-    let (mut fleet, dials) = fleet(&[(50, 20_000, 0), (50, 500, 1000)]);
-    ready(&fleet);
+    let (mut engine, dials) = engine(&[(50, 20_000, 0), (50, 500, 1000)]);
+    ready(&engine);
     let before: Vec<usize> = dials.iter().map(|d| d.records.load(SeqCst)).collect();
-    let (answered, _) = stream(&mut fleet, [1; 20]);
+    let (answered, _) = stream(&mut engine, [1; 20]);
     assert_eq!(answered, 20);
     let done = |i: usize| dials[i].records.load(SeqCst) - before[i];
     assert_eq!((done(0), done(1)), (0, 20));
     // It becomes slow: the other one takes over.
     dials[1].batch_us.store(60_000, SeqCst);
-    stream(&mut fleet, [1; 10]);
+    stream(&mut engine, [1; 10]);
     assert!(done(0) >= 5, "{}", done(0));
 }
 
 #[test]
 fn who_becomes_slow_gets_less() {
-    let (mut fleet, dials) = fleet(&[(10, 0, 100), (10, 0, 100)]);
-    ready(&fleet);
-    stream(&mut fleet, [80; 10]);
+    let (mut engine, dials) = engine(&[(10, 0, 100), (10, 0, 100)]);
+    ready(&engine);
+    stream(&mut engine, [80; 10]);
     let first = dials[1].records.load(SeqCst);
     assert!(first > 200, "{first}");
     dials[1].record_us.store(5000, SeqCst);
-    stream(&mut fleet, [80; 20]);
+    stream(&mut engine, [80; 20]);
     let then = dials[1].records.load(SeqCst) - first;
     assert!(then > 0 && then < 200, "{then}");
     // And more again when it has recovered.
     dials[1].record_us.store(100, SeqCst);
-    stream(&mut fleet, [80; 40]);
+    stream(&mut engine, [80; 40]);
     let last = dials[1].records.load(SeqCst) - first - then;
     assert!(last > 800, "{last}");
 }
@@ -277,22 +277,22 @@ fn bytes_are_decoded_by_the_members() {
         }
     }
     let decode: Arc<dyn Decode> = Arc::new(Bytes);
-    let (mut fleet, _) = fleet(&[(4, 0, 50), (4, 0, 50)]);
+    let (mut engine, _) = engine(&[(4, 0, 50), (4, 0, 50)]);
     for wrong in [None, Some(20), Some(0), None] {
         for i in 0..32u8 {
             let byte = if wrong == Some(i) || i > 25 && wrong.is_some() { 255 } else { i };
-            assert!(fleet.defer(1, i.into(), &decode, &[byte, 1, 2]));
+            assert!(engine.defer(1, i.into(), &decode, &[byte, 1, 2]));
         }
         // The last one comes as numbers.
-        fleet.record(1, 31).unwrap().fill(&[31.0, 1.0, 2.0]);
-        fleet.submit(1, 32).unwrap();
-        assert!(!fleet.defer(1, 0, &decode, &[0, 0, 0]), "members have it");
-        fleet.collect(1).unwrap();
-        assert_eq!(fleet.refused(1, 0).map(|r| r.0), wrong.map(usize::from));
+        engine.record(1, 31).unwrap().fill(&[31.0, 1.0, 2.0]);
+        engine.submit(1, 32).unwrap();
+        assert!(!engine.defer(1, 0, &decode, &[0, 0, 0]), "members have it");
+        engine.collect(1).unwrap();
+        assert_eq!(engine.refused(1, 0).map(|r| r.0), wrong.map(usize::from));
         let bad = |i: usize| wrong.is_some_and(|w| i == usize::from(w) || i > 25);
         for i in 0..32 {
-            assert_eq!(fleet.refused(1, i).is_some_and(|r| r.0 == i), bad(i), "{i}");
-            assert!(bad(i) || fleet.answer(1, i).scores.get(0) == i as f32 + 3.0, "{i}");
+            assert_eq!(engine.refused(1, i).is_some_and(|r| r.0 == i), bad(i), "{i}");
+            assert!(bad(i) || engine.answer(1, i).scores.get(0) == i as f32 + 3.0, "{i}");
         }
     }
 }

@@ -218,7 +218,7 @@ fn lists_of_devices_are_read_as_the_help_says() {
         assert!(r.code == Some(code) && r.err.contains(part), "{args:?}: {:?} {}", r.code, r.err);
     }
     assert!(ask(&["-d", "all", "--compute-units", "1", "-v"]).err.contains("mortonnet: opencl 0: "));
-    // One device is no fleet.
+    // One device alone.
     let mut c = two(&folder, &[], &["-d", "all", "-v"]);
     let one = feed(c.env("POCL_DEVICES", "basic"), csv());
     assert!(one.lines().len() == 597 && !one.err.contains(" + "), "{}", one.err);

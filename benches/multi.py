@@ -1,8 +1,8 @@
 """Two devices that share a stream, against one of them.
 
-usage: benches/fleet.py [--runs 5] [--cores 0,1] [--records 16000] [--shape 784-2500-2000-10] [--slow 4] [--program FILE]
+usage: benches/multi.py [--runs 5] [--cores 0,1] [--records 16000] [--shape 784-2500-2000-10] [--slow 4] [--program FILE]
 
-Bakes a network of the shape with generated weights (in target/fleet) and classifies random records of bytes, whole
+Bakes a network of the shape with generated weights (in target/multi) and classifies random records of bytes, whole
 processes in turns, on PoCL's `basic` devices: each computes on one core. Compared are the milliseconds behind start-up
 of `--device 0,1` with half of those of `--device 0`; and, one device slowed down by tests/shim to `--slow` times its
 time, `--device 0,1` with the faster one alone, wherever it stands in the list. The classes of all runs are compared.
@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-WORK = ROOT / "target/fleet"
+WORK = ROOT / "target/multi"
 DRIVERS = "/etc/OpenCL/vendors/pocl.icd"
 
 
@@ -38,7 +38,7 @@ def network(sizes):
             matrix = {"rows": outputs, "cols": cols, "data_type": "f32", "file": f"{i}_{name}.f32"}
             (folder / f"{i}_{name}.json").write_text(json.dumps(matrix))
         layers += [{"layer": "AffineLayer", "weights": f"{i}_w.json", "biases": f"{i}_b.json"}, {"layer": "ReLULayer"}]
-    text = {"name": "fleet", "layers": layers[:-1], "size": len(layers) - 1, "input": {"scale": 1 / 255}}
+    text = {"name": "multi", "layers": layers[:-1], "size": len(layers) - 1, "input": {"scale": 1 / 255}}
     (folder / "network.json").write_text(json.dumps(text))
     return folder
 

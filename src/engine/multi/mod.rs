@@ -52,14 +52,14 @@ const SLOT_BYTES: usize = 64 << 20;
 
 /// An engine that takes part, built on its own thread.
 pub struct Member {
-    seat: Arc<Seat>,
+    control: Arc<WorkerControl>,
     thread: Option<Thread>,
-    facts: Facts,
+    facts: MemberFacts,
 }
 
 /// What is known of a member's engine.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct MemberFacts {
     /// Its device, in words.
     pub name: String,
     /// Most records of a batch.
@@ -73,100 +73,102 @@ pub struct Facts {
 }
 
 /// What builds an engine, on the thread that will use it.
-pub type Build = Box<dyn FnOnce() -> Result<(Box<dyn Engine + Send>, Facts), Error> + Send>;
+pub type Build = Box<dyn FnOnce() -> Result<(Box<dyn Engine + Send>, MemberFacts), Error> + Send>;
 
-/// Where a member's thread and the others meet before the stream.
-struct Seat {
+/// What a member's thread and the others share before the stream.
+struct WorkerControl {
     build: Mutex<Option<Build>>,
-    stage: Mutex<Stage>,
-    turn: Condvar,
+    state: Mutex<WorkerState>,
+    changed: Condvar,
 }
 
-enum Stage {
+/// What a member's thread is about.
+enum WorkerState {
     Building,
-    Built(Result<Facts, Error>),
+    Built(Result<MemberFacts, Error>),
     /// Not needed, or not yet.
     Waiting,
-    /// Member so-and-so of a fleet.
-    Taken(Arc<Shared>, usize),
-    Leave,
+    /// Works as member so-and-so.
+    Working(Arc<Shared>, usize),
+    Ended,
 }
 
 impl Member {
     /// Starts a thread that builds an engine, and waits for it.
     pub fn start(build: Build) -> Result<Member, Error> {
-        let (stage, turn) = (Mutex::new(Stage::Building), Condvar::new());
-        let seat = Arc::new(Seat { build: Mutex::new(Some(build)), stage, turn });
+        let (state, changed) = (Mutex::new(WorkerState::Building), Condvar::new());
+        let control = Arc::new(WorkerControl { build: Mutex::new(Some(build)), state, changed });
         let thread =
-            Thread::start(Arc::clone(&seat)).map_err(|e| Error::caused("cannot start a thread", e))?;
-        let built = seat.next(|stage| matches!(stage, Stage::Built(_)));
-        let facts = Facts { name: String::new(), batch: 0, granule: 0, in_process: false, track: None };
-        let mut member = Member { seat, thread: Some(thread), facts };
-        if let Stage::Built(facts) = built {
+            Thread::start(Arc::clone(&control)).map_err(|e| Error::caused("cannot start a thread", e))?;
+        let built = control.wait_for(|state| matches!(state, WorkerState::Built(_)));
+        let facts = MemberFacts { name: String::new(), batch: 0, granule: 0, in_process: false, track: None };
+        let mut member = Member { control, thread: Some(thread), facts };
+        if let WorkerState::Built(facts) = built {
             member.facts = facts?;
         }
         Ok(member)
     }
 
     /// What is known of its engine.
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &MemberFacts {
         &self.facts
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // A fleet's members have been told already.
-        self.seat.enter(Stage::Leave);
+        // Those that work have been told already.
+        self.control.set(WorkerState::Ended);
         self.thread.take().into_iter().for_each(Thread::join);
     }
 }
 
-impl Seat {
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(|e| e.into_inner())
+impl WorkerControl {
+    fn state(&self) -> MutexGuard<'_, WorkerState> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn enter(&self, stage: Stage) {
-        *self.stage() = stage;
-        self.turn.notify_all();
+    fn set(&self, state: WorkerState) {
+        *self.state() = state;
+        self.changed.notify_all();
     }
 
-    /// Waits for a stage, and leaves `Waiting` behind.
-    fn next(&self, wanted: impl Fn(&Stage) -> bool) -> Stage {
-        let mut stage = self.stage();
-        while !wanted(&stage) {
-            stage = self.turn.wait(stage).unwrap_or_else(|e| e.into_inner());
+    /// Waits for a state, and leaves `Waiting` behind.
+    fn wait_for(&self, wanted: impl Fn(&WorkerState) -> bool) -> WorkerState {
+        let mut state = self.state();
+        while !wanted(&state) {
+            state = self.changed.wait(state).unwrap_or_else(|e| e.into_inner());
         }
-        std::mem::replace(&mut *stage, Stage::Waiting)
+        std::mem::replace(&mut *state, WorkerState::Waiting)
     }
 }
 
-impl Serve for Seat {
+impl Serve for WorkerControl {
     fn serve(&self) {
         let Some(build) = self.build.lock().unwrap_or_else(|e| e.into_inner()).take() else { return };
         let (engine, facts) = match build() {
             Ok((engine, facts)) => (Some(engine), Ok(facts)),
             Err(e) => (None, Err(e)),
         };
-        self.enter(Stage::Built(facts));
+        self.set(WorkerState::Built(facts));
         let Some(engine) = engine else { return };
-        if let Stage::Taken(shared, who) = self.next(|s| matches!(s, Stage::Taken(..) | Stage::Leave)) {
+        let work = |s: &WorkerState| matches!(s, WorkerState::Working(..) | WorkerState::Ended);
+        if let WorkerState::Working(shared, who) = self.wait_for(work) {
             let worker = Worker { shared, who };
-            worker.desk().engine = Some(engine);
+            worker.local().engine = Some(engine);
             if let Err(e) = worker.run() {
                 worker.shared.fail(who, e);
                 // Its times are asked for at the end.
                 worker.shared.sleep_on(who);
             }
-            worker.desk().engine = None;
+            worker.local().engine = None;
         }
     }
 }
 
 /// What of a record the stream wants.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+pub struct RecordSizes {
     /// Numbers of a record.
     pub width: usize,
     /// Scores of a record; 0 where they are not wanted.
@@ -176,7 +178,7 @@ pub struct Sizes {
 }
 
 /// Several engines as one.
-pub struct Fleet {
+pub struct MultiEngine {
     shared: Arc<Shared>,
     members: Vec<Member>,
     /// The input of each slot. Members have it while the slot is submitted.
@@ -201,44 +203,45 @@ struct Answers {
 
 /// What the threads share.
 struct Shared {
-    crew: Vec<Crew>,
-    state: Mutex<State>,
+    workers: Vec<WorkerShared>,
+    state: Mutex<QueueState>,
     /// A slot is done, or the last member has failed.
     done: Condvar,
     /// Whoever in this process runs for the first time.
     first: Mutex<()>,
     /// The answers of submitted slots.
     answers: [Mutex<Answers>; SLOTS],
-    sizes: Sizes,
+    sizes: RecordSizes,
     timed: bool,
     /// The stream's: it knows the batch in each slot.
     track: Option<Track>,
 }
 
-/// A member, for its thread.
-struct Crew {
+/// What a member's thread shares with the others.
+struct WorkerShared {
     name: String,
     granule: usize,
     batch: usize,
     in_process: bool,
     track: Option<Track>,
-    desk: Mutex<Desk>,
+    local: Mutex<WorkerLocal>,
     /// There may be work for it.
-    bell: Condvar,
+    wake: Condvar,
 }
 
 /// What only the member's thread uses, but for times.
-struct Desk {
+struct WorkerLocal {
     engine: Option<Box<dyn Engine + Send>>,
     /// A record whose place is not one piece.
     record: Vec<f32>,
 }
 
-struct State {
-    slots: [Order; SLOTS],
+/// The records that wait, and who computes which.
+struct QueueState {
+    slots: [SubmittedSlot; SLOTS],
     /// The slot that was submitted last.
     newest: usize,
-    members: Vec<Standing>,
+    members: Vec<MemberState>,
     quit: bool,
     /// Why the last member failed.
     failure: Option<Failure>,
@@ -258,7 +261,7 @@ impl Failure {
 }
 
 /// A submitted slot.
-struct Order {
+struct SubmittedSlot {
     input: Option<Arc<Input>>,
     /// Records that nobody has taken.
     open: Range<usize>,
@@ -268,7 +271,7 @@ struct Order {
     left: usize,
 }
 
-impl Order {
+impl SubmittedSlot {
     /// Records that wait for a member.
     fn waiting(&self) -> usize {
         self.open.len() + self.returned.iter().map(Range::len).sum::<usize>()
@@ -276,7 +279,7 @@ impl Order {
 }
 
 /// How a member is doing.
-struct Standing {
+struct MemberState {
     /// Its speed, once it was measured.
     pace: Option<Pace>,
     /// Its chunks: place in its engine is place here.
@@ -300,7 +303,7 @@ fn us(d: Duration) -> f64 {
     d.as_secs_f64() * 1e6
 }
 
-impl Standing {
+impl MemberState {
     /// Microseconds until it is free. Where it is late, as long again.
     fn pending(&self, now: Instant) -> f64 {
         if self.chunks.iter().all(Option::is_none) {
@@ -310,11 +313,11 @@ impl Standing {
     }
 }
 
-impl State {
+impl QueueState {
     /// The slot whose records come next.
     fn oldest(&self) -> Option<usize> {
-        let order = [(self.newest + 1) % SLOTS, self.newest];
-        order.into_iter().find(|&slot| self.slots[slot].waiting() > 0)
+        let by_age = [(self.newest + 1) % SLOTS, self.newest];
+        by_age.into_iter().find(|&slot| self.slots[slot].waiting() > 0)
     }
 
     /// How many records of which slot member `who` should take now, and when all that counts should be done.
@@ -331,17 +334,18 @@ impl State {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Wakes the sleepers that should take something.
-    fn rouse(&self, state: &State) {
+    fn wake(&self, state: &QueueState) {
         if state.members.iter().any(|m| m.asleep) && state.oldest().is_some() {
             let now = Instant::now();
-            for (who, crew) in self.crew.iter().enumerate().filter(|(who, _)| state.members[*who].asleep) {
-                if state.offer(who, crew.granule, now).is_some_and(|o| o.1 > 0) {
-                    crew.bell.notify_one();
+            let asleep = |(who, _): &(usize, &WorkerShared)| state.members[*who].asleep;
+            for (who, worker) in self.workers.iter().enumerate().filter(asleep) {
+                if state.offer(who, worker.granule, now).is_some_and(|o| o.1 > 0) {
+                    worker.wake.notify_one();
                 }
             }
         }
@@ -351,7 +355,7 @@ impl Shared {
     fn sleep_on(&self, who: usize) {
         let mut state = self.state();
         while !state.quit {
-            state = self.crew[who].bell.wait(state).unwrap_or_else(|e| e.into_inner());
+            state = self.workers[who].wake.wait(state).unwrap_or_else(|e| e.into_inner());
         }
     }
 
@@ -363,16 +367,16 @@ impl Shared {
             if state.quit {
                 return None;
             }
-            let offer = state.offer(who, self.crew[who].granule, now);
+            let offer = state.offer(who, self.workers[who].granule, now);
             if let Some((slot, records @ 1.., _)) = offer {
-                let order = &mut state.slots[slot];
-                let source = order.returned.last_mut().unwrap_or(&mut order.open);
+                let submitted = &mut state.slots[slot];
+                let source = submitted.returned.last_mut().unwrap_or(&mut submitted.open);
                 let records = source.start..source.end.min(source.start + records);
                 source.start = records.end;
-                if order.returned.last().is_some_and(Range::is_empty) {
-                    order.returned.pop();
+                if submitted.returned.last().is_some_and(Range::is_empty) {
+                    submitted.returned.pop();
                 }
-                let input = order.input.clone()?;
+                let input = submitted.input.clone()?;
                 let member = &mut state.members[who];
                 let time = member.pace.as_ref().map_or(0.0, |p| p.time(records.len()));
                 let free = if member.pending(now) > 0.0 { member.ends.max(now) } else { now };
@@ -385,14 +389,14 @@ impl Shared {
                 return None;
             }
             state.members[who].asleep = true;
-            let bell = &self.crew[who].bell;
+            let wake = &self.workers[who].wake;
             state = match offer {
                 // The others should have done it by then; if they are late this one helps.
                 Some((_, _, horizon)) => {
                     let until = Duration::from_micros(horizon.clamp(1e3, 1e7) as u64);
-                    bell.wait_timeout(state, until).map_or_else(|e| e.into_inner().0, |s| s.0)
+                    wake.wait_timeout(state, until).map_or_else(|e| e.into_inner().0, |s| s.0)
                 }
-                None => bell.wait(state).unwrap_or_else(|e| e.into_inner()),
+                None => wake.wait(state).unwrap_or_else(|e| e.into_inner()),
             };
             state.members[who].asleep = false;
         }
@@ -413,17 +417,17 @@ impl Shared {
             let rest: f64 = member.chunks.iter().flatten().map(|c| pace.time(c.records.len())).sum();
             member.ends = Instant::now() + Duration::from_nanos((rest * 1e3) as u64);
         }
-        let order = &mut state.slots[chunk.slot];
-        order.left -= records;
-        if order.left == 0 {
+        let submitted = &mut state.slots[chunk.slot];
+        submitted.left -= records;
+        if submitted.left == 0 {
             self.done.notify_all();
         }
-        self.rouse(state);
+        self.wake(state);
     }
 
     /// Member `who` has failed: the others get its chunks. The last one's error ends the stream.
     fn fail(&self, who: usize, error: Error) {
-        let name = &self.crew[who].name;
+        let name = &self.workers[who].name;
         let mut guard = self.state();
         let state = &mut *guard;
         if state.quit {
@@ -441,7 +445,7 @@ impl Shared {
             self.done.notify_all();
         } else {
             say(&format!("{name}: {error}; the other devices do its part"));
-            self.rouse(state);
+            self.wake(state);
         }
     }
 }
@@ -453,17 +457,17 @@ struct Worker {
 }
 
 impl Worker {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.shared.crew[self.who].desk.lock().unwrap_or_else(|e| e.into_inner())
+    fn local(&self) -> MutexGuard<'_, WorkerLocal> {
+        self.shared.workers[self.who].local.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Work on the engine and a record that is not one piece.
-    fn at_desk<T>(
+    fn with_engine<T>(
         &self,
         work: impl FnOnce(&mut dyn Engine, &mut [f32]) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut desk = self.desk();
-        let Desk { engine, record } = &mut *desk;
+        let mut local = self.local();
+        let WorkerLocal { engine, record } = &mut *local;
         match engine {
             Some(engine) => work(engine.as_mut(), record),
             None => Err(Error::device("its engine is gone")),
@@ -492,7 +496,7 @@ impl Worker {
                     // Before the slot can be answered: the stream wants its input back.
                     drop(input);
                     let start = self.now();
-                    self.at_desk(|engine, _| engine.submit(place, records))?;
+                    self.with_engine(|engine, _| engine.submit(place, records))?;
                     self.keep("submit", place, records, start);
                     chunks[place] = Some(chunk);
                     if !at_once {
@@ -510,7 +514,7 @@ impl Worker {
     }
 
     fn track(&self) -> Option<Track> {
-        self.shared.crew[self.who].track
+        self.shared.workers[self.who].track
     }
 
     /// The time, if there is a trace.
@@ -528,21 +532,22 @@ impl Worker {
     /// The member's speed, by runs on records of zeros, and whether it computes while it is submitted to; `None` if the
     /// stream has ended meanwhile.
     fn measure(&self) -> Result<Option<(Pace, bool)>, Error> {
-        let crew = &self.shared.crew[self.who];
-        let few = crew.batch.div_ceil(4);
+        let worker = &self.shared.workers[self.who];
+        let few = worker.batch.div_ceil(4);
         let begun = self.now();
         let (mut times, mut submitting) = ([0.0; 3], 0.0);
         // The first run counts for nothing: drivers compile, or page memory in. In this process it is a full batch, and
         // one member's at a time: PoCL 3.1 keeps what it has compiled with the largest grid it has seen, a larger one
         // makes a second entry, and where both fit, runs on several devices give back each other's and end the program
         // (an assertion).
-        let mut alone = crew.in_process.then(|| self.shared.first.lock().unwrap_or_else(|e| e.into_inner()));
-        let first = if crew.in_process { crew.batch } else { 1 };
+        let mut alone =
+            worker.in_process.then(|| self.shared.first.lock().unwrap_or_else(|e| e.into_inner()));
+        let first = if worker.in_process { worker.batch } else { 1 };
         for (time, records) in times.iter_mut().zip([first, 1, few]) {
             if self.shared.state().quit {
                 return Ok(None);
             }
-            (submitting, *time) = self.at_desk(|engine, record| {
+            (submitting, *time) = self.with_engine(|engine, record| {
                 for i in 0..records {
                     engine.record(0, i)?.fill(record);
                 }
@@ -556,7 +561,7 @@ impl Worker {
             drop(alone.take());
         }
         self.keep("measure", 0, 0, begun);
-        let pace = Pace::new(crew.batch, times[1], few, times[2]);
+        let pace = Pace::new(worker.batch, times[1], few, times[2]);
         Ok(Some((pace, submitting > times[2] / 2.0)))
     }
 
@@ -564,7 +569,7 @@ impl Worker {
     fn prepare(&self, chunk: &Chunk, place: usize, input: &Input) -> Result<(), Error> {
         let start = self.shared.timed.then(Instant::now);
         let width = self.shared.sizes.width;
-        self.at_desk(|engine, record| {
+        self.with_engine(|engine, record| {
             for (i, n) in chunk.records.clone().enumerate() {
                 let mut to = engine.record(place, i)?;
                 let plain = &input.values[n * width..(n + 1) * width];
@@ -597,9 +602,9 @@ impl Worker {
         free: &mut Instant,
     ) -> Result<(), Error> {
         let Some(chunk) = chunks[place].take() else { return Ok(()) };
-        let Sizes { scores, classes, .. } = self.shared.sizes;
+        let RecordSizes { scores, classes, .. } = self.shared.sizes;
         let (records, start) = (chunk.records.len(), self.now());
-        self.at_desk(|engine, _| {
+        self.with_engine(|engine, _| {
             engine.collect(place)?;
             self.keep("wait for the engine", place, records, start);
             let start = self.now();
@@ -623,15 +628,15 @@ impl Worker {
     }
 }
 
-impl Fleet {
+impl MultiEngine {
     /// Puts the `members`, all of which run the same network, to work. `timed`: keep the time that they decode. `sizes`:
     /// those of a record. `track` is the stream's.
-    pub fn new(members: Vec<Member>, sizes: Sizes, timed: bool, track: Option<Track>) -> Fleet {
+    pub fn new(members: Vec<Member>, sizes: RecordSizes, timed: bool, track: Option<Track>) -> MultiEngine {
         let all: usize = members.iter().map(|m| m.facts.batch).sum();
         let most = SLOT_BYTES / (4 * sizes.width).max(1);
         let batch = (BATCHES * all).min(most.max(all));
         let now = Instant::now();
-        let standing = |_| Standing {
+        let member = |_| MemberState {
             pace: None,
             chunks: [const { None }; SLOTS],
             ends: now,
@@ -643,30 +648,34 @@ impl Fleet {
             classes: vec![0; if sizes.classes { batch } else { 0 }],
         };
         let count = members.len();
-        let order =
-            || Order { input: None, open: 0..0, returned: Vec::with_capacity(SLOTS * count), left: 0 };
+        let submitted = || SubmittedSlot {
+            input: None,
+            open: 0..0,
+            returned: Vec::with_capacity(SLOTS * count),
+            left: 0,
+        };
         let input = || {
             let deferred = Deferred::new(batch, sizes.width);
             Arc::new(Input { deferred, values: vec![0.0; batch * sizes.width] })
         };
-        let state = State {
-            slots: [(); SLOTS].map(|()| order()),
+        let state = QueueState {
+            slots: [(); SLOTS].map(|()| submitted()),
             newest: 0,
-            members: (0..count).map(standing).collect(),
+            members: (0..count).map(member).collect(),
             quit: false,
             failure: None,
         };
-        let crew = |m: &Member| Crew {
+        let worker = |m: &Member| WorkerShared {
             name: m.facts.name.clone(),
             granule: m.facts.granule,
             batch: m.facts.batch,
             in_process: m.facts.in_process,
             track: m.facts.track,
-            desk: Mutex::new(Desk { engine: None, record: vec![0.0; sizes.width] }),
-            bell: Condvar::new(),
+            local: Mutex::new(WorkerLocal { engine: None, record: vec![0.0; sizes.width] }),
+            wake: Condvar::new(),
         };
         let shared = Arc::new(Shared {
-            crew: members.iter().map(crew).collect(),
+            workers: members.iter().map(worker).collect(),
             state: Mutex::new(state),
             done: Condvar::new(),
             first: Mutex::new(()),
@@ -676,9 +685,9 @@ impl Fleet {
             track,
         });
         for (who, member) in members.iter().enumerate() {
-            member.seat.enter(Stage::Taken(Arc::clone(&shared), who));
+            member.control.set(WorkerState::Working(Arc::clone(&shared), who));
         }
-        Fleet {
+        MultiEngine {
             shared,
             members,
             inputs: [(); SLOTS].map(|()| input()),
@@ -695,7 +704,7 @@ impl Fleet {
     }
 }
 
-impl Engine for Fleet {
+impl Engine for MultiEngine {
     fn batch(&self) -> usize {
         self.batch
     }
@@ -721,12 +730,12 @@ impl Engine for Fleet {
         if let Some(failure) = &state.failure {
             return Err(failure.error());
         }
-        let order = &mut state.slots[slot];
-        order.input = Some(Arc::clone(&self.inputs[slot]));
-        order.open = 0..records;
-        order.left = records;
+        let submitted = &mut state.slots[slot];
+        submitted.input = Some(Arc::clone(&self.inputs[slot]));
+        submitted.open = 0..records;
+        submitted.left = records;
         state.newest = slot;
-        self.shared.rouse(&state);
+        self.shared.wake(&state);
         Ok(())
     }
 
@@ -737,9 +746,9 @@ impl Engine for Fleet {
         }
         while state.slots[slot].left > 0 {
             if let Some(failure) = state.failure.as_ref().map(Failure::error) {
-                let order = &mut state.slots[slot];
-                (order.input, order.open) = (None, 0..0);
-                order.returned.clear();
+                let submitted = &mut state.slots[slot];
+                (submitted.input, submitted.open) = (None, 0..0);
+                submitted.returned.clear();
                 return Err(failure);
             }
             state = self.shared.done.wait(state).unwrap_or_else(|e| e.into_inner());
@@ -752,7 +761,7 @@ impl Engine for Fleet {
     }
 
     fn answer(&self, slot: usize, index: usize) -> Answer<'_> {
-        let Sizes { scores, classes, .. } = self.shared.sizes;
+        let RecordSizes { scores, classes, .. } = self.shared.sizes;
         let answers = &self.answers[slot];
         Answer {
             class: classes.then(|| answers.classes[index]),
@@ -762,20 +771,20 @@ impl Engine for Fleet {
 
     fn members(&mut self) -> Vec<(MemberTimes, Option<StepClock>)> {
         let mut members = Vec::with_capacity(self.members.len());
-        for (who, crew) in self.shared.crew.iter().enumerate() {
-            let mut desk = crew.desk.lock().unwrap_or_else(|e| e.into_inner());
-            let clock = desk.engine.as_mut().and_then(|e| e.step_times());
-            drop(desk);
+        for (who, worker) in self.shared.workers.iter().enumerate() {
+            let mut local = worker.local.lock().unwrap_or_else(|e| e.into_inner());
+            let clock = local.engine.as_mut().and_then(|e| e.step_times());
+            drop(local);
             members.push((self.shared.state().members[who].times.clone(), clock));
         }
         members
     }
 }
 
-impl Drop for Fleet {
+impl Drop for MultiEngine {
     fn drop(&mut self) {
         self.shared.state().quit = true;
-        self.shared.crew.iter().for_each(|c| c.bell.notify_one());
+        self.shared.workers.iter().for_each(|w| w.wake.notify_one());
         self.members.clear();
     }
 }
