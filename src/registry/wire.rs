@@ -4,7 +4,8 @@
 //! reader are always of the same build, so there are no versions, and [`Reader`] trusts its bytes.
 
 use super::{
-    DeviceClass, EngineKind, Kernel, Library, Most, Needs, Operand, Operation, PlanRecipe, Restrictions,
+    Covered, Covers, DeviceClass, EngineKind, Kernel, Library, Most, Needs, Operand, Operation, PlanRecipe,
+    Restrictions,
 };
 use crate::ir::layout::{Chunk, Layout, Order};
 use std::borrow::Cow;
@@ -168,6 +169,7 @@ macro_rules! variants {
 variants! {
     Order: R, C;
     EngineKind: Host, OpenCl;
+    Covered: Affine, Activation, Sigmoid, Relu, Tanh;
     Operation: Matmul, Bias, Affine, Reduce, Pair, Layers, Sigmoid, Relu, Tanh, ArgMax, Sobel, Order, Probe;
 }
 
@@ -175,10 +177,11 @@ fields! {
     Chunk { rows, cols, order }
     Layout { outer, chunks }
     Operand { representation, row_align, col_align, image }
-    Most { h, l, weights, layers }
+    Most { h, l, weights, layers, groups }
+    Covers { chain, repeated }
     Needs { host, images, local_bytes }
     Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, flop, work_group, sweep, needs, tile, most, split }
-    Kernel { codename, aliases, about, document, operation, function, source, defines, lab_options, restrictions }
+    Kernel { codename, aliases, about, document, operation, covers, epilogue, function, source, defines, lab_options, restrictions }
     PlanRecipe { name, about, engine, batch, kernels, groups }
     DeviceClass { name, cpu, matches, compute_capability, plan, launch_us, gflops, flop_per_cycle }
     Library { hash, kernels, plans, devices, hosts }
@@ -198,6 +201,11 @@ mod tests {
                 about: "".into(),
                 document: "thesis §7".into(),
                 operation: Operation::Probe,
+                covers: Covers {
+                    chain: vec![(Covered::Affine, false), (Covered::Tanh, true)].into(),
+                    repeated: true,
+                },
+                epilogue: vec![Covered::Relu].into(),
                 function: "größer".into(),
                 source: Some("matmul/größer.cl".into()),
                 defines: vec![("TILE".into(), 300)].into(),
@@ -222,7 +230,7 @@ mod tests {
                     sweep: vec![(1, 1), (64, 2)].into(),
                     needs: Needs { host: false, images: true, local_bytes: usize::MAX },
                     tile: Some((128, 100)),
-                    most: Most { h: 1, l: 2, weights: 3, layers: 4 },
+                    most: Most { h: 1, l: 2, weights: 3, layers: 4, groups: 5 },
                     split: 4,
                 },
             }]
