@@ -7,8 +7,8 @@ use super::matrix::Files;
 use crate::block::hex;
 use crate::ir::layout::Layout;
 use crate::registry::{
-    DeviceClass, EngineKind, Groups, Kernel, KernelSources, Library, Most, Needs, Operand, Operation,
-    PlanRecipe, Restrictions,
+    Covered, Covers, DeviceClass, EngineKind, Groups, Kernel, KernelSources, Library, Most, Needs, Operand,
+    Operation, PlanRecipe, Restrictions,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -90,6 +90,8 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         "source",
         "defines",
         "options",
+        "covers",
+        "epilogue",
         "restrictions",
     ];
     let o = Object::new(value, place, &keys, mistakes)?;
@@ -202,7 +204,8 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         mistakes.add(r.at("flop"), "expected the flop of a multiply-add, found 0");
     }
     let text = |key: &str, mistakes: &mut Mistakes| o.text(key, mistakes).unwrap_or("").to_string();
-    Some(Kernel {
+    let (covers, epilogue) = (read_covers(&o, operation, mistakes), read_epilogue(&o, mistakes));
+    let kernel = Kernel {
         codename: codename.to_string().into(),
         aliases: o
             .texts("aliases", mistakes)
@@ -214,6 +217,8 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         about: text("about", mistakes).into(),
         document: text("document", mistakes).into(),
         operation,
+        covers,
+        epilogue: epilogue.into(),
         function: function.to_string().into(),
         source: source.map(|s| s.to_string().into()),
         defines: defines.into_iter().map(|(n, v)| (n.into(), v)).collect::<Vec<_>>().into(),
@@ -236,7 +241,42 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
             most,
             split: r.count("split", mistakes).unwrap_or(0),
         },
-    })
+    };
+    if let Err(e) = kernel.check_covers() {
+        mistakes.add(o.place(), e);
+    }
+    Some(kernel)
+}
+
+/// `"covers": ["affine", "activation?", "..."]`: nodes in order, `?` behind one that may be missing, `...` at the end
+/// where the whole is repeated. Without it, what kernels of the operation cover.
+fn read_covers(o: &Object<'_>, operation: Operation, mistakes: &mut Mistakes) -> Covers {
+    if o.get("covers").is_none() {
+        return Covers::of(operation);
+    }
+    let mut names = o.texts("covers", mistakes).unwrap_or_default();
+    let repeated = names.last().is_some_and(|name| name == "...");
+    names.truncate(names.len() - usize::from(repeated));
+    let node = |name: &String| {
+        let required = name.trim_end_matches('?');
+        Some((covered(required, o.at("covers"), mistakes)?, required.len() < name.len()))
+    };
+    Covers { chain: names.iter().filter_map(node).collect(), repeated }
+}
+
+/// `"epilogue": ["activation"]`
+fn read_epilogue(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<Covered> {
+    let names = o.get("epilogue").and_then(|_| o.texts("epilogue", mistakes)).unwrap_or_default();
+    names.iter().filter_map(|name| covered(name, o.at("epilogue"), mistakes)).collect()
+}
+
+fn covered(name: &str, place: String, mistakes: &mut Mistakes) -> Option<Covered> {
+    let found = Covered::ALL.iter().find(|c| c.0 == name).map(|c| c.1);
+    if found.is_none() {
+        let names: Vec<&str> = Covered::ALL.iter().map(|c| c.0).collect();
+        mistakes.add(place, format_args!("expected nodes out of {}, found \"{name}\"", names.join(", ")));
+    }
+    found
 }
 
 /// `[rows, columns]`, both above 0.
@@ -281,9 +321,15 @@ fn read_needs(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<N
 }
 
 fn read_most(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Most> {
-    let o = Object::new(value, place, &["h", "l", "weights", "layers"], mistakes)?;
+    let o = Object::new(value, place, &["h", "l", "weights", "layers", "groups"], mistakes)?;
     let mut size = |key| o.count(key, mistakes).unwrap_or(0);
-    Some(Most { h: size("h"), l: size("l"), weights: size("weights"), layers: size("layers") })
+    Some(Most {
+        h: size("h"),
+        l: size("l"),
+        weights: size("weights"),
+        layers: size("layers"),
+        groups: size("groups"),
+    })
 }
 
 fn read_operand(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Operand> {
@@ -516,7 +562,7 @@ fn read_sources(
         }
     }
     let mut common: Vec<&str> = Vec::new();
-    for path in kernels.iter().filter(|k| k.source.is_some()).filter_map(|k| k.operation.common()) {
+    for path in kernels.iter().filter(|k| k.source.is_some()).filter_map(Kernel::common) {
         if !common.contains(&path) {
             common.push(path);
         }

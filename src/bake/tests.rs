@@ -5,7 +5,7 @@ use crate::block::{Block, Section};
 use crate::ir::graph::{Graph, Shape};
 use crate::ir::network::{Activation, FinalActivation, Kind, Precision, Transform};
 use crate::ir::op::Op;
-use crate::registry::{Kernel, Operation, Problem, Traits};
+use crate::registry::{Covered, Kernel, Operation, Problem, Traits};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder that goes away with the test.
@@ -648,6 +648,56 @@ fn the_library_is_checked_too() {
             ),
         ),
         (
+            "expected nodes out of affine, activation, sigmoid, relu, tanh, found \"afine\"",
+            library_mistakes(&replace("\"covers\": [\"affine\"", "\"covers\": [\"afine\""), &[]),
+        ),
+        (
+            "pair has weights of 2 affine nodes, its chain has 1",
+            library_mistakes(
+                &replace("[\"affine\", \"activation?\", \"affine\"]", "[\"affine\", \"activation?\"]"),
+                &[],
+            ),
+        ),
+        (
+            "layers takes all constants at once, so it covers a repeated chain",
+            library_mistakes(
+                &replace("[\"affine\", \"activation?\", \"...\"]", "[\"affine\", \"activation?\"]"),
+                &[],
+            ),
+        ),
+        (
+            "affine has operands for its layers, so it covers no repeated chain",
+            library_mistakes(
+                &replace("\"epilogue\"", "\"covers\": [\"affine\", \"...\"], \"epilogue\""),
+                &[],
+            ),
+        ),
+        (
+            "the chain begins with an affine node",
+            library_mistakes(
+                &replace("\"epilogue\"", "\"covers\": [\"tanh\", \"affine\"], \"epilogue\""),
+                &[],
+            ),
+        ),
+        (
+            "covers and epilogue have one activation at most",
+            library_mistakes(&replace("\"epilogue\": [", "\"epilogue\": [\"relu\", "), &[]),
+        ),
+        (
+            "an epilogue is an activation",
+            library_mistakes(&replace("\"epilogue\": [\"activation\"", "\"epilogue\": [\"affine\""), &[]),
+        ),
+        (
+            "matmul covers no other node and has no epilogue",
+            library_mistakes(
+                &replace(
+                    "\"about\": \"one element per work-item",
+                    "\"epilogue\": [\"relu\"], \"about\": \"one element per work-item",
+                ),
+                &[],
+            ),
+        ),
+        (
             "no kernel is called \"matmul_fast\"",
             library_mistakes(&replace("[\"matmul_naive\"", "[\"matmul_fast\""), &[]),
         ),
@@ -965,4 +1015,103 @@ fn standalone_activations_work_under_every_plan() {
     let b = f.bake().unwrap();
     assert_eq!(b.network.graph.nodes[0].op, Op::Activation(Activation::Tanh));
     assert_eq!(f.bake_plan("mali-midgard").unwrap().plan.steps.len(), 5);
+}
+
+/// A chain of affine layers with these activations between and behind them.
+fn chain(sizes: &[usize], activations: &[Activation]) -> Graph {
+    let (mut graph, mut value) = (Graph::new(Shape::vector(sizes[0])), 0);
+    for (i, pair) in sizes.windows(2).enumerate() {
+        let arrays = [(Role::Weights, pair[1], pair[0]), (Role::Biases, pair[1], 1)];
+        value = graph.push(format!("affine {i}"), Op::Affine, &[value], &arrays).unwrap();
+        if let Some(&a) = activations.get(i) {
+            value = graph.push(format!("activation {i}"), Op::Activation(a), &[value], &[]).unwrap();
+        }
+    }
+    graph
+}
+
+/// The kernels of the steps of `graph` under the plan called `name`, with what `change` makes of the library.
+fn kernels_of(baked: &Baked, graph: &Graph, name: &str, change: impl Fn(&mut Kernel)) -> Vec<String> {
+    let mut library = baked.library.clone();
+    library.kernels.to_mut().iter_mut().for_each(change);
+    let network = Network { width: 5, graph: graph.clone(), ..baked.network.clone() };
+    let plan = planner::plan(&network, library.plan(name).unwrap(), &library, None).unwrap();
+    plan.steps.iter().map(|s| s.kernel.to_string()).collect()
+}
+
+/// What one launch computes is what the entries say: another entry, another plan.
+#[test]
+fn fusion_follows_the_entries() {
+    let f = Folder::new();
+    let baked = f.tiny("").bake().unwrap();
+    let graph = chain(&[5, 4, 3], &[Activation::Relu, Activation::Tanh]);
+    let plan = |name: &str, change: &dyn Fn(&mut Kernel)| kernels_of(&baked, &graph, name, change).join(" ");
+    assert_eq!(plan("nvidia", &|_| ()), "pair_records tanh_unbound argmax_rm");
+    assert_eq!(plan("desktop", &|_| ()), "affine_packed_4x4_k4 affine_packed_4x4_k4 argmax_packed");
+    let epilogue = |what: &'static [Covered]| {
+        move |k: &mut Kernel| {
+            if k.operation == Operation::Affine {
+                k.epilogue = what.into();
+            }
+        }
+    };
+    assert_eq!(
+        plan("desktop", &epilogue(&[])),
+        "affine_packed_4x4_k4 relu_unbound affine_packed_4x4_k4 tanh_unbound argmax_packed"
+    );
+    assert_eq!(
+        plan("desktop", &epilogue(&[Covered::Tanh])),
+        "affine_packed_4x4_k4 relu_unbound affine_packed_4x4_k4 argmax_packed"
+    );
+    // A pair without the activation between, and one that ends with an activation instead.
+    let covers = |operation: Operation, what: &'static [(Covered, bool)]| {
+        move |k: &mut Kernel| {
+            if k.operation == operation {
+                k.covers.chain = what.into();
+            }
+        }
+    };
+    let pair = covers(Operation::Pair, &[(Covered::Affine, false), (Covered::Affine, false)]);
+    assert!(!plan("nvidia", &pair).contains("pair"), "{}", plan("nvidia", &pair));
+    let behind = |k: &mut Kernel| {
+        k.epilogue = if k.operation == Operation::Pair {
+            vec![Covered::Activation].into()
+        } else {
+            k.epilogue.clone()
+        };
+    };
+    assert_eq!(plan("nvidia", &behind), "pair_records argmax_rm");
+    assert_eq!(plan("generic", &|_| ()), "layers_packed_4x4_k4");
+    let sigmoids = covers(Operation::Layers, &[(Covered::Affine, false), (Covered::Sigmoid, true)]);
+    assert_eq!(plan("generic", &sigmoids), "affine_packed_4x4_k4 affine_packed_4x4_k4 argmax_packed");
+}
+
+/// A value that something else reads too, or that goes out, stays a value of its own.
+#[test]
+fn only_a_value_with_one_reader_is_fused_away() {
+    let f = Folder::new();
+    let baked = f.tiny("").bake().unwrap();
+    let arrays = |h, l| [(Role::Weights, h, l), (Role::Biases, h, 1)];
+    let mut graph = chain(&[5, 4], &[Activation::Relu]);
+    let (hidden, activated) = (graph.nodes[0].output, graph.nodes[1].output);
+    graph.push("other", Op::Affine, &[activated], &arrays(3, 4)).unwrap();
+    let plan = |graph: &Graph, name: &str| kernels_of(&baked, graph, name, |_| ()).join(" ");
+    assert_eq!(plan(&graph, "nvidia"), "pair_records argmax_rm");
+    assert_eq!(plan(&graph, "generic"), "layers_packed_4x4_k4");
+    // The ReLU's value is read twice: it ends its launch.
+    graph.push("second", Op::Affine, &[activated], &arrays(2, 4)).unwrap();
+    assert_eq!(plan(&graph, "nvidia").split(' ').filter(|k| k.starts_with("affine")).count(), 3);
+    assert_eq!(plan(&graph, "generic"), ["affine_packed_4x4_k4"; 3].join(" ") + " argmax_packed");
+    // It goes out as well: the same.
+    let mut graph = chain(&[5, 4, 3], &[Activation::Relu]);
+    let last = graph.nodes[2].output;
+    graph.outputs = vec![last, activated].into();
+    assert!(!plan(&graph, "nvidia").contains("pair") && !plan(&graph, "generic").contains("layers"));
+    // The affine value is read twice: its ReLU would change it.
+    let mut graph = chain(&[5, 4], &[Activation::Relu]);
+    graph.push("other", Op::Affine, &[hidden], &arrays(3, 4)).unwrap();
+    let network = Network { width: 5, graph, ..baked.network.clone() };
+    let e =
+        planner::plan(&network, baked.library.plan("generic").unwrap(), &baked.library, None).unwrap_err();
+    assert!(e[0].contains("activation 0: works in place, but its input is read by other nodes too"), "{e:?}");
 }

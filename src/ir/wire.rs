@@ -200,7 +200,7 @@ macro_rules! variants {
     )*};
 }
 
-pub(crate) use fields;
+pub(crate) use {fields, variants};
 
 mod data {
     //! The types of this room.

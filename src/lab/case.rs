@@ -471,7 +471,9 @@ impl Lab {
         let factors: &[(f32, f32)] =
             if entry.restrictions.scaled { &[(1.0, 0.0), (1.0, 0.1), (-2.0, 1.0)] } else { &[(1.0, 0.0)] };
         let activations: &[Activation] = match entry.operation {
-            o if o.fuses() => &[Activation::None, Activation::Sigmoid, Activation::Relu, Activation::Tanh],
+            _ if entry.fuses() => {
+                &[Activation::None, Activation::Sigmoid, Activation::Relu, Activation::Tanh]
+            }
             _ => &[Activation::None],
         };
         let stored =
@@ -486,7 +488,7 @@ impl Lab {
                         if weights == Precision::F16 {
                             data.become_halves();
                         }
-                        if entry.operation.common().is_some() || entry.operation == Operation::ArgMax {
+                        if entry.common().is_some() || entry.operation == Operation::ArgMax {
                             data.overflow();
                         }
                         let setup = self.setup(entry, activation, group, &data, (1, canaries))?;
@@ -707,7 +709,7 @@ impl Lab {
         repeats: usize,
     ) -> Result<(LaunchTimes, f64), Trouble> {
         let factor = if entry.restrictions.scaled { (1.0, 0.1) } else { (1.0, 0.0) };
-        let activation = if entry.operation.fuses() { Activation::Relu } else { Activation::None };
+        let activation = if entry.fuses() { Activation::Relu } else { Activation::None };
         // A sweep over work-groups and the next Sobel filter have the same inputs: making them takes longer than many a
         // launch.
         let last = self.last.take().filter(|(operation, d)| {

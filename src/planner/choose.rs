@@ -1,46 +1,40 @@
 //! First pass: which kernel computes which nodes, and what it demands of the matrices around it.
 
+use super::fuse::{self, Chain};
 use super::{Draft, Link, Matrix, Planner};
 use crate::ir::layout::Layout;
 use crate::ir::network::Kind;
 use crate::ir::op::{Activation, Op};
 use crate::registry::{Kernel, Operation, Problem, lcm};
+use std::cmp::Reverse;
 
 /// Fewest columns of the weights that a work-group of a split layer adds up: below, its overhead is larger.
 const LEAST_PART: usize = 48;
 
-/// Most groups of records that a step for all layers numbers in half a word.
-const MOST_GROUPS: usize = 1 << 16;
-
 impl<'l> Planner<'l> {
     /// Drafts the steps of all nodes and of the arg-max.
     pub(super) fn choose(&mut self) {
-        if self.whole().is_some() {
-            return;
-        }
         let graph = &self.network.graph;
-        let mut done = vec![false; graph.nodes.len()];
-        for i in 0..graph.nodes.len() {
-            if done[i] {
-                continue;
-            }
-            let covered = match graph.nodes[i].op {
-                Op::Affine => self.affine(i),
-                Op::Activation(a) => {
-                    Operation::of_activation(a).into_iter().for_each(|o| self.in_place(o, i, Vec::new()));
-                    vec![i]
-                }
-            };
-            covered.into_iter().for_each(|n| done[n] = true);
-        }
         let nodes = graph.nodes.len();
-        if self.network.output.kind != Kind::Classes || !self.errors.is_empty() {
+        let mut done = vec![false; nodes];
+        for i in 0..nodes {
+            if !done[i] {
+                self.node(i).into_iter().for_each(|n| done[n] = true);
+            }
+        }
+        let classifies = |d: &Draft<'_>| d.kernel.takes_all();
+        if !self.classes() || !self.errors.is_empty() || self.drafts.iter().any(classifies) {
             return;
         }
         let Some(kernel) = self.kernel(Operation::ArgMax) else { return self.missing(nodes, "argmax") };
         let Some(input) = self.matrix_of[graph.outputs[0]] else { return };
         self.reads(kernel, input, nodes);
-        self.draft(kernel, nodes, (input, input), 0);
+        self.drafts.push(Draft::new(kernel, nodes, (input, input)));
+    }
+
+    /// Whether the network's answers are classes.
+    fn classes(&self) -> bool {
+        self.network.output.kind == Kind::Classes
     }
 
     /// Kernels that are compiled with more than a plan's options stay out of plans.
@@ -55,24 +49,20 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Floating-point operations of `kernel` for affine node `node`, of one record.
-    fn flop(&self, kernel: &Kernel, node: usize) -> u64 {
-        let (h, l) = self.weights(node);
-        kernel.flop(Problem { h, w: 1, l })
+    /// Floating-point operations of `kernel` for affine nodes, of one record.
+    fn flop(&self, kernel: &Kernel, affine: &[(usize, Activation)]) -> u64 {
+        let sizes = affine.iter().map(|layer| self.weights(layer.0));
+        sizes.map(|(h, l)| kernel.flop(Problem { h, w: 1, l })).sum()
     }
 
-    fn kernels(&self, operation: Operation) -> impl Iterator<Item = &'l Kernel> + use<'l> {
+    /// The recipe's kernels in their order.
+    fn kernels(&self) -> impl Iterator<Item = &'l Kernel> + use<'l> {
         let (library, recipe) = (self.library, self.recipe);
-        recipe
-            .kernels
-            .iter()
-            .filter_map(|name| library.kernel(name))
-            .map(|(_, k)| k)
-            .filter(move |k| k.operation == operation)
+        recipe.kernels.iter().filter_map(|name| library.kernel(name)).map(|(_, k)| k)
     }
 
     fn kernel(&self, operation: Operation) -> Option<&'l Kernel> {
-        self.kernels(operation).next()
+        self.kernels().find(|k| k.operation == operation)
     }
 
     fn missing(&mut self, node: usize, what: &str) {
@@ -85,21 +75,6 @@ impl<'l> Planner<'l> {
         let graph = &self.network.graph;
         let weights = &graph.tensors[graph.nodes[node].tensors[0]];
         (weights.rows, weights.cols)
-    }
-
-    /// The one node that reads what `node` computes, where only it does.
-    fn next(&self, node: usize) -> Option<usize> {
-        let graph = &self.network.graph;
-        graph.only_consumer(graph.nodes[node].output).filter(|&n| graph.nodes[n].inputs.len() == 1)
-    }
-
-    /// The activation that alone reads what `node` computes.
-    fn activation_after(&self, node: usize) -> Option<(Activation, usize)> {
-        let next = self.next(node)?;
-        match self.network.graph.nodes[next].op {
-            Op::Activation(a) => Some((a, next)),
-            Op::Affine => None,
-        }
     }
 
     /// Whether `kernel` can read `matrix` as it is.
@@ -123,125 +98,117 @@ impl<'l> Planner<'l> {
         (r.split / tiles).min(inputs / LEAST_PART).max(1)
     }
 
-    /// The kernel of an affine node: see [`crate::registry::PlanRecipe::kernels`].
-    fn affine_kernel(&self, node: usize) -> Option<&'l Kernel> {
-        let (outputs, inputs) = self.weights(node);
-        let matrix = self.input_of(node);
-        // Multiply-adds of a work-group; where there are more than run at a time, of the last to end.
-        let longest = |k: &Kernel| {
-            let Some((y, x)) = k.restrictions.tile else { return 0 };
-            let turns = match k.restrictions.split {
-                0 => 1,
-                groups => (outputs.div_ceil(y) * self.batch.div_ceil(x)).div_ceil(groups),
-            };
-            y * x * inputs.div_ceil(self.parts(k, (outputs, inputs))) * turns
+    /// Whether the limits that hold whatever else the plan has allow `kernel` a repeated chain.
+    fn possible(&self, kernel: &Kernel, chain: &Chain) -> bool {
+        let most = kernel.restrictions.most;
+        let within = |n: usize, most: usize| most == 0 || n <= most;
+        let groups = kernel.restrictions.tile.map_or(0, |(_, records)| self.batch.div_ceil(records));
+        within(chain.affine.len(), most.layers) && within(groups, most.groups)
+    }
+
+    /// Whether `kernel` is for the sizes of `chain`.
+    fn admits(&self, kernel: &Kernel, chain: &Chain) -> bool {
+        let counted = if kernel.covers.repeated { chain.affine.len() } else { chain.affine.len().min(1) };
+        let sizes: Vec<(usize, usize)> = chain.affine[..counted].iter().map(|l| self.weights(l.0)).collect();
+        let most = |size: fn(&(usize, usize)) -> usize| sizes.iter().map(size).max().unwrap_or(0);
+        kernel.restrictions.most.admits(most(|s| s.0), most(|s| s.1), sizes.iter().map(|s| s.0 * s.1).sum())
+    }
+
+    /// Multiply-adds of a work-group of the first layer; where there are more than run at a time, of the last to end.
+    fn work(&self, kernel: &Kernel, chain: &Chain) -> usize {
+        let (Some((y, x)), Some(&(node, _))) = (kernel.restrictions.tile, chain.affine.first()) else {
+            return 0;
         };
-        self.kernels(Operation::Affine)
-            .filter(|k| k.restrictions.most.admits(outputs, inputs) && self.meets(k, matrix))
-            .min_by_key(|k| longest(k))
-            .or_else(|| self.kernel(Operation::Affine))
+        let (outputs, inputs) = self.weights(node);
+        let turns = match kernel.restrictions.split {
+            0 => 1,
+            groups => (outputs.div_ceil(y) * self.batch.div_ceil(x)).div_ceil(groups),
+        };
+        y * x * inputs.div_ceil(self.parts(kernel, (outputs, inputs))) * turns
     }
 
-    /// Drafts affine node `i` and what is computed with it; gives the nodes that are then done.
-    fn affine(&mut self, i: usize) -> Vec<usize> {
-        if let Some((pair, activation, [last, second])) = self.pair(i) {
-            let flop = self.flop(pair, i) + self.flop(pair, second);
-            self.product(pair, second, vec![(i, activation), (second, Activation::None)], flop);
-            return vec![i, last, second];
+    /// The kernel that computes node `i`, with all that it computes: see [`crate::registry::PlanRecipe::kernels`].
+    fn best(&self, i: usize) -> Option<(&'l Kernel, Chain)> {
+        let (graph, input) = (&self.network.graph, self.input_of(i));
+        let matching = || {
+            let found = self.kernels().filter_map(|k| Some((k, fuse::chain(graph, k, i)?)));
+            found.filter(|(k, c)| self.possible(k, c))
+        };
+        let admitted = matching().filter(|(k, c)| self.admits(k, c) && self.meets(k, input));
+        if let Some(best) = admitted.min_by_key(|(k, c)| (Reverse(k.covers.len()), self.work(k, c))) {
+            return Some(best);
         }
-        let after = self.activation_after(i);
-        let (activation, last) = after.unwrap_or((Activation::None, i));
-        if let Some(affine) = self.affine_kernel(i) {
-            let (parts, flop) = (self.parts(affine, self.weights(i)), self.flop(affine, i));
-            match self.kernel(Operation::Reduce).filter(|_| parts > 1) {
-                None => self.product(affine, last, vec![(i, activation)], flop),
-                Some(reduce) => self.split(affine, reduce, parts, (i, last, activation), flop),
-            }
-            return vec![i, last];
-        }
-        match self.kernel(Operation::Matmul) {
-            Some(matmul) => {
-                self.product(matmul, i, vec![(i, Activation::None)], self.flop(matmul, i));
-                self.in_place(Operation::Bias, i, vec![(i, Activation::None)]);
-            }
-            None => self.missing(i, "affine or matmul"),
-        }
-        vec![i]
+        let matmul = self.kernel(Operation::Matmul).is_some();
+        let alone = matching().filter(|(k, _)| k.covers.affine() < 2 && !(matmul && k.covers.repeated));
+        alone.min_by_key(|(k, _)| k.covers.len())
     }
 
-    /// All layers and the arg-max as one step, where the plan has a kernel for that and the network suits it: a chain of
-    /// affine layers with an activation each, as many as it takes and, if the plan can do without, no larger than it is
-    /// for.
-    fn whole(&mut self) -> Option<()> {
-        let kernel = self.kernel(Operation::Layers)?;
-        let graph = &self.network.graph;
-        let r = &kernel.restrictions;
-        let mut affine: Vec<(usize, Activation)> = Vec::new();
-        let (mut h, mut l, mut weights) = (0, 0, 0);
-        for (i, node) in graph.nodes.iter().enumerate() {
-            if i > 0 && self.next(i - 1) != Some(i) {
-                return None;
+    /// Drafts what computes node `i`; gives the nodes that are then done.
+    fn node(&mut self, i: usize) -> Vec<usize> {
+        let Some((kernel, chain)) = self.best(i) else {
+            match self.network.graph.nodes[i].op {
+                Op::Affine => self.matmul_and_bias(i),
+                Op::Activation(a) => self.missing(i, a.name()),
             }
-            match (node.op, affine.last_mut()) {
-                (Op::Affine, _) => {
-                    let (outputs, inputs) = self.weights(i);
-                    (h, l, weights) = (h.max(outputs), l.max(inputs), weights + outputs * inputs);
-                    affine.push((i, Activation::None));
+            return vec![i];
+        };
+        let Chain { nodes, affine } = chain;
+        let last = nodes[nodes.len() - 1];
+        match *affine {
+            [] => self.in_place(kernel, i, Vec::new()),
+            _ if kernel.takes_all() => self.all(kernel, affine),
+            [layer] => {
+                let parts = self.parts(kernel, self.weights(i));
+                let reduce =
+                    self.kernel(Operation::Reduce).filter(|r| parts > 1 && r.epilogue == kernel.epilogue);
+                match reduce {
+                    None => self.product(kernel, last, affine),
+                    Some(reduce) => self.split(kernel, reduce, parts, (last, layer)),
                 }
-                (Op::Activation(a), Some((_, none @ Activation::None))) => *none = a,
-                _ => return None,
             }
+            _ => self.product(kernel, last, affine),
         }
-        let others = self.kernel(Operation::Affine).or(self.kernel(Operation::Matmul));
-        let (records, a) = (r.tile?.1, r.a.as_ref()?);
-        if affine.is_empty()
-            || affine.len() > r.most.layers
-            || self.batch.div_ceil(records) > MOST_GROUPS
-            || (others.is_some() && !r.most.admits_layers(h, l, weights))
-        {
-            return None;
+        nodes
+    }
+
+    /// An affine node in two steps: the product, then its bias in place.
+    fn matmul_and_bias(&mut self, i: usize) {
+        let Some(matmul) = self.kernel(Operation::Matmul) else { return self.missing(i, "affine or matmul") };
+        let affine = vec![(i, Activation::None)];
+        self.product(matmul, i, affine.clone());
+        match self.kernel(Operation::Bias) {
+            Some(bias) => self.in_place(bias, i, affine),
+            None => self.missing(i, "bias"),
         }
-        let last = graph.nodes.len() - usize::from(self.network.output.kind != Kind::Classes);
-        self.reads(kernel, 0, last);
-        self.matrices[0].row_multiple = lcm(self.matrices[0].row_multiple, a.col_align);
-        // The last layer's values are the scores.
+    }
+
+    /// All layers, and the arg-max where there is one, as one step. Of the values between layers those of every other
+    /// layer stand in the same place; the last layer's are the scores.
+    fn all(&mut self, kernel: &'l Kernel, affine: Vec<(usize, Activation)>) {
+        let Some(a) = &kernel.restrictions.a else { return };
         let between = &affine[..affine.len() - 1];
         let height = |layer: &(usize, Activation)| self.weights(layer.0).0.next_multiple_of(a.row_align);
         let most = |first| between.iter().skip(first).step_by(2).map(height).max().unwrap_or(0);
         let (even, odd) = (most(0), most(1));
-        let layout = || r.r.as_ref().and_then(|o| o.representation.clone());
-        let hidden = Matrix::new("between layers".into(), (even + odd).max(a.row_align), 1, layout());
-        let scores = Matrix::new("scores".into(), self.network.outputs(), a.row_align, layout());
-        self.matrices.extend([hidden, scores]);
-        self.matrix_of[graph.outputs[0]] = Some(2);
-        self.covers(kernel, 2);
-        let flop = affine.iter().map(|layer| self.flop(kernel, layer.0)).sum();
-        self.draft(kernel, last, (0, 2), flop);
-        self.drafts.iter_mut().last().into_iter().for_each(|d| {
-            (d.affine, d.hidden) = (std::mem::take(&mut affine), Some((1, even)));
-        });
-        Some(())
+        let layout = kernel.restrictions.r.as_ref().and_then(|o| o.representation.clone());
+        let rows = (even + odd).max(a.row_align);
+        self.matrices.push(Matrix::new("between layers".into(), rows, 1, layout));
+        let hidden = self.matrices.len() - 1;
+        let last = self.network.graph.nodes.len() - 1;
+        self.product(kernel, last, affine);
+        let classes = self.classes();
+        if let Some(d) = self.drafts.last_mut() {
+            d.activation = Activation::None;
+            d.hidden = Some((hidden, even));
+            d.node = last + usize::from(classes);
+            self.matrices[d.output].name = "scores".into();
+        }
     }
 
-    /// A step without constants, activation and parts.
-    fn draft(&mut self, kernel: &'l Kernel, node: usize, (input, output): (usize, usize), flop: u64) {
-        self.drafts.push(Draft {
-            kernel,
-            activation: Activation::None,
-            node,
-            affine: Vec::new(),
-            hidden: None,
-            parts: 1,
-            input,
-            output,
-            flop,
-        });
-    }
-
-    /// A step with a result of its own, the value of node `last`: matmul, affine, pair or reduce. Of the affine nodes
-    /// that it computes, the first reads its input, and the activation of the first is fused into it.
-    fn product(&mut self, kernel: &'l Kernel, last: usize, affine: Vec<(usize, Activation)>, flop: u64) {
-        let input = self.input_of(affine[0].0);
+    /// A step with a result of its own, the value of node `last`. Of the affine nodes that it computes, the first reads
+    /// its input, and the activation of the first is fused into it.
+    fn product(&mut self, kernel: &'l Kernel, last: usize, affine: Vec<(usize, Activation)>) {
+        let (input, flop) = (self.input_of(affine[0].0), self.flop(kernel, &affine));
         let output = self.result(kernel, input, last, affine, flop);
         self.matrix_of[self.network.graph.nodes[last].output] = Some(output);
     }
@@ -270,24 +237,10 @@ impl<'l> Planner<'l> {
         let height = graph.values[graph.nodes[last].output].shape.len();
         self.matrices.push(Matrix::new(name.to_string(), height, rows, layout));
         let output = self.matrices.len() - 1;
-        self.covers(kernel, output);
-        self.draft(kernel, last, (input, output), flop);
-        self.drafts.iter_mut().last().into_iter().for_each(|d| {
-            (d.activation, d.affine) = (affine[0].1, affine.clone());
-        });
+        self.writes(kernel, output);
+        let activation = affine[0].1;
+        self.drafts.push(Draft { activation, affine, flop, ..Draft::new(kernel, last, (input, output)) });
         output
-    }
-
-    /// The pair kernel, the activation between, its node and the second affine node, where node `i` and the next affine
-    /// node make a pair. (Without an activation, its node is `i`.)
-    fn pair(&self, i: usize) -> Option<(&'l Kernel, Activation, [usize; 2])> {
-        let (outputs, inputs) = self.weights(i);
-        let matrix = self.input_of(i);
-        let fits = |k: &&Kernel| k.restrictions.most.admits(outputs, inputs) && self.meets(k, matrix);
-        let kernel = self.kernel(Operation::Pair).filter(fits)?;
-        let (activation, last) = self.activation_after(i).unwrap_or((Activation::None, i));
-        let second = self.next(last).filter(|&n| self.network.graph.nodes[n].op == Op::Affine)?;
-        Some((kernel, activation, [last, second]))
     }
 
     /// An affine node in two steps: parts of the common dimension, then their sum with bias and activation.
@@ -296,42 +249,34 @@ impl<'l> Planner<'l> {
         affine: &'l Kernel,
         reduce: &'l Kernel,
         parts: usize,
-        (node, last, activation): (usize, usize, Activation),
-        flop: u64,
+        (last, layer): (usize, (usize, Activation)),
     ) {
-        let input = self.input_of(node);
+        let node = layer.0;
+        let (input, flop) = (self.input_of(node), self.flop(affine, &[layer]));
         let between = self.result(affine, input, node, vec![(node, Activation::None)], flop);
-        self.matrices[between].name = format!("parts of {}", self.matrices[between].name);
-        self.drafts.iter_mut().last().into_iter().for_each(|d| d.parts = parts);
-        let row_multiple = self.matrices[between].row_multiple;
-        let output = self.result(reduce, between, last, vec![(node, activation)], 0);
-        self.matrices[output].row_multiple = row_multiple;
-        self.matrices[between].parts_of = Some((parts, output));
-        self.drafts.iter_mut().last().into_iter().for_each(|d| d.parts = parts);
+        let output = self.result(reduce, between, last, vec![layer], 0);
+        self.matrices[output].row_multiple = self.matrices[between].row_multiple;
+        let matrix = &mut self.matrices[between];
+        (matrix.name, matrix.parts_of) = (format!("parts of {}", matrix.name), Some((parts, output)));
+        self.drafts.iter_mut().rev().take(2).for_each(|d| d.parts = parts);
         self.matrix_of[self.network.graph.nodes[last].output] = Some(output);
     }
 
     /// A step that changes a matrix where it is: bias or activation.
-    fn in_place(&mut self, operation: Operation, node: usize, affine: Vec<(usize, Activation)>) {
-        let Some(kernel) = self.kernel(operation) else {
-            return self.missing(node, operation.name());
-        };
+    fn in_place(&mut self, kernel: &'l Kernel, node: usize, affine: Vec<(usize, Activation)>) {
         let graph = &self.network.graph;
-        let value = match operation {
-            Operation::Bias => graph.nodes[node].output,
-            _ => graph.nodes[node].inputs[0],
-        };
+        let bias = kernel.operation == Operation::Bias;
+        let value = if bias { graph.nodes[node].output } else { graph.nodes[node].inputs[0] };
         let Some(matrix) = self.matrix_of[value] else { return };
-        if operation != Operation::Bias && graph.only_consumer(value) != Some(node) {
+        if !bias && graph.only_consumer(value) != Some(node) {
             return self.mistake(node, "works in place, but its input is read by other nodes too");
         }
         if let Some(takes) = kernel.restrictions.r.as_ref().and_then(|o| o.representation.clone()) {
             self.link(kernel, matrix, takes, node);
         }
-        self.covers(kernel, matrix);
+        self.writes(kernel, matrix);
         let flop = kernel.flop(Problem { h: self.matrices[matrix].rows, w: 1, l: 0 });
-        self.draft(kernel, node, (matrix, matrix), flop);
-        self.drafts.iter_mut().last().into_iter().for_each(|d| d.affine = affine.clone());
+        self.drafts.push(Draft { affine, flop, ..Draft::new(kernel, node, (matrix, matrix)) });
         self.matrix_of[graph.nodes[node].output] = Some(matrix);
     }
 
@@ -345,14 +290,14 @@ impl<'l> Planner<'l> {
     }
 
     /// The demands of `kernel` on the matrix it writes: alignment, and whole work-groups of whole tiles.
-    fn covers(&mut self, kernel: &'l Kernel, matrix: usize) {
+    fn writes(&mut self, kernel: &'l Kernel, matrix: usize) {
         let r = &kernel.restrictions;
         if let Some(o) = &r.r {
             self.demand(matrix, o.row_align, o.col_align, o.representation.as_ref());
         }
         if r.r.as_ref().is_some_and(|o| o.representation.is_some()) {
             let group = self.recipe.group(kernel).filter(|_| r.tile.is_none());
-            let (rows, cols) = r.covers(group.unwrap_or((1, 1)));
+            let (rows, cols) = r.whole_groups(group.unwrap_or((1, 1)));
             self.demand(matrix, rows, cols, None);
         }
     }

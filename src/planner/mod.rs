@@ -2,6 +2,7 @@
 //! kernels around a buffer accept, checks that layouts meet, places the hidden buffers, binds arguments and ranges.
 //!
 //! ```text
+//! fuse:   which nodes one launch of a kernel may compute
 //! choose: nodes of the graph → drafts (kernel, what it covers, the matrices that it reads and writes)
 //! place:  drafts → buffers with padded sizes and layouts, constants, steps
 //! arena:  where hidden buffers stand     bind: arguments and ranges     check: a second opinion on a finished plan
@@ -11,6 +12,7 @@ mod arena;
 pub mod bind;
 pub mod check;
 mod choose;
+mod fuse;
 mod place;
 
 use crate::ir::layout::Layout;
@@ -64,6 +66,14 @@ struct Draft<'l> {
     /// Matrix it writes (`r`).
     output: usize,
     flop: u64,
+}
+
+impl<'l> Draft<'l> {
+    /// A step that reads one matrix and writes another (or the same), without constants, activation and parts.
+    fn new(kernel: &'l Kernel, node: usize, (input, output): (usize, usize)) -> Draft<'l> {
+        let (activation, affine) = (Activation::None, Vec::new());
+        Draft { kernel, activation, node, affine, hidden: None, parts: 1, input, output, flop: 0 }
+    }
 }
 
 /// A buffer before sizes are known.

@@ -3,6 +3,7 @@
 //! Keys follow the thesis, §4.4.1 and §8.3. `admits` is the one check of a kernel against a problem and a device; the
 //! build calls it with the sizes it knows, the program calls it again with the limits of the device it found.
 
+mod covers;
 mod parameters;
 mod wire;
 
@@ -11,6 +12,7 @@ use crate::ir::network::Precision;
 use crate::ir::op::Activation;
 pub use crate::ir::op::Operation;
 pub use crate::ir::plan::{EngineKind, Problem};
+pub use covers::{Covered, Covers};
 pub use parameters::{Dim, Holds, Parameter};
 use std::borrow::Cow;
 
@@ -18,27 +20,6 @@ impl Operation {
     /// Whether it multiplies matrices: its `flop` is that of a multiply-add.
     pub fn is_product(self) -> bool {
         matches!(self, Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers)
-    }
-
-    /// Whether an activation can be part of it.
-    pub fn fuses(self) -> bool {
-        matches!(self, Operation::Affine | Operation::Reduce | Operation::Pair)
-    }
-
-    /// The file below `kernels/` that stands in front of the sources of this operation.
-    pub fn common(self) -> Option<&'static str> {
-        let activates = self.fuses() || self == Operation::Layers || self.activation().is_some();
-        activates.then_some("common/activation.cl")
-    }
-
-    /// The operation that computes `activation` on its own.
-    pub fn of_activation(activation: Activation) -> Option<Operation> {
-        match activation {
-            Activation::None => None,
-            Activation::Sigmoid => Some(Operation::Sigmoid),
-            Activation::Relu => Some(Operation::Relu),
-            Activation::Tanh => Some(Operation::Tanh),
-        }
     }
 
     /// The activation that the operation computes on its own.
@@ -77,8 +58,8 @@ pub struct Needs {
     pub local_bytes: usize,
 }
 
-/// The largest problem that a kernel is for; 0 is no bound. (Of a pair: its first layer. Of all layers: the most of any
-/// layer, and the weights of all.)
+/// The largest problem that a kernel is for; 0 is no bound. (Of several layers: the first one. Of a repeated chain: the
+/// most of any layer, and the weights of all.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Most {
     /// Rows of the result.
@@ -87,20 +68,17 @@ pub struct Most {
     pub l: usize,
     /// Weights, h · l.
     pub weights: usize,
-    /// Affine layers that it can take in one launch.
+    /// Affine layers of a repeated chain, whatever else the plan has.
     pub layers: usize,
+    /// Work-groups along the records, whatever else the plan has.
+    pub groups: usize,
 }
 
 impl Most {
     /// Whether layers of at most h rows and a common dimension of at most l are within, with so many weights in all.
-    pub fn admits_layers(&self, h: usize, l: usize, weights: usize) -> bool {
+    pub fn admits(&self, h: usize, l: usize, weights: usize) -> bool {
         let within = |size, most| most == 0 || size <= most;
         within(h, self.h) && within(l, self.l) && within(weights, self.weights)
-    }
-
-    /// Whether h × l weights are within.
-    pub fn admits(&self, h: usize, l: usize) -> bool {
-        self.admits_layers(h, l, h.saturating_mul(l))
     }
 }
 
@@ -158,6 +136,10 @@ pub struct Kernel {
     pub document: Cow<'static, str>,
     /// What it computes.
     pub operation: Operation,
+    /// The nodes that it computes in one launch; none where it computes a part of a node, or none of a network.
+    pub covers: Covers,
+    /// What may stand behind them and is then computed in the same launch.
+    pub epilogue: Cow<'static, [Covered]>,
     /// Function in the source; equals `folder_stem` of the source file. Empty for kernels of the host engine.
     pub function: Cow<'static, str>,
     /// Path of the source below `kernels/`; `None` for kernels of the host engine.
@@ -182,10 +164,10 @@ pub struct PlanRecipe {
     pub engine: EngineKind,
     /// Records of a full batch, before padding.
     pub batch: usize,
-    /// Codenames of its kernels. A `layers` kernel takes a network that its `most` admits in one launch (any network
-    /// that it can run where the plan has no other product). With an `affine` kernel, layers are fused. Of several `affine` kernels each layer gets
-    /// one whose operand has the layout that is there and whose `most` admits it; among these the one whose work-groups
-    /// have the least to do, then the first.
+    /// Codenames of its kernels. A node is computed by the kernel that covers the longest chain from it on, takes its
+    /// operand in the layout that is there and whose `most` admits the chain; among equally long ones by that whose
+    /// work-groups have the least to do, then by the first. Where none admits it, by the shortest that can compute one
+    /// layer.
     pub kernels: Cow<'static, [Cow<'static, str>]>,
     /// Work-groups (rows, columns of work-items) that replace those of kernels: what tuning found.
     pub groups: Groups,
@@ -273,9 +255,7 @@ impl Library {
 
     /// `recipe` with a launch for each layer: without its kernel for all layers. `None` where it has none.
     pub fn layer_by_layer(&self, recipe: &PlanRecipe) -> Option<PlanRecipe> {
-        let other = |name: &&Cow<'static, str>| {
-            self.kernel(name).is_none_or(|(_, k)| k.operation != Operation::Layers)
-        };
+        let other = |name: &&Cow<'static, str>| self.kernel(name).is_none_or(|(_, k)| !k.covers.repeated);
         let kernels: Vec<Cow<'static, str>> = recipe.kernels.iter().filter(other).cloned().collect();
         let fewer = kernels.len() < recipe.kernels.len();
         let name = format!("{} (a launch for each layer)", recipe.name);
@@ -328,7 +308,7 @@ impl Restrictions {
     }
 
     /// What rows and columns of the result must be multiples of so that whole work-groups cover them.
-    pub fn covers(&self, (y, x): (usize, usize)) -> (usize, usize) {
+    pub fn whole_groups(&self, (y, x): (usize, usize)) -> (usize, usize) {
         let rows = if self.guarded { 1 } else { self.scale.0.max(1) * y };
         (rows, self.scale.1.max(1) * x)
     }
@@ -404,7 +384,7 @@ impl Kernel {
     pub fn pad(&self, real: Problem, group: Option<(usize, usize)>) -> Problem {
         let r = &self.restrictions;
         let group = group.filter(|_| r.tile.is_none());
-        let ((mut h, mut w), mut l) = (group.map_or((1, 1), |g| r.covers(g)), 1);
+        let ((mut h, mut w), mut l) = (group.map_or((1, 1), |g| r.whole_groups(g)), 1);
         let demand = |o: &Option<Operand>, rows: &mut usize, cols: &mut usize| {
             if let Some(o) = o {
                 let (y, x) = o.representation.as_ref().map_or((1, 1), Layout::granularity);
@@ -431,7 +411,7 @@ impl Kernel {
     ) -> String {
         let mut options: Vec<String> =
             self.defines.iter().map(|(name, value)| format!("-D{name}={value}")).collect();
-        if self.operation.fuses() {
+        if self.fuses() {
             options.push(format!("-DACTIVATION={}", activation.code()));
         }
         if weights == Precision::F16 {

@@ -1,14 +1,19 @@
 //! The kernel library as bytes.
 
-use super::{DeviceClass, Kernel, Library, Most, Needs, Operand, PlanRecipe, Restrictions};
-use crate::ir::wire::fields;
+use super::{Covered, Covers, DeviceClass, Kernel, Library, Most, Needs, Operand, PlanRecipe, Restrictions};
+use crate::ir::wire::{fields, variants};
+
+variants! {
+    Covered { Affine, Activation, Sigmoid, Relu, Tanh }
+}
 
 fields! {
     Operand { representation, row_align, col_align, image }
-    Most { h, l, weights, layers }
+    Most { h, l, weights, layers, groups }
+    Covers { chain, repeated }
     Needs { host, images, local_bytes }
     Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, flop, work_group, sweep, needs, tile, most, split }
-    Kernel { codename, aliases, about, document, operation, function, source, defines, lab_options, restrictions }
+    Kernel { codename, aliases, about, document, operation, covers, epilogue, function, source, defines, lab_options, restrictions }
     PlanRecipe { name, about, engine, batch, kernels, groups }
     DeviceClass { name, cpu, matches, compute_capability, plan, launch_us, gflops, flop_per_cycle }
     Library { hash, kernels, plans, devices, hosts }
@@ -31,6 +36,11 @@ mod tests {
                 about: "".into(),
                 document: "thesis §7".into(),
                 operation: Operation::Probe,
+                covers: Covers {
+                    chain: vec![(Covered::Affine, false), (Covered::Tanh, true)].into(),
+                    repeated: true,
+                },
+                epilogue: vec![Covered::Relu].into(),
                 function: "größer".into(),
                 source: Some("matmul/größer.cl".into()),
                 defines: vec![("TILE".into(), 300)].into(),
@@ -55,7 +65,7 @@ mod tests {
                     sweep: vec![(1, 1), (64, 2)].into(),
                     needs: Needs { host: false, images: true, local_bytes: usize::MAX },
                     tile: Some((128, 100)),
-                    most: Most { h: 1, l: 2, weights: 3, layers: 4 },
+                    most: Most { h: 1, l: 2, weights: 3, layers: 4, groups: 5 },
                     split: 4,
                 },
             }]
