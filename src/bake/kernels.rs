@@ -271,9 +271,9 @@ fn read_epilogue(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<Covered> {
 }
 
 fn covered(name: &str, place: String, mistakes: &mut Mistakes) -> Option<Covered> {
-    let found = Covered::ALL.iter().find(|c| c.0 == name).map(|c| c.1);
+    let found = Covered::all().find(|c| c.0 == name).map(|c| c.1);
     if found.is_none() {
-        let names: Vec<&str> = Covered::ALL.iter().map(|c| c.0).collect();
+        let names: Vec<&str> = Covered::all().map(|c| c.0).collect();
         mistakes.add(place, format_args!("expected nodes out of {}, found \"{name}\"", names.join(", ")));
     }
     found

@@ -1060,7 +1060,7 @@ fn fusion_follows_the_entries() {
         "affine_packed_4x4_k4 relu_unbound affine_packed_4x4_k4 tanh_unbound argmax_packed"
     );
     assert_eq!(
-        plan("desktop", &epilogue(&[Covered::Tanh])),
+        plan("desktop", &epilogue(&[Covered::Only(Activation::Tanh)])),
         "affine_packed_4x4_k4 relu_unbound affine_packed_4x4_k4 argmax_packed"
     );
     // A pair without the activation between, and one that ends with an activation instead.
@@ -1082,7 +1082,8 @@ fn fusion_follows_the_entries() {
     };
     assert_eq!(plan("nvidia", &behind), "pair_records argmax_rm");
     assert_eq!(plan("generic", &|_| ()), "layers_packed_4x4_k4");
-    let sigmoids = covers(Operation::Layers, &[(Covered::Affine, false), (Covered::Sigmoid, true)]);
+    let sigmoids =
+        covers(Operation::Layers, &[(Covered::Affine, false), (Covered::Only(Activation::Sigmoid), true)]);
     assert_eq!(plan("generic", &sigmoids), "affine_packed_4x4_k4 affine_packed_4x4_k4 argmax_packed");
 }
 

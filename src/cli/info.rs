@@ -154,7 +154,8 @@ fn plan(p: &Plan, again: usize) -> String {
             Extent::Records { records, items } => format!("{items} every {records} records"),
         };
         let _ = write!(s, "  step      {:<24}", step.kernel);
-        if step.activation != crate::ir::network::Activation::None {
+        let fused = step.operation.activation().is_none();
+        if fused && step.activation != crate::ir::network::Activation::None {
             let _ = write!(s, " + {}", step.activation.name());
         }
         if p.engine == crate::registry::EngineKind::OpenCl {

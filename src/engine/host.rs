@@ -160,8 +160,8 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             };
             (action, from, to)
         }
-        Operation::Sigmoid | Operation::Relu | Operation::Tanh => {
-            let activation = step.operation.activation().unwrap_or(step.activation);
+        Operation::Activation(_) => {
+            let activation = step.activation;
             let at = buffer(0)?;
             (Action::Activate(activation), at, at)
         }

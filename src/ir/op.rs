@@ -20,7 +20,7 @@ impl Op {
 }
 
 /// An element-wise function between layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// x
     None,
@@ -72,12 +72,8 @@ pub enum Operation {
     Pair,
     /// all affine layers with their activations, then the arg-max: a network in one kernel
     Layers,
-    /// R = sigmoid(R)
-    Sigmoid,
-    /// R = max(R, 0)
-    Relu,
-    /// R = tanh(R)
-    Tanh,
+    /// R = f(R)
+    Activation(Activation),
     /// class of every column: the row of its largest value, the lowest of equal ones, `NAN_CLASS` if one is NaN or
     /// infinite
     ArgMax,
@@ -98,9 +94,9 @@ impl Operation {
         Operation::Reduce,
         Operation::Pair,
         Operation::Layers,
-        Operation::Sigmoid,
-        Operation::Relu,
-        Operation::Tanh,
+        Operation::Activation(Activation::Sigmoid),
+        Operation::Activation(Activation::Relu),
+        Operation::Activation(Activation::Tanh),
         Operation::ArgMax,
         Operation::Sobel,
         Operation::Order,
@@ -116,9 +112,7 @@ impl Operation {
             Operation::Reduce => "reduce",
             Operation::Pair => "pair",
             Operation::Layers => "layers",
-            Operation::Sigmoid => "sigmoid",
-            Operation::Relu => "relu",
-            Operation::Tanh => "tanh",
+            Operation::Activation(a) => a.name(),
             Operation::ArgMax => "argmax",
             Operation::Sobel => "sobel",
             Operation::Order => "order",

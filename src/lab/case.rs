@@ -270,10 +270,7 @@ impl Lab {
         let mut random = self.random();
         let Problem { h, w, l } = real;
         let mut floats = |n: usize| (0..n).map(|_| random.float()).collect::<Vec<f32>>();
-        let in_place = matches!(
-            entry.operation,
-            Operation::Bias | Operation::Sigmoid | Operation::Relu | Operation::Tanh
-        );
+        let in_place = matches!(entry.operation, Operation::Bias | Operation::Activation(_));
         // Results are poisoned unless the kernel reads them.
         let reads = in_place || (entry.restrictions.scaled && beta != 0.0);
         let r = if reads { floats(h * w) } else { vec![f32::NAN; h * w] };
@@ -851,8 +848,7 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
             let exact = |i: usize| f64::from(data.r[i]) + f64::from(data.bias[i / real.w]);
             reference::elementwise(&read_r()?, exact, 2f64.powi(-24))
         }
-        Operation::Sigmoid | Operation::Relu | Operation::Tanh => {
-            let activation = entry.operation.activation().unwrap_or(Activation::None);
+        Operation::Activation(activation) => {
             let exact = |i: usize| match data.r[i] {
                 x if x.is_finite() => activation.apply(f64::from(x)),
                 _ => f64::NAN,

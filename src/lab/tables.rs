@@ -8,6 +8,7 @@ use super::{Budget, KernelBench, groups, network};
 use crate::baked::library;
 use crate::engine::opencl;
 use crate::error::Error;
+use crate::ir::op::Activation;
 use crate::registry::{Kernel, Operation, Problem};
 use std::time::Instant;
 
@@ -549,11 +550,7 @@ impl<'a> Tables<'a> {
         let mut sections = Vec::new();
         for (id, title, operations) in [
             ("thesis_9_1", "Bias (thesis, fig. 9.1)", &[Operation::Bias][..]),
-            (
-                "thesis_9_2",
-                "Activations (thesis, fig. 9.2)",
-                &[Operation::Sigmoid, Operation::Relu, Operation::Tanh],
-            ),
+            ("thesis_9_2", "Activations (thesis, fig. 9.2)", &Activation::ALL.map(Operation::Activation)),
             ("argmax", "Arg-max of columns", &[Operation::ArgMax]),
         ] {
             let kernels: Vec<&'a Kernel> =

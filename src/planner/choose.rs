@@ -276,7 +276,11 @@ impl<'l> Planner<'l> {
         }
         self.writes(kernel, matrix);
         let flop = kernel.flop(Problem { h: self.matrices[matrix].rows, w: 1, l: 0 });
-        self.drafts.push(Draft { affine, flop, ..Draft::new(kernel, node, (matrix, matrix)) });
+        let activation = match graph.nodes[node].op {
+            Op::Activation(a) => a,
+            Op::Affine => Activation::None,
+        };
+        self.drafts.push(Draft { affine, flop, activation, ..Draft::new(kernel, node, (matrix, matrix)) });
         self.matrix_of[graph.nodes[node].output] = Some(matrix);
     }
 

@@ -11,32 +11,23 @@ pub enum Covered {
     Affine,
     /// Any activation.
     Activation,
-    /// A sigmoid.
-    Sigmoid,
-    /// A ReLU.
-    Relu,
-    /// A hyperbolic tangent.
-    Tanh,
+    /// This activation.
+    Only(Activation),
 }
 
 impl Covered {
     /// Every one, as `library.json` calls them.
-    pub const ALL: [(&'static str, Covered); 5] = [
-        ("affine", Covered::Affine),
-        ("activation", Covered::Activation),
-        ("sigmoid", Covered::Sigmoid),
-        ("relu", Covered::Relu),
-        ("tanh", Covered::Tanh),
-    ];
+    pub fn all() -> impl Iterator<Item = (&'static str, Covered)> {
+        let activations = Activation::ALL.into_iter().map(|a| (a.name(), Covered::Only(a)));
+        [("affine", Covered::Affine), ("activation", Covered::Activation)].into_iter().chain(activations)
+    }
 
     /// Whether a node that computes `op` is one.
     pub fn fits(self, op: Op) -> bool {
         match self {
             Covered::Affine => op == Op::Affine,
             Covered::Activation => matches!(op, Op::Activation(_)),
-            Covered::Sigmoid => op == Op::Activation(Activation::Sigmoid),
-            Covered::Relu => op == Op::Activation(Activation::Relu),
-            Covered::Tanh => op == Op::Activation(Activation::Tanh),
+            Covered::Only(only) => matches!(op, Op::Activation(a) if a.code() == only.code()),
         }
     }
 }
@@ -54,7 +45,7 @@ impl Covers {
     /// What kernels of an operation cover that do not say it: the node of the same name. Those of the others compute a
     /// part of a node, or none.
     pub fn of(operation: Operation) -> Covers {
-        let own = Covered::ALL.iter().find(|c| c.0 == operation.name());
+        let own = Covered::all().find(|c| c.0 == operation.name());
         Covers { chain: own.map(|c| (c.1, false)).into_iter().collect(), repeated: false }
     }
 

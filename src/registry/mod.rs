@@ -24,12 +24,7 @@ impl Operation {
 
     /// The activation that the operation computes on its own.
     pub fn activation(self) -> Option<Activation> {
-        match self {
-            Operation::Sigmoid => Some(Activation::Sigmoid),
-            Operation::Relu => Some(Activation::Relu),
-            Operation::Tanh => Some(Activation::Tanh),
-            _ => None,
-        }
+        if let Operation::Activation(a) = self { Some(a) } else { None }
     }
 }
 

@@ -95,7 +95,7 @@ impl Operation {
                     ]
                 }
             }
-            Operation::Sigmoid | Operation::Relu | Operation::Tanh => const { &[R] },
+            Operation::Activation(_) => const { &[R] },
             Operation::ArgMax => const { &[B, CLASSES] },
             Operation::Sobel => {
                 const {

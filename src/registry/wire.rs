@@ -4,7 +4,7 @@ use super::{Covered, Covers, DeviceClass, Kernel, Library, Most, Needs, Operand,
 use crate::ir::wire::{fields, variants};
 
 variants! {
-    Covered { Affine, Activation, Sigmoid, Relu, Tanh }
+    Covered { Affine, Activation, Only(activation) }
 }
 
 fields! {
@@ -23,6 +23,7 @@ fields! {
 mod tests {
     use super::*;
     use crate::ir::layout::Layout;
+    use crate::ir::op::Activation;
     use crate::ir::wire::{self, Damaged};
     use crate::registry::Operation;
 
@@ -37,10 +38,10 @@ mod tests {
                 document: "thesis §7".into(),
                 operation: Operation::Probe,
                 covers: Covers {
-                    chain: vec![(Covered::Affine, false), (Covered::Tanh, true)].into(),
+                    chain: vec![(Covered::Affine, false), (Covered::Only(Activation::Tanh), true)].into(),
                     repeated: true,
                 },
-                epilogue: vec![Covered::Relu].into(),
+                epilogue: vec![Covered::Only(Activation::Relu)].into(),
                 function: "größer".into(),
                 source: Some("matmul/größer.cl".into()),
                 defines: vec![("TILE".into(), 300)].into(),
