@@ -56,6 +56,7 @@ fn main() {
     ] {
         println!("cargo::rerun-if-changed={path}");
     }
+    micro_kernels();
     let baked = bake::bake(&settings);
     let files = match &baked {
         Ok(baked) => &baked.files,
@@ -86,6 +87,37 @@ fn main() {
         }
         Err((mistakes, _)) => mistakes.0.iter().for_each(|m| println!("cargo::error={}", one_line(m))),
     }
+}
+
+/// What the host's micro-kernels need of the compilers.
+fn micro_kernels() {
+    const NEON: &str = "src/engine/simd/micro/neon.c";
+    println!("cargo::rerun-if-changed={NEON}");
+    println!("cargo::rustc-check-cfg=cfg(mortonnet_avx512)");
+    // AVX-512 is stable from Rust 1.89 on, the package compiles from 1.85 on.
+    if compiler_minor().is_some_and(|minor| minor >= 89) {
+        println!("cargo::rustc-cfg=mortonnet_avx512");
+    }
+    if std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "arm") {
+        // Twice: for NEON alone, and with VFPv4. Compilers other than zig take the unit from -mfpu, zig from the CPU.
+        for (name, unit, cpu, fused) in
+            [("mortonnet_neon", "neon", "neon", "0"), ("mortonnet_vfpv4", "neon-vfpv4", "neon+vfp4", "1")]
+        {
+            cc::Build::new()
+                .file(NEON)
+                .flag_if_supported(format!("-mfpu={unit}"))
+                .flag_if_supported(format!("-mcpu=generic+v7a+{cpu}"))
+                .flag("-ffp-contract=off")
+                .define("FUSED", fused)
+                .compile(name);
+        }
+    }
+}
+
+/// N of Rust 1.N.
+fn compiler_minor() -> Option<u32> {
+    let output = std::process::Command::new(std::env::var_os("RUSTC")?).arg("--version").output().ok()?;
+    String::from_utf8(output.stdout).ok()?.split('.').nth(1)?.parse().ok()
 }
 
 /// Text for a directive to cargo: a line break would begin another directive.

@@ -17,7 +17,6 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();
         match path.extension() {
-            _ if path.is_dir() && path.ends_with("micro") => {}
             _ if path.is_dir() => sources(&path, found),
             Some(e) if e == "rs" => found.push(path),
             _ => {}

@@ -6,7 +6,7 @@
 
 use super::super::deferred::{Deferred, Refusal};
 use super::super::{NAN_CLASS, SLOTS};
-use super::epilogue;
+use super::micro::{Affine, Half, Kernels, Subproblem};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use crate::engine::model::Values;
 use crate::error::Error;
@@ -14,7 +14,7 @@ use crate::ir::network::Activation;
 use crate::observe::profile::StepClock;
 use crate::observe::trace::{Name, Track};
 use crate::sys::thread::{Serve, Thread};
-use mortonnet_micro::{Affine, Half, Kernels, Part};
+
 use std::alloc::{alloc_zeroed, dealloc};
 use std::borrow::Cow;
 use std::cell::UnsafeCell;
@@ -193,21 +193,21 @@ impl Drop for Floats {
 }
 
 /// A matrix of activations, records one after the other.
-struct Buffer {
+struct Activations {
     floats: Floats,
     /// From a record to the next.
     stride: usize,
 }
 
-impl Buffer {
-    fn new(rows: usize, batch: usize) -> Result<Buffer, Error> {
+impl Activations {
+    fn new(rows: usize, batch: usize) -> Result<Activations, Error> {
         let mut stride = rows.next_multiple_of(LINE);
         if stride % 256 == 0 {
             // Records a multiple of a page apart would share the few ways of the same set of the cache.
             stride += LINE;
         }
         let len = stride.saturating_mul(batch);
-        Ok(Buffer { floats: Floats::new(len)?, stride })
+        Ok(Activations { floats: Floats::new(len)?, stride })
     }
 
     fn record(&self, n: usize) -> *mut f32 {
@@ -222,20 +222,20 @@ struct Bytes(UnsafeCell<Deferred>);
 // SAFETY: nobody writes to it while a job of the slot is under way, and only the team has `&mut` outside of jobs.
 unsafe impl Sync for Bytes {}
 
-/// Buffers for the input of a tile. Whoever decodes a tile of records borrows one: a core's own cache holds it, where
-/// the slots' inputs go from core to core.
-struct Desks {
-    buffers: Vec<Buffer>,
+/// A pool of buffers for the input of a tile. Whoever decodes a tile of records borrows one: a core's own cache holds
+/// it, where the slots' inputs go from core to core.
+struct TileInputs {
+    buffers: Vec<Activations>,
     /// A bit for each that is free.
     free: AtomicU64,
 }
 
-impl Desks {
-    fn new(count: usize, rows: usize, records: usize) -> Result<Desks, Error> {
+impl TileInputs {
+    fn new(count: usize, rows: usize, records: usize) -> Result<TileInputs, Error> {
         let count = count.min(64);
-        let buffers: Result<_, _> = (0..count).map(|_| Buffer::new(rows, records)).collect();
+        let buffers: Result<_, _> = (0..count).map(|_| Activations::new(rows, records)).collect();
         let free = (0..count).fold(0, |free, i| free | 1 << i);
-        Ok(Desks { buffers: buffers?, free: AtomicU64::new(free) })
+        Ok(TileInputs { buffers: buffers?, free: AtomicU64::new(free) })
     }
 
     /// Nobody else has it until it is given back.
@@ -247,8 +247,8 @@ impl Desks {
             .map(lowest)
     }
 
-    fn give_back(&self, desk: usize) {
-        self.free.fetch_or(1 << desk, Release);
+    fn give_back(&self, buffer: usize) {
+        self.free.fetch_or(1 << buffer, Release);
     }
 }
 
@@ -275,14 +275,14 @@ struct Shared {
     kernels: Kernels,
     steps: Vec<Step>,
     phases: Vec<Phase>,
-    inputs: [Buffer; SLOTS],
+    inputs: [Activations; SLOTS],
     /// What the first phase decodes into `inputs`, so many numbers a record.
     deferred: [Bytes; SLOTS],
     width: usize,
     /// For tiles of the first phase, if no other phase needs their input.
-    desks: Desks,
-    scores: [Buffer; SLOTS],
-    hidden: Vec<Buffer>,
+    tile_inputs: TileInputs,
+    scores: [Activations; SLOTS],
+    hidden: Vec<Activations>,
     classes: [Vec<AtomicU32>; SLOTS],
     /// Threads, the caller's included.
     threads: usize,
@@ -336,15 +336,16 @@ impl Team {
             usize::try_from(records).unwrap_or(usize::MAX)
         };
         let threads = if batch < records(WAKE_US) { 1 } else { threads.max(1) };
-        let buffers = |rows: usize| -> Result<[Buffer; SLOTS], Error> {
-            Ok([Buffer::new(rows, batch)?, Buffer::new(rows, batch)?])
+        let buffers = |rows: usize| -> Result<[Activations; SLOTS], Error> {
+            Ok([Activations::new(rows, batch)?, Activations::new(rows, batch)?])
         };
-        let hidden: Result<Vec<Buffer>, Error> = rows.1.iter().map(|&r| Buffer::new(r, batch)).collect();
+        let hidden: Result<Vec<Activations>, Error> =
+            rows.1.iter().map(|&r| Activations::new(r, batch)).collect();
         let phases = phases(&steps, &kernels, threads);
         let alone = !steps[phases[0].steps.end..].iter().any(|s| s.from == Place::Input);
         let shared = Shared {
             schedule: Schedule::new(),
-            desks: Desks::new(if alone { threads } else { 0 }, rows.0, kernels.tile.0)?,
+            tile_inputs: TileInputs::new(if alone { threads } else { 0 }, rows.0, kernels.tile.0)?,
             phases,
             clock: timed.then(|| Mutex::new(Clock { sums: StepClock::new(steps.len()), track: None })),
             kernels,
@@ -514,14 +515,14 @@ impl Work for Shared {
             Split::Rows(bounds) => (0..tile.records, Some(bounds[tile.tile]..bounds[tile.tile + 1])),
         };
         // SAFETY: the caller's promise is passed on; the first phase is split by records.
-        let desk = if tile.phase == 0 { unsafe { self.decode(tile.slot, records.clone()) } } else { None };
+        let pooled = if tile.phase == 0 { unsafe { self.decode(tile.slot, records.clone()) } } else { None };
         for i in phase.steps.clone() {
             let start = self.clock.is_some().then(Instant::now);
             // SAFETY: the caller's promise is passed on.
-            unsafe { self.step(i, tile.slot, records.clone(), rows.clone(), desk) };
+            unsafe { self.step(i, tile.slot, records.clone(), rows.clone(), pooled) };
             self.timed(start, (tile.slot, records.len(), Name::Step(i)), |clock, took| clock.record(i, took));
         }
-        desk.inspect(|&d| self.desks.give_back(d));
+        pooled.inspect(|&buffer| self.tile_inputs.give_back(buffer));
     }
 }
 
@@ -531,7 +532,7 @@ impl Shared {
         records.div_ceil(self.threads).clamp(1, self.kernels.tile.0)
     }
 
-    fn buffer(&self, place: Place, slot: usize) -> &Buffer {
+    fn buffer(&self, place: Place, slot: usize) -> &Activations {
         match place {
             Place::Input => &self.inputs[slot],
             Place::Hidden(i) => &self.hidden[i],
@@ -539,7 +540,7 @@ impl Shared {
         }
     }
 
-    /// Decodes those of some records that are bytes; where all are, onto a desk.
+    /// Decodes those of some records that are bytes; where all are, into a buffer of the pool, which it gives.
     ///
     /// SAFETY: as `step`.
     unsafe fn decode(&self, slot: usize, records: Range<usize>) -> Option<usize> {
@@ -549,15 +550,15 @@ impl Shared {
             return None;
         }
         let start = self.clock.is_some().then(Instant::now);
-        let desk = if deferred.has_all(records.clone()) { self.desks.borrow() } else { None };
+        let pooled = if deferred.has_all(records.clone()) { self.tile_inputs.borrow() } else { None };
         for n in records.clone() {
-            let to = self.record(Place::Input, slot, (records.start, n), desk);
+            let to = self.record(Place::Input, slot, (records.start, n), pooled);
             // SAFETY: a record of the input has `width` values at least; nobody else touches it.
             deferred.decode(n, unsafe { std::slice::from_raw_parts_mut(to, self.width) });
         }
         let what = (slot, records.len(), Name::Text("decode"));
         self.timed(start, what, |clock, took| clock.decode += took);
-        desk
+        pooled
     }
 
     fn clock(&self) -> Option<MutexGuard<'_, Clock>> {
@@ -581,10 +582,16 @@ impl Shared {
         track.into_iter().for_each(|track| track.span(name, slot, records, start, took));
     }
 
-    /// Where record `n` of a tile that starts with record `first` stands, if its input is on `desk`.
-    fn record(&self, place: Place, slot: usize, (first, n): (usize, usize), desk: Option<usize>) -> *mut f32 {
-        match desk {
-            Some(desk) if place == Place::Input => self.desks.buffers[desk].record(n - first),
+    /// Where record `n` of a tile that starts with record `first` stands, if its input is in buffer `pooled`.
+    fn record(
+        &self,
+        place: Place,
+        slot: usize,
+        (first, n): (usize, usize),
+        pooled: Option<usize>,
+    ) -> *mut f32 {
+        match pooled {
+            Some(pooled) if place == Place::Input => self.tile_inputs.buffers[pooled].record(n - first),
             _ => self.buffer(place, slot).record(n),
         }
     }
@@ -599,13 +606,13 @@ impl Shared {
         slot: usize,
         records: Range<usize>,
         rows: Option<Range<usize>>,
-        desk: Option<usize>,
+        pooled: Option<usize>,
     ) {
         let step = &self.steps[i];
         let (from, to) = (self.buffer(step.from, slot), self.buffer(step.to, slot));
         let first = (records.start, records.start);
         let (x, result) =
-            (self.record(step.from, slot, first, desk), self.record(step.to, slot, first, desk));
+            (self.record(step.from, slot, first, pooled), self.record(step.to, slot, first, pooled));
         match &step.action {
             Action::Affine { weights, biases, panel, columns, inputs, activation } => {
                 // Once for each way of storing weights.
@@ -617,9 +624,9 @@ impl Shared {
                             panel: *panel,
                             columns: *columns,
                             inputs: *inputs,
-                            activation: epilogue(*activation),
+                            activation: *activation,
                         };
-                        let part = Part {
+                        let sub = Subproblem {
                             rows: rows.unwrap_or(0..biases.len()),
                             layer: &layer,
                             records: records.len(),
@@ -629,7 +636,7 @@ impl Shared {
                             result_stride: to.stride,
                         };
                         // SAFETY: `check` has compared the sizes; see above.
-                        unsafe { $kernel(&part) }
+                        unsafe { $kernel(&sub) }
                     }};
                 }
                 match weights.stored() {
@@ -639,11 +646,11 @@ impl Shared {
             }
             Action::Activate(activation) => {
                 // SAFETY: whole records, whose stride is a multiple of all lanes; see above.
-                unsafe { (self.kernels.activate)(epilogue(*activation), result, records.len() * to.stride) }
+                unsafe { (self.kernels.activate)(*activation, result, records.len() * to.stride) }
             }
             Action::ArgMax(outputs) => {
                 for n in records.clone() {
-                    let scores = self.record(step.from, slot, (records.start, n), desk);
+                    let scores = self.record(step.from, slot, (records.start, n), pooled);
                     // SAFETY: `check` has compared the sizes; see above.
                     let scores = unsafe { std::slice::from_raw_parts(scores, *outputs) };
                     self.classes[slot][n].store(argmax(scores), Relaxed);
@@ -663,8 +670,7 @@ impl Shared {
         for s in &self.steps {
             match &s.action {
                 Action::Affine { weights, biases, panel, columns, inputs, activation } => {
-                    let (panel, columns, inputs) = (*panel, *columns, *inputs);
-                    let activation = epilogue(*activation);
+                    let (panel, columns, inputs, activation) = (*panel, *columns, *inputs, *activation);
                     match weights.stored() {
                         StoredAs::Floats(weights) => {
                             Affine { weights, biases, panel, columns, inputs, activation }.check();

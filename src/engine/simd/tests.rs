@@ -1,11 +1,12 @@
 //! The kernels against float64 on every instruction set that this CPU has, and the team against itself.
 
+use super::micro::{Affine, Half, Kernels, Subproblem};
 use super::*;
 use crate::engine::model::Values;
 use crate::engine::{NAN_CLASS, SLOTS};
 use crate::ir::half;
 use crate::ir::layout::Layout;
-use mortonnet_micro::{Affine, Half, Kernels, Part};
+use crate::ir::network::Activation;
 use proptest::prelude::*;
 use std::borrow::Cow;
 
@@ -85,10 +86,10 @@ impl Case {
                     panel: self.panel,
                     columns: self.columns,
                     inputs: self.inputs,
-                    activation: epilogue(activation),
+                    activation,
                 };
                 layer.check();
-                let part = Part {
+                let sub = Subproblem {
                     layer: &layer,
                     rows,
                     records,
@@ -98,7 +99,7 @@ impl Case {
                     result_stride: stride,
                 };
                 // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
-                unsafe { $kernel(&part) };
+                unsafe { $kernel(&sub) };
             }};
         }
         match &self.halves {
@@ -230,7 +231,7 @@ fn activate(kernels: &Kernels, activation: Activation, values: &[f32]) -> Vec<f3
     let mut padded = values.to_vec();
     padded.resize(values.len().next_multiple_of(kernels.lanes), 0.0);
     // SAFETY: whole vectors; `Kernels::all` offers what the CPU has.
-    unsafe { (kernels.activate)(epilogue(activation), padded.as_mut_ptr(), padded.len()) };
+    unsafe { (kernels.activate)(activation, padded.as_mut_ptr(), padded.len()) };
     padded.truncate(values.len());
     padded
 }

@@ -1,7 +1,7 @@
 //! NEON on 32-bit ARM, alone or with the fused multiply-add of VFPv4. Not every armv7 CPU has it, and its intrinsics are
 //! not stable in Rust: the kernels are in `neon.c`, the only code of the program that is compiled for NEON.
 
-use super::kernel::Part;
+use super::kernel::Subproblem;
 use super::{Activation, Affine, Kernels};
 
 /// What the CPU offers, the best first.
@@ -38,9 +38,9 @@ const FUSED: Kernels = Kernels {
     lanes: 4,
     tile: (6, 2),
     // SAFETY: the caller's promise is passed on.
-    affine: |part| unsafe { mortonnet_vfpv4_affine(&part.into()) },
+    affine: |sub| unsafe { mortonnet_vfpv4_affine(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
-    affine_of_halves: |part| unsafe { mortonnet_vfpv4_affine_of_halves(&part.into()) },
+    affine_of_halves: |sub| unsafe { mortonnet_vfpv4_affine_of_halves(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
     activate: |activation, values, count| unsafe {
         mortonnet_vfpv4_activate(number(activation), values, count)
@@ -53,18 +53,18 @@ const PLAIN: Kernels = Kernels {
     lanes: 4,
     tile: (6, 2),
     // SAFETY: the caller's promise is passed on.
-    affine: |part| unsafe { mortonnet_neon_affine(&part.into()) },
+    affine: |sub| unsafe { mortonnet_neon_affine(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
-    affine_of_halves: |part| unsafe { mortonnet_neon_affine_of_halves(&part.into()) },
+    affine_of_halves: |sub| unsafe { mortonnet_neon_affine_of_halves(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
     activate: |activation, values, count| unsafe {
         mortonnet_neon_activate(number(activation), values, count)
     },
 };
 
-/// `struct part` of `neon.c`.
+/// `struct subproblem` of `neon.c`.
 #[repr(C)]
-struct CPart {
+struct CSubproblem {
     weights: *const std::ffi::c_void,
     biases: *const f32,
     panel: usize,
@@ -80,22 +80,22 @@ struct CPart {
     activation: u32,
 }
 
-impl<E> From<&Part<'_, E>> for CPart {
-    fn from(part: &Part<'_, E>) -> CPart {
-        let &Affine { weights, biases, panel, columns, inputs, activation } = part.layer;
-        CPart {
+impl<E> From<&Subproblem<'_, E>> for CSubproblem {
+    fn from(sub: &Subproblem<'_, E>) -> CSubproblem {
+        let &Affine { weights, biases, panel, columns, inputs, activation } = sub.layer;
+        CSubproblem {
             weights: weights.as_ptr().cast(),
             biases: biases.as_ptr(),
             panel,
             columns,
             inputs,
-            row: part.rows.start,
-            end_row: part.rows.end,
-            records: part.records,
-            x: part.x,
-            x_stride: part.x_stride,
-            result: part.result,
-            result_stride: part.result_stride,
+            row: sub.rows.start,
+            end_row: sub.rows.end,
+            records: sub.records,
+            x: sub.x,
+            x_stride: sub.x_stride,
+            result: sub.result,
+            result_stride: sub.result_stride,
             activation: number(activation),
         }
     }
@@ -113,11 +113,11 @@ fn number(activation: Activation) -> u32 {
 
 // SAFETY of the kernels: that of the functions of `Kernels`.
 unsafe extern "C" {
-    fn mortonnet_vfpv4_affine(part: &CPart);
-    fn mortonnet_vfpv4_affine_of_halves(part: &CPart);
+    fn mortonnet_vfpv4_affine(sub: &CSubproblem);
+    fn mortonnet_vfpv4_affine_of_halves(sub: &CSubproblem);
     fn mortonnet_vfpv4_activate(activation: u32, values: *mut f32, count: usize);
-    fn mortonnet_neon_affine(part: &CPart);
-    fn mortonnet_neon_affine_of_halves(part: &CPart);
+    fn mortonnet_neon_affine(sub: &CSubproblem);
+    fn mortonnet_neon_affine_of_halves(sub: &CSubproblem);
     fn mortonnet_neon_activate(activation: u32, values: *mut f32, count: usize);
     fn mortonnet_neon_widen(bytes: *const u8, values: *mut f32, count: usize);
     fn getauxval(kind: usize) -> usize;

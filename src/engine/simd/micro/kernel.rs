@@ -13,7 +13,7 @@ use std::ops::Range;
 /// What makes it sound to compute: the layer's slices have the sizes it says, `V::LANES` divides the panel, `rows` are
 /// whole vectors of the layer; `x` is good for `records` records of `layer.inputs` values and `result` for as many of
 /// `rows.end` values, `rows` of which nobody else touches meanwhile.
-pub struct Part<'a, E> {
+pub(crate) struct Subproblem<'a, E> {
     /// The layer.
     pub layer: &'a Affine<'a, E>,
     /// Rows to compute.
@@ -30,8 +30,8 @@ pub struct Part<'a, E> {
     pub result_stride: usize,
 }
 
-/// Runs the body for each `$i` below `$n` (a constant, at most 8), written out: the crate is compiled for size, and a
-/// loop over registers must not stay a loop.
+/// Runs the body for each `$i` below `$n` (a constant, at most 8), written out: a loop over
+/// registers must not stay a loop, whatever the optimisation.
 macro_rules! unrolled {
     ($i:ident < $n:expr, $body:block) => {
         unrolled!(@ $i, $n, $body, 0 1 2 3 4 5 6 7)
@@ -47,36 +47,36 @@ macro_rules! unrolled {
 /// Records' values that a core's second-level cache keeps while bands of rows pass by, in bytes.
 const KEPT: usize = 1 << 20;
 
-/// Bias, product and activation of a part, with tiles of M (at the end of the batch H or 1) records by N (at the end
+/// Bias, product and activation of a sub, with tiles of M (at the end of the batch H or 1) records by N (at the end
 /// of the rows 2 or 1: four vectors are twice two rather than three and one) vectors.
 ///
 /// Where the records are too many or too long to stay in the cache, the common dimension is cut into blocks, and the
 /// sums of a block wait in the result for the next: no sum changes by this.
 ///
-/// SAFETY: the part is sound, the CPU has V's instruction set.
+/// SAFETY: the subproblem is sound, the CPU has V's instruction set.
 #[inline(always)]
 pub(super) unsafe fn affine<V: Vector, E: Stored, const M: usize, const H: usize, const N: usize>(
-    part: &Part<'_, E>,
+    sub: &Subproblem<'_, E>,
 ) {
-    let inputs = part.layer.inputs;
-    let blocks = (part.records * inputs * size_of::<f32>()).div_ceil(KEPT);
+    let inputs = sub.layer.inputs;
+    let blocks = (sub.records * inputs * size_of::<f32>()).div_ceil(KEPT);
     let length = inputs.div_ceil(blocks.max(1));
     let mut block = 0..length;
-    // SAFETY: the bands are inside the part; passed on.
+    // SAFETY: the bands are inside the subproblem; passed on.
     unsafe {
         loop {
-            let mut row = part.rows.start;
-            let rest = |row: usize| (part.rows.end - row) / V::LANES;
+            let mut row = sub.rows.start;
+            let rest = |row: usize| (sub.rows.end - row) / V::LANES;
             while rest(row) >= N && (N < 3 || rest(row) != N + 1) {
-                band::<V, E, M, H, N>(part, row, &block);
+                band::<V, E, M, H, N>(sub, row, &block);
                 row += N * V::LANES;
             }
             while N > 2 && rest(row) >= 2 {
-                band::<V, E, M, H, 2>(part, row, &block);
+                band::<V, E, M, H, 2>(sub, row, &block);
                 row += 2 * V::LANES;
             }
-            while row < part.rows.end {
-                band::<V, E, M, H, 1>(part, row, &block);
+            while row < sub.rows.end {
+                band::<V, E, M, H, 1>(sub, row, &block);
                 row += V::LANES;
             }
             if block.end == inputs {
@@ -84,36 +84,36 @@ pub(super) unsafe fn affine<V: Vector, E: Stored, const M: usize, const H: usize
             }
             block = block.end..inputs.min(block.end + length);
         }
-        if matches!(part.layer.activation, Activation::Sigmoid | Activation::Tanh) {
-            for n in 0..part.records {
-                let values = part.result.add(n * part.result_stride + part.rows.start);
-                activate::<V>(part.layer.activation, values, part.rows.len());
+        if matches!(sub.layer.activation, Activation::Sigmoid | Activation::Tanh) {
+            for n in 0..sub.records {
+                let values = sub.result.add(n * sub.result_stride + sub.rows.start);
+                activate::<V>(sub.layer.activation, values, sub.rows.len());
             }
         }
     }
 }
 
-/// N vectors of rows from `row` on, for all records of the part and a block of k. Weights come from memory once;
+/// N vectors of rows from `row` on, for all records of the subproblem and a block of k. Weights come from memory once;
 /// meanwhile those of the next band are asked for, spread evenly, so that its first tile does not wait for them (8 % of
 /// the time of large layers).
 ///
-/// SAFETY: as `affine`; the vectors are inside the part.
+/// SAFETY: as `affine`; the vectors are inside the sub.
 #[inline(always)]
 unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: usize>(
-    part: &Part<'_, E>,
+    sub: &Subproblem<'_, E>,
     row: usize,
     block: &Range<usize>,
 ) {
-    let (layer, height) = (part.layer, N * V::LANES);
+    let (layer, height) = (sub.layer, N * V::LANES);
     // The next band begins a block where this one ends it.
-    let (next, k) = if row + 2 * height <= part.rows.end {
+    let (next, k) = if row + 2 * height <= sub.rows.end {
         (row + height, block.start)
     } else {
-        (part.rows.start, block.end)
+        (sub.rows.start, block.end)
     };
     let panels = height.div_ceil(layer.panel);
     // So many tiles share a panel of it.
-    let share = (part.records.div_ceil(M) / panels).max(1);
+    let share = (sub.records.div_ceil(M) / panels).max(1);
     let bytes = layer.panel * size_of::<E>();
     let ahead = |tile: usize| {
         let panel = next / layer.panel + tile / share;
@@ -123,16 +123,16 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
         Ahead { at: layer.weights.as_ptr().cast::<u8>().wrapping_add(k * bytes), step }
     };
     let mut n = 0;
-    // SAFETY: `tile` writes records n to n + M that are in the part.
+    // SAFETY: `tile` writes records n to n + M that are in the sub.
     unsafe {
-        while part.records > n + H {
-            tile::<V, E, M, N>(part, n, row, block, ahead(n / M));
+        while sub.records > n + H {
+            tile::<V, E, M, N>(sub, n, row, block, ahead(n / M));
             n += M;
         }
-        if part.records > n + 1 {
-            tile::<V, E, H, N>(part, n, row, block, ahead(n / M));
-        } else if part.records > n {
-            tile::<V, E, 1, N>(part, n, row, block, ahead(n / M));
+        if sub.records > n + 1 {
+            tile::<V, E, H, N>(sub, n, row, block, ahead(n / M));
+        } else if sub.records > n {
+            tile::<V, E, 1, N>(sub, n, row, block, ahead(n / M));
         }
     }
 }
@@ -143,26 +143,26 @@ struct Ahead {
     step: usize,
 }
 
-/// Records n to n + M (those that are in the part) by N vectors of rows from `row` on, for a block of k.
+/// Records n to n + M (those that are in the sub) by N vectors of rows from `row` on, for a block of k.
 ///
-/// SAFETY: as `affine`; record n and the vectors are inside the part, the block inside the common dimension.
+/// SAFETY: as `affine`; record n and the vectors are inside the sub, the block inside the common dimension.
 #[inline(always)]
 unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
-    part: &Part<'_, E>,
+    sub: &Subproblem<'_, E>,
     n: usize,
     row: usize,
     block: &Range<usize>,
     ahead: Ahead,
 ) {
-    let layer = part.layer;
+    let layer = sub.layer;
     let (panel, columns) = (layer.panel, layer.columns);
     // A record behind the last one is the last one again.
-    let record = |m: usize| (n + m).min(part.records - 1);
+    let record = |m: usize| (n + m).min(sub.records - 1);
     // SAFETY: every pointer stays inside its array: the block of a record's values; of the weights, vectors that are
     // `panel` apart, as many; LANES biases and results per vector.
     unsafe {
-        let mut x = [part.x; M];
-        unrolled!(m < M, { x[m] = part.x.add(record(m) * part.x_stride + block.start) });
+        let mut x = [sub.x; M];
+        unrolled!(m < M, { x[m] = sub.x.add(record(m) * sub.x_stride + block.start) });
         let mut weights = [layer.weights.as_ptr(); N];
         unrolled!(i < N, {
             let r = row + i * V::LANES;
@@ -171,7 +171,7 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
         // Sums begin with the bias, or with what the block before has left.
         let first = block.start == 0;
         let (begin, stride) =
-            if first { (layer.biases.as_ptr(), 0) } else { (part.result.cast_const(), part.result_stride) };
+            if first { (layer.biases.as_ptr(), 0) } else { (sub.result.cast_const(), sub.result_stride) };
         let mut sums = [[V::splat(0.0); N]; M];
         unrolled!(m < M, {
             unrolled!(i < N, { sums[m][i] = V::load(begin.add(record(m) * stride + row + i * V::LANES)) });
@@ -195,7 +195,7 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
         let floor = V::splat(if relu { 0.0 } else { f32::NEG_INFINITY });
         unrolled!(m < M, {
             unrolled!(i < N, {
-                let to = part.result.add(record(m) * part.result_stride + row + i * V::LANES);
+                let to = sub.result.add(record(m) * sub.result_stride + row + i * V::LANES);
                 floor.max(sums[m][i]).fma(sums[m][i], V::splat(0.0)).store(to);
             });
         });

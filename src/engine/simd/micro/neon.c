@@ -30,8 +30,8 @@
 
 enum activation { NONE, RELU, SIGMOID, TANH };
 
-// `Part` of kernel.rs; strides count values.
-struct part {
+// `Subproblem` of kernel.rs; strides count values.
+struct subproblem {
     const void *weights; // panels of `panel` rows by `columns`, of floats or of halves
     const float *biases;
     size_t panel, columns, inputs;
@@ -126,8 +126,8 @@ struct place {
     size_t n, row, at, begin, count;
 };
 
-// Records n to n + M (those that are in the part) by N vectors of rows. M, N and `halves` are constants.
-INLINE void tile(const struct part *p, const struct place *place, int M, int N, int halves) {
+// Records n to n + M (those that are in the subproblem) by N vectors of rows. M, N and `halves` are constants.
+INLINE void tile(const struct subproblem *p, const struct place *place, int M, int N, int halves) {
     const size_t last = p->records - 1, panel = p->panel;
     const size_t n = place->n, row = place->row, begin = place->begin, count = place->count;
     const float *floats = (const float *)p->weights + place->at;
@@ -232,10 +232,10 @@ void NAME(activate)(uint32_t activation, float *values, size_t count) {
     }
 }
 
-typedef void compute(const struct part *p, const struct place *place);
+typedef void compute(const struct subproblem *p, const struct place *place);
 
 #define TILE(FUNCTION, M, N, HALVES)                                                                                       \
-    static void FUNCTION(const struct part *p, const struct place *place) { tile(p, place, M, N, HALVES); }
+    static void FUNCTION(const struct subproblem *p, const struct place *place) { tile(p, place, M, N, HALVES); }
 TILE(NAME(floats_6_2), MOST, 2, 0)
 TILE(NAME(floats_3_2), 3, 2, 0)
 TILE(NAME(floats_1_4), 1, 4, 0)
@@ -254,7 +254,7 @@ struct tiles {
     compute *six, *three, *one[3];
 };
 
-static void NAME(layer)(const struct part *p, const struct tiles *tiles) {
+static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
     const size_t inputs = p->inputs, records = p->records;
     // A single record takes every weight once: nothing to keep in a cache.
     const size_t blocks = records > 1 ? (inputs + BLOCK - 1) / BLOCK : 1;
@@ -283,7 +283,7 @@ static void NAME(layer)(const struct part *p, const struct tiles *tiles) {
             NAME(activate)(p->activation, p->result + n * p->result_stride + p->row, p->end_row - p->row);
 }
 
-void NAME(affine)(const struct part *p) {
+void NAME(affine)(const struct subproblem *p) {
     static const struct tiles floats = {
         .six = NAME(floats_6_2),
         .three = NAME(floats_3_2),
@@ -292,7 +292,7 @@ void NAME(affine)(const struct part *p) {
     NAME(layer)(p, &floats);
 }
 
-void NAME(affine_of_halves)(const struct part *p) {
+void NAME(affine_of_halves)(const struct subproblem *p) {
     static const struct tiles halves = {
         .three = NAME(halves_3_2),
 #if FUSED

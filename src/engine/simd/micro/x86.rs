@@ -1,6 +1,6 @@
 //! AVX2 with FMA, and AVX-512.
 
-use super::kernel::{self, Part};
+use super::kernel::{self, Subproblem};
 use super::vector::{Half, Vector};
 use super::{Activation, Kernels};
 use std::arch::x86_64::*;
@@ -51,15 +51,15 @@ const AVX2: Kernels = Kernels {
 };
 
 #[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_affine(part: &Part<'_, f32>) {
+unsafe fn avx2_affine(sub: &Subproblem<'_, f32>) {
     // SAFETY: the caller's promise is passed on.
-    unsafe { kernel::affine::<F32x8, f32, 6, 3, 2>(part) }
+    unsafe { kernel::affine::<F32x8, f32, 6, 3, 2>(sub) }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn avx2_affine_of_halves(part: &Part<'_, Half>) {
+unsafe fn avx2_affine_of_halves(sub: &Subproblem<'_, Half>) {
     // SAFETY: the caller's promise is passed on.
-    unsafe { kernel::affine::<F32x8, Half, 4, 4, 2>(part) }
+    unsafe { kernel::affine::<F32x8, Half, 4, 4, 2>(sub) }
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -178,15 +178,15 @@ mod avx512 {
     };
 
     #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512_affine(part: &Part<'_, f32>) {
+    unsafe fn avx512_affine(sub: &Subproblem<'_, f32>) {
         // SAFETY: the caller's promise is passed on.
-        unsafe { kernel::affine::<F32x16, f32, 8, 4, 3>(part) }
+        unsafe { kernel::affine::<F32x16, f32, 8, 4, 3>(sub) }
     }
 
     #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512_affine_of_halves(part: &Part<'_, Half>) {
+    unsafe fn avx512_affine_of_halves(sub: &Subproblem<'_, Half>) {
         // SAFETY: the caller's promise is passed on.
-        unsafe { kernel::affine::<F32x16, Half, 8, 8, 2>(part) }
+        unsafe { kernel::affine::<F32x16, Half, 8, 8, 2>(sub) }
     }
 
     #[target_feature(enable = "avx512f,avx2,fma")]

@@ -1,8 +1,5 @@
 //! The host's micro-kernels, with the widest vectors the CPU has.
 //!
-//! A crate of its own because it is compiled for speed, everything else for size (Cargo.toml of the program). It knows
-//! nothing of the program.
-//!
 //! Weights are in panels of P rows (`R_P_1_C`): for each k, P weights are neighbours. A vector holds neighbouring rows,
 //! so nothing is ever reduced across lanes.
 //!
@@ -14,8 +11,7 @@
 //! | `decode`         | bytes and text to numbers, for the readers of records         |
 //!
 //! Another instruction set is another `Kernels` with the functions of `kernel`, or with functions of its own that keep
-//! the promise of `Part` (32-bit ARM, whose intrinsics are not stable in Rust, has them in C).
-#![allow(unsafe_code)]
+//! the promise of `Subproblem` (32-bit ARM, whose intrinsics are not stable in Rust, has them in C).
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -27,26 +23,14 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use kernel::Part;
-pub use vector::Half;
+pub(super) use kernel::Subproblem;
+pub(super) use vector::Half;
 
+use crate::ir::network::Activation;
 use vector::{Lanes4, Vector};
 
-/// What is applied to each sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// Nothing.
-    None,
-    /// 1 / (1 + e⁻ˣ)
-    Sigmoid,
-    /// max(0, x)
-    Relu,
-    /// tanh x
-    Tanh,
-}
-
 /// One affine layer. `E` is how its weights are stored.
-pub struct Affine<'a, E = f32> {
+pub(super) struct Affine<'a, E = f32> {
     /// Weights, `rows`/P panels of `columns` × P.
     pub weights: &'a [E],
     /// Biases, `rows`.
@@ -64,7 +48,7 @@ pub struct Affine<'a, E = f32> {
 impl<E> Affine<'_, E> {
     /// # Panics
     /// If the sizes do not fit together.
-    pub fn check(&self) {
+    pub(super) fn check(&self) {
         let rows = self.biases.len();
         assert!(self.panel > 0 && self.panel % 4 == 0 && rows % self.panel == 0, "panels of 4 n rows");
         assert!(self.weights.len() == rows * self.columns && self.inputs <= self.columns, "{rows} rows");
@@ -73,7 +57,7 @@ impl<E> Affine<'_, E> {
 
 /// The micro-kernels for one instruction set.
 #[derive(Clone, Copy)]
-pub struct Kernels {
+pub(super) struct Kernels {
     /// Name of the instruction set.
     pub name: &'static str,
     /// What a core does with it, roughly: tells whether sharing work pays.
@@ -82,10 +66,10 @@ pub struct Kernels {
     pub lanes: usize,
     /// Records and vectors of a tile.
     pub tile: (usize, usize),
-    /// SAFETY: the part is sound, the CPU has the instruction set.
-    pub affine: unsafe fn(&Part<'_, f32>),
+    /// SAFETY: the subproblem is sound, the CPU has the instruction set.
+    pub affine: unsafe fn(&Subproblem<'_, f32>),
     /// The same of weights stored as halves: made for single records, fewer tiles are compiled.
-    pub affine_of_halves: unsafe fn(&Part<'_, Half>),
+    pub affine_of_halves: unsafe fn(&Subproblem<'_, Half>),
     /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
     pub activate: unsafe fn(Activation, *mut f32, usize),
 }
@@ -104,12 +88,12 @@ const PORTABLE: Kernels = Kernels {
 impl Kernels {
     /// The best for this CPU and panels of `panel` rows, asked at run time: the binary runs on every CPU of its
     /// architecture.
-    pub fn detect(panel: usize) -> Kernels {
+    pub(super) fn detect(panel: usize) -> Kernels {
         Kernels::all().find(|k| panel % k.lanes == 0).unwrap_or(PORTABLE)
     }
 
     /// Everything this CPU can run, the best first.
-    pub fn all() -> impl Iterator<Item = Kernels> {
+    pub(super) fn all() -> impl Iterator<Item = Kernels> {
         #[cfg(target_arch = "x86_64")]
         let special = x86::available();
         #[cfg(target_arch = "aarch64")]
