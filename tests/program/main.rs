@@ -18,3 +18,4 @@ mod signals;
 mod support;
 mod trace;
 mod tuning;
+mod without_lab;
