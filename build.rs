@@ -43,6 +43,7 @@ fn main() {
         model: model.clone().unwrap_or("model/digits".into()).into(),
         weights,
         plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),
+        lab: std::env::var_os("CARGO_FEATURE_LAB").is_some(),
     };
     for path in [
         "build.rs",

@@ -588,6 +588,15 @@ fn without_comments(text: &str) -> String {
     text.lines().map(code).collect::<Vec<_>>().join("\n") + "\n"
 }
 
+/// Drops the kernels that no plan uses, and the sources that no other kernel is made of.
+pub fn keep_those_of_plans(library: &mut Library, sources: &mut KernelSources) {
+    let plans = &library.plans;
+    library.kernels.to_mut().retain(|k| plans.iter().any(|p| p.kernels.contains(&k.codename)));
+    let kernels = &library.kernels;
+    let made_of = |k: &Kernel, path: &str| k.source.as_deref() == Some(path) || k.common() == Some(path);
+    sources.to_mut().retain(|(path, _)| kernels.iter().any(|k| made_of(k, path)));
+}
+
 /// All `.cl` files below `folder`, sorted.
 fn cl_files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

@@ -41,6 +41,8 @@ pub struct Settings {
     pub weights: Precision,
     /// MORTONNET_PLAN: a plan's name, or a plan file (`.json`; relative paths count from `root`).
     pub plan: String,
+    /// Whether the program has the lab, which measures kernels that no plan uses.
+    pub lab: bool,
 }
 
 /// Everything that goes into the binary.
@@ -89,7 +91,8 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     let mut files = Vec::new();
     let library = kernels::read(&settings.root, &mut files, &mut mistakes);
     let model = model::read(settings, &mut files, &mut mistakes);
-    let (Some((mut library, sources)), Some((network, tensors, golden, rounding))) = (library, model) else {
+    let (Some((mut library, mut sources)), Some((network, tensors, golden, rounding))) = (library, model)
+    else {
         return Err((mistakes, files));
     };
     let mut steps = Vec::new();
@@ -134,6 +137,9 @@ pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
         }
     }
     let Some(plan) = plan.filter(|_| mistakes.0.is_empty()) else { return Err((mistakes, files)) };
+    if !settings.lab {
+        kernels::keep_those_of_plans(&mut library, &mut sources);
+    }
 
     let (mut constants, mut offsets) = (Vec::new(), Vec::new());
     for c in plan.constants.iter() {

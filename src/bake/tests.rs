@@ -55,13 +55,13 @@ impl Folder {
 
     fn bake_plan(&self, plan: &str) -> Result<Baked, Vec<String>> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        bake(&Settings { root, model: self.0.clone(), plan: plan.into(), weights: Precision::F32 })
+        bake(&Settings { root, model: self.0.clone(), plan: plan.into(), weights: Precision::F32, lab: true })
             .map_err(|e| e.0.0)
     }
 
     fn bake_halves(&self, plan: &str) -> Result<Baked, Vec<String>> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        bake(&Settings { root, model: self.0.clone(), plan: plan.into(), weights: Precision::F16 })
+        bake(&Settings { root, model: self.0.clone(), plan: plan.into(), weights: Precision::F16, lab: true })
             .map_err(|e| e.0.0)
     }
 
@@ -620,6 +620,7 @@ fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -
         model: "network.json".into(),
         plan: "host".into(),
         weights: Precision::F32,
+        lab: true,
     };
     bake(&settings).err().map_or_else(Vec::new, |e| e.0.0)
 }
@@ -773,6 +774,30 @@ fn kernels_have_the_shapes_of_their_documents() {
     }
     let local = baked.sources.iter().find(|s| s.0 == "matmul/columns_local_vector.cl").unwrap();
     assert_eq!(local.1.matches("barrier(CLK_LOCAL_MEM_FENCE)").count(), 2);
+}
+
+/// Without the lab every plan has its kernels, with their sources, and nothing else is baked.
+#[test]
+fn without_the_lab_only_kernels_of_plans_are_baked() {
+    let f = Folder::new();
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let model = f.tiny("").0.clone();
+    let settings = Settings { root, model, plan: "host".into(), weights: Precision::F32, lab: false };
+    let (with, without) = (f.bake().unwrap(), bake(&settings).map_err(|e| e.0.0).unwrap());
+    assert_eq!(without.library.hash, with.library.hash, "the same kernels under the same names");
+    assert_eq!(without.plan, with.plan);
+    for plan in without.library.plans.iter() {
+        for name in plan.kernels.iter() {
+            let kernel = without.library.kernel(name).unwrap().1;
+            for path in [kernel.source.as_deref(), kernel.common()].into_iter().flatten() {
+                assert!(kernel.source.is_none() || without.sources.iter().any(|s| s.0 == path), "{path}");
+            }
+        }
+    }
+    let used = |name: &str| without.library.plans.iter().any(|p| p.kernels.iter().any(|k| k == name));
+    assert!(without.library.kernels.iter().all(|k| used(&k.codename)));
+    assert!(!without.sources.iter().any(|s| s.0.starts_with("sobel/")));
+    assert!(without.sources.len() < with.sources.len());
 }
 
 /// The flop of steps are what the entries say, not a constant.

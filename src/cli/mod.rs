@@ -139,7 +139,7 @@ impl Command {
             match (arg, spec) {
                 (Value(value), _) if word.is_none() && given.values.is_empty() => match lab::word(&value)? {
                     Some(_) if given.has("output") => {
-                        let word = value.display();
+                        let word = value.to_string_lossy();
                         let e = format!("{word} has an --output of its own: write it behind the word {word}");
                         return Err(Error::Usage(e));
                     }

@@ -19,3 +19,4 @@ mod signals;
 mod support;
 mod trace;
 mod tuning;
+mod without_lab;

@@ -70,6 +70,22 @@ fn imports_run_one_way() {
     assert!(wrong.is_empty(), "a room imports one above it:\n{}", wrong.join("\n"));
 }
 
+/// What names the lab is left out where the program is built without it.
+#[test]
+fn the_lab_is_named_behind_its_feature() {
+    let src = root().join("src");
+    let mut files = Vec::new();
+    sources(&src, &mut files);
+    for file in files.iter().filter(|f| !f.starts_with(src.join("lab"))) {
+        let text = fs::read_to_string(file).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        for (i, line) in lines.iter().enumerate().filter(|(_, l)| l.contains("crate::lab")) {
+            let whole = ["src/cli/lab.rs", "src/cli/tests.rs"].iter().any(|f| file.ends_with(f));
+            assert!(whole || lines[i - 1].contains("feature = \"lab\""), "{}: {line}", file.display());
+        }
+    }
+}
+
 #[test]
 fn an_arrow_upwards_is_seen() {
     let at = |path: &str, text: &str| upward(Path::new(path), text).len();
