@@ -7,7 +7,7 @@
 
 * scikit-learn: MLPClassifier (one class of many, two classes, multilabel) or MLPRegressor, alone or as the last step of
   a Pipeline whose other step is a StandardScaler or a MinMaxScaler (it becomes the `input` key);
-* PyTorch: Sequential of Linear, ReLU, Sigmoid, Tanh, Softmax, Flatten, Dropout, Identity.
+* PyTorch: Sequential of Linear, ReLU, LeakyReLU, Sigmoid, Tanh, Softmax, Flatten, Dropout, Identity.
 
 Anything else is an ExportError that names the part it stumbled over. The folder holds `network.json`, a definition and a
 data file for each weight matrix (h × d: a row per output) and bias (h × 1), and golden vectors: records in raw units, as
@@ -61,7 +61,7 @@ class Network:
 
     @property
     def affine(self):
-        return [layer for layer in self.layers if not isinstance(layer, str)]
+        return [layer for layer in self.layers if isinstance(layer, tuple)]
 
     @property
     def width(self):
@@ -218,7 +218,8 @@ def _scaler_key(scaler):
 
 # ---- PyTorch --------------------------------------------------------------------------------------------------------
 
-TORCH_ACTIVATIONS = {"ReLU": "ReLULayer", "Sigmoid": "SigmoidLayer", "Tanh": "TanhLayer", "Softmax": "SoftmaxLayer"}
+TORCH_ACTIVATIONS = {"ReLU": "ReLULayer", "Sigmoid": "SigmoidLayer", "Tanh": "TanhLayer", "Softmax": "SoftmaxLayer",
+                     "LeakyReLU": "LeakyReLULayer"}
 TORCH_SKIPPED = ("Flatten", "Dropout", "Identity")
 TORCH_HINTS = {
     "LogSoftmax": "; leave it out: classes and probabilities follow from the Linear before it",
@@ -241,6 +242,8 @@ def _from_torch(model, input, output):
             raise ExportError(f"module {where}: expected a Linear first, found {_type(module)}")
         elif _type(module) == "Softmax" and i < len(kept) - 1:
             raise ExportError(f"module {where}: Softmax is only possible at the end")
+        elif _type(module) == "LeakyReLU":
+            layers.append({"layer": "LeakyReLULayer", "slope": float(module.negative_slope)})
         else:
             layers.append(TORCH_ACTIVATIONS[_type(module)])
     if not layers:
@@ -250,7 +253,8 @@ def _from_torch(model, input, output):
         if module.in_features != before.out_features:
             raise ExportError(f"module {where}: takes {module.in_features} values, the Linear before gives {before.out_features}")
 
-    end = layers[-1] if isinstance(layers[-1], str) else None
+    end = None if isinstance(layers[-1], tuple) else _type(kept[-1][1])
+    end = end and TORCH_ACTIVATIONS[end]
     output = _torch_output(end, kept[-1], linear[-1][1].out_features, output)
     # The model as given, all of its modules: what is left out of the layers must not change the scores. In float64, for
     # the same bytes on every processor; the scores are what its last activation sees, or what comes out.
@@ -463,6 +467,8 @@ def reference(layers, scale, output, records):
             x = 0.5 * (1 + np.tanh(0.5 * x))  # 1 / (1 + e^−x) that does not overflow
         elif layer == "TanhLayer":
             x = np.tanh(x)
+        elif isinstance(layer, dict):
+            x = np.where(x < 0, layer["slope"] * x, x)
         elif layer == "SoftmaxLayer":
             x = np.exp(x - x.max(axis=1, keepdims=True))
             x /= x.sum(axis=1, keepdims=True)
@@ -479,8 +485,8 @@ def _write_layers(network, data, files):
     """The `layers` key; the matrix files go into `files` (name to bytes), numbered from 1 by affine layer."""
     entries, number = [], 0
     for layer in network.layers:
-        if isinstance(layer, str):
-            entries.append({"layer": layer})
+        if isinstance(layer, (str, dict)):
+            entries.append({"layer": layer} if isinstance(layer, str) else layer)
             continue
         number += 1
         weights, biases = layer

@@ -68,6 +68,8 @@ class Reader:
                 x = x @ self.matrix(layer["weights"]).T + self.matrix(layer["biases"])[:, 0]
             elif kind == "ReLULayer":
                 x = x * (x > 0)
+            elif kind == "LeakyReLULayer":
+                x = np.where(x < 0, layer["slope"] * x, x)
             elif kind == "TanhLayer":
                 x = np.tanh(x)
             elif kind == "SigmoidLayer":
@@ -280,6 +282,13 @@ class PyTorch(Case):
         self.assertTrue(model.training and inner[2].training)
         self.assertEqual(r.layers(), ["Affine", "ReLU", "Affine", "Tanh", "Affine"])
         self.assertEqual(r.json["output"], {"kind": "classes", "activation": "softmax"})
+        self.assertClose(r.scores(self.x), self.forward(model))
+
+    def test_leaky_relu(self):
+        model = nn.Sequential(nn.Linear(12, 9), nn.LeakyReLU(0.3), nn.Linear(9, 3), nn.LeakyReLU())
+        r = self.export(model, self.x, input={"scale": 1 / 255}, output="values")
+        self.assertEqual(r.layers(), ["Affine", "LeakyReLU", "Affine", "LeakyReLU"])
+        self.assertEqual([layer.get("slope") for layer in r.json["layers"]], [None, 0.3, None, 0.01])
         self.assertClose(r.scores(self.x), self.forward(model))
 
     def test_classes_from_softmax(self):

@@ -3,10 +3,11 @@
 // f(x) + 0 * x. That is f(x) for finite x and NaN for the others, so that a sum that has
 // overflowed is seen at the end; OpenCL compilers keep it without fast-math options.
 // x is the name of a value of any float type: it is evaluated more than once.
-// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU, 3 tanh.
+// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU, 3 tanh, 4 leaky ReLU; slope is an argument of the kernel.
 #define SIGMOID(x) (1.0f / (1.0f + exp(-(x))) + 0.0f * (x))
 #define RELU(x) (max((x), 0.0f) + 0.0f * (x)) // whatever max gives for NaN and infinities
 #define TANH(x) (tanh(x) + 0.0f * (x))
+#define LEAKY_RELU(x) ((x) > 0.0f ? (x) : slope * (x)) // NaN and infinities stay
 // exp2 takes half the registers of exp; the error of the scaled argument moves a result
 // by less than an ulp of 1.
 #define SIGMOID_EXP2(x) (1.0f / (1.0f + exp2(-1.44269504f * (x))) + 0.0f * (x))
@@ -23,6 +24,8 @@
 #define ACTIVATE(x) RELU(x)
 #elif ACTIVATION == 3
 #define ACTIVATE(x) TANH(x)
+#elif ACTIVATION == 4
+#define ACTIVATE(x) LEAKY_RELU(x)
 #else
-#error "ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU) or 3 (tanh)"
+#error "ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU), 3 (tanh) or 4 (leaky ReLU)"
 #endif

@@ -9,7 +9,7 @@ use crate::block::hex;
 use crate::ir::graph::{Graph, Role, Shape, Tensors};
 use crate::ir::half;
 use crate::ir::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
-use crate::ir::op::Op;
+use crate::ir::op::{Op, Slope};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -36,11 +36,13 @@ struct Weights {
     biases: Vec<f32>,
 }
 
-const LAYERS: [(&str, FileLayer); 5] = [
+const LAYERS: [(&str, FileLayer); 6] = [
     ("AffineLayer", FileLayer::Affine),
     ("SigmoidLayer", FileLayer::Activation(Activation::Sigmoid)),
     ("ReLULayer", FileLayer::Activation(Activation::Relu)),
     ("TanhLayer", FileLayer::Activation(Activation::Tanh)),
+    // The slope is the file's.
+    ("LeakyReLULayer", FileLayer::Activation(Activation::LeakyRelu(Slope::new(0.0)))),
     ("SoftmaxLayer", FileLayer::Softmax),
 ];
 
@@ -251,8 +253,11 @@ fn read_layers(
             weights.push(Weights::default());
             continue;
         };
-        let keys: &[&str] =
-            if layer == FileLayer::Affine { &["layer", "weights", "biases"] } else { &["layer"] };
+        let keys: &[&str] = match layer {
+            FileLayer::Affine => &["layer", "weights", "biases"],
+            FileLayer::Activation(Activation::LeakyRelu(_)) => &["layer", "slope"],
+            FileLayer::Activation(_) | FileLayer::Softmax => &["layer"],
+        };
         let Some(l) = Object::new(value, place, keys, mistakes) else { continue };
         match layer {
             FileLayer::Affine => {
@@ -261,7 +266,8 @@ fn read_layers(
                 weights.push(w);
             }
             FileLayer::Activation(a) => {
-                layers.push((i, Some(Layer::Activation(a))));
+                let a = if let Activation::LeakyRelu(_) = a { leaky_relu(&l, mistakes) } else { Some(a) };
+                layers.push((i, a.map(Layer::Activation)));
                 weights.push(Weights::default());
             }
             FileLayer::Softmax if i + 1 == list.len() => {}
@@ -269,6 +275,17 @@ fn read_layers(
         }
     }
     (layers, weights)
+}
+
+/// A leaky ReLU with its slope, if that is given.
+fn leaky_relu(l: &Object<'_>, mistakes: &mut Mistakes) -> Option<Activation> {
+    l.require("slope", mistakes);
+    let slope = l.number("slope", mistakes)? as f32;
+    if !slope.is_finite() {
+        mistakes.add(l.at("slope"), "expected a number that a float holds");
+        return None;
+    }
+    Some(Activation::LeakyRelu(Slope::new(slope)))
 }
 
 /// An affine layer, if the size of its weights is known, and its weights, if they can be read.

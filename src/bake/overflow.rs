@@ -49,9 +49,8 @@ pub fn records(network: &Network, tensors: &[Vec<f32>]) -> Vec<f32> {
     for layer in 0..search.layers.len() {
         match search.layers[layer] {
             Layer::Affine { .. } => found.extend(search.layer(layer).into_iter().flatten()),
-            // Behind them values are at most 1.
-            Layer::Activation(Activation::Sigmoid | Activation::Tanh) => break,
-            Layer::Activation(Activation::None | Activation::Relu) => {}
+            Layer::Activation(a) if a.bounded() => break,
+            Layer::Activation(_) => {}
         }
     }
     if found.is_empty() { search.second_best } else { found }
@@ -291,10 +290,7 @@ fn judge(network: &Network, layers: &[Layer<'_>], raw: &[f32]) -> Verdict {
             Layer::Activation(a) => {
                 for (value, error) in &mut values {
                     *value = a.apply(*value);
-                    *error = match a {
-                        Activation::None | Activation::Relu => *error,
-                        Activation::Sigmoid | Activation::Tanh => error.min(2.0) + 1e-6,
-                    };
+                    *error = a.error(*error);
                 }
             }
         }

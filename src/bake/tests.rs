@@ -4,7 +4,7 @@ use super::*;
 use crate::block::{Block, Section};
 use crate::ir::graph::{Graph, Shape};
 use crate::ir::network::{Activation, FinalActivation, Kind, Precision, Transform};
-use crate::ir::op::Op;
+use crate::ir::op::{Op, Slope};
 use crate::registry::{Covered, Kernel, Operation, Problem, Traits};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -270,6 +270,13 @@ fn mistakes_one_by_one() {
         }),
         ("layers[1]: expected a layer (AffineLayer, SigmoidLayer", &|f| {
             f.network(&format!("{},{{\"layer\":\"DropoutLayer\"}}", affine("1_w", "1_b")), 2, "");
+        }),
+        ("layers[1]: the key \"slope\" is missing", &|f| {
+            f.network(&format!("{},{{\"layer\":\"LeakyReLULayer\"}}", affine("1_w", "1_b")), 2, "");
+        }),
+        ("layers[1]: slope: expected a number that a float holds", &|f| {
+            let slope = "{\"layer\":\"LeakyReLULayer\",\"slope\":1e39}";
+            f.network(&format!("{},{slope}", affine("1_w", "1_b")), 2, "");
         }),
         ("layers[0]: a SoftmaxLayer can only be the last layer", &|f| {
             f.network(&format!("{{\"layer\":\"SoftmaxLayer\"}},{}", affine("1_w", "1_b")), 2, "");
@@ -596,6 +603,29 @@ fn outputs_mean_what_the_last_layer_says() {
     );
 }
 
+#[test]
+fn a_leaky_relu_has_the_slope_of_its_layer() {
+    let f = Folder::new();
+    f.tiny("");
+    let baked = |slope: &str| {
+        let layer = format!("{{\"layer\":\"LeakyReLULayer\",\"slope\":{slope}}}");
+        f.network(&format!("{},{layer},{}", affine("1_w", "1_b"), affine("2_w", "2_b")), 3, "");
+        f.bake_plan("mali-midgard").unwrap()
+    };
+    let (tenth, one, none) = (baked("0.1"), baked("1"), baked("0"));
+    let slope = Activation::LeakyRelu(Slope::new(0.1));
+    assert_eq!(tenth.network.graph.nodes[1].op, Op::Activation(slope));
+    assert!(tenth.plan.steps[0].options.contains("-DACT0=4"), "{}", tenth.plan.steps[0].options);
+    assert!(tenth.plan.steps[0].options.contains("-DSLOPE0=1e-1f"), "{}", tenth.plan.steps[0].options);
+    // Scores are linear in the slope; with 0 they are those of a ReLU.
+    f.tiny("");
+    assert_eq!(none.golden.scores, f.bake().unwrap().golden.scores);
+    assert_ne!(one.golden.scores, none.golden.scores);
+    for ((t, o), n) in tenth.golden.scores.iter().zip(&one.golden.scores).zip(&none.golden.scores) {
+        assert!((t - (0.1 * o + 0.9 * n)).abs() < 1e-4 * t.abs().max(1.0), "{t} {o} {n}");
+    }
+}
+
 /// A library in a folder of its own, changed in one place.
 fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -> Vec<String> {
     let f = Folder::new();
@@ -642,8 +672,8 @@ fn the_library_is_checked_too() {
             "argmax_rm takes its operand in layout R, affine_packed_4x4 before it gives C_1_16_R",
             library_mistakes(
                 &replace(
-                    "\"affine_packed_4x4\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"argmax_packed\"",
-                    "\"affine_packed_4x4\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"argmax_rm\"",
+                    "\"affine_packed_4x4\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"leaky_relu_unbound\", \"argmax_packed\"",
+                    "\"affine_packed_4x4\", \"sigmoid_unbound\", \"relu_unbound\", \"tanh_unbound\", \"leaky_relu_unbound\", \"argmax_rm\"",
                 ),
                 &[],
             ),
@@ -885,8 +915,8 @@ fn small_networks_are_one_launch() {
     assert_eq!(
         step.options,
         "-DLAYERS=2 -DCLASSES=2 -DHIDDEN=64 -DROWS=64 \
-         -DL0=3 -DK0=3 -DQ0=1 -DACT0=2 -DA0=0 -DB0=256 -DS0=0 \
-         -DL1=16 -DK1=4 -DQ1=1 -DACT1=0 -DA1=512 -DB1=768 -DS1=0"
+         -DL0=3 -DK0=3 -DQ0=1 -DACT0=2 -DA0=0 -DB0=256 -DS0=0 -DSLOPE0=0e0f \
+         -DL1=16 -DK1=4 -DQ1=1 -DACT1=0 -DA1=512 -DB1=768 -DS1=0 -DSLOPE1=0e0f"
     );
     let items = (step.global.0.items(17), step.global.1.items(17));
     assert_eq!((items, step.local, baked.plan.granule), ((64, 2), Some((64, 1)), 16));

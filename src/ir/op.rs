@@ -30,11 +30,36 @@ pub enum Activation {
     Relu,
     /// tanh x
     Tanh,
+    /// x above 0, slope · x below; NaN stays NaN
+    LeakyRelu(Slope),
+}
+
+/// The slope of an activation below 0: finite.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slope(u32);
+
+impl Slope {
+    /// Of a number.
+    pub const fn new(slope: f32) -> Slope {
+        Slope(slope.to_bits())
+    }
+
+    /// The number.
+    pub const fn get(self) -> f32 {
+        f32::from_bits(self.0)
+    }
+}
+
+impl std::fmt::Debug for Slope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.get())
+    }
 }
 
 impl Activation {
-    /// Every one that is a function, in the order of their codes.
-    pub const ALL: [Activation; 3] = [Activation::Sigmoid, Activation::Relu, Activation::Tanh];
+    /// Every one that is a function, in the order of their codes; with a slope, where there is one, that tests can use.
+    pub const ALL: [Activation; 4] =
+        [Activation::Sigmoid, Activation::Relu, Activation::Tanh, Activation::LeakyRelu(Slope::new(0.25))];
 
     /// The value the kernels know it by (`-DACTIVATION=…`, `kernels/common/activation.cl`).
     pub fn code(self) -> u32 {
@@ -43,6 +68,7 @@ impl Activation {
             Activation::Sigmoid => 1,
             Activation::Relu => 2,
             Activation::Tanh => 3,
+            Activation::LeakyRelu(_) => 4,
         }
     }
 
@@ -53,7 +79,13 @@ impl Activation {
             Activation::Sigmoid => "sigmoid",
             Activation::Relu => "relu",
             Activation::Tanh => "tanh",
+            Activation::LeakyRelu(_) => "leaky_relu",
         }
+    }
+
+    /// Its slope below 0, of which kernels have an argument; 0 where it has none.
+    pub fn slope(self) -> f32 {
+        if let Activation::LeakyRelu(slope) = self { slope.get() } else { 0.0 }
     }
 }
 
@@ -87,7 +119,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation, in the order of a layer.
-    pub const ALL: [Operation; 13] = [
+    pub const ALL: [Operation; 14] = [
         Operation::Matmul,
         Operation::Bias,
         Operation::Affine,
@@ -97,6 +129,7 @@ impl Operation {
         Operation::Activation(Activation::Sigmoid),
         Operation::Activation(Activation::Relu),
         Operation::Activation(Activation::Tanh),
+        Operation::Activation(Activation::ALL[3]),
         Operation::ArgMax,
         Operation::Sobel,
         Operation::Order,

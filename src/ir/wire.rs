@@ -208,8 +208,9 @@ mod data {
     use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
     use crate::ir::layout::{Chunk, Layout, Order};
     use crate::ir::network::{FinalActivation, Kind, Network, Output, Precision, Transform};
-    use crate::ir::op::{Activation, Op, Operation};
+    use crate::ir::op::{Activation, Op, Operation, Slope};
     use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Plan, Problem, Step};
+    use crate::ir::wire::{Damaged, Reader, Wire};
 
     variants! {
         Order { R, C }
@@ -218,13 +219,23 @@ mod data {
         FinalActivation { Softmax, Sigmoid, Tanh, None }
         Transform { Identity, ScaleOffset { scale, offset }, MeanStd { mean, std } }
         Precision { F32, F16 }
-        Activation { None, Sigmoid, Relu, Tanh }
+        Activation { None, Sigmoid, Relu, Tanh, LeakyRelu(slope) }
         Op { Affine, Activation(function) }
         Operation { Matmul, Bias, Affine, Reduce, Pair, Layers, Activation(function), ArgMax, Sobel, Order, Probe }
         EngineKind { Host, OpenCl }
         BufferRole { Input, Hidden, Scores, Classes }
         Extent { Fixed(items), Records { records, items } }
         Arg { Size(value), Scalar(value), Constant(index), Buffer(index), Constants }
+    }
+
+    impl Wire for Slope {
+        fn put(&self, out: &mut Vec<u8>) {
+            self.get().put(out);
+        }
+
+        fn take(from: &mut Reader) -> Result<Self, Damaged> {
+            f32::take(from).map(Slope::new)
+        }
     }
 
     fields! {

@@ -331,7 +331,9 @@ impl Lab {
         let queue = self.queue.clone();
         let (real, sizes) =
             (data.sizes(entry, data.real, parts, false), data.sizes(entry, padded, parts, true));
-        let call = Call { kernel: entry, group, sizes, factors: (data.alpha, data.beta), granule: padded.w };
+        let slope = entry.operation.activation().unwrap_or(activation).slope();
+        let factors = (data.alpha, data.beta);
+        let call = Call { kernel: entry, group, sizes, factors, slope, granule: padded.w };
         let mut operands: Vec<&Parameter> = Vec::new();
         let launch = bind(&call, |operand| {
             operands.push(operand);
@@ -468,9 +470,7 @@ impl Lab {
         let factors: &[(f32, f32)] =
             if entry.restrictions.scaled { &[(1.0, 0.0), (1.0, 0.1), (-2.0, 1.0)] } else { &[(1.0, 0.0)] };
         let activations: &[Activation] = match entry.operation {
-            _ if entry.fuses() => {
-                &[Activation::None, Activation::Sigmoid, Activation::Relu, Activation::Tanh]
-            }
+            _ if entry.fuses() => &[&[Activation::None][..], &Activation::ALL].concat(),
             _ => &[Activation::None],
         };
         let stored =

@@ -39,11 +39,14 @@ pub fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Vec<f32>>), St
     let name = shape;
     let shape = NAMED.iter().find(|n| n.0 == shape).map_or(shape, |n| n.1);
     let (sizes, activation) = shape.split_once(':').unwrap_or((shape, "relu"));
-    let all = [Activation::None, Activation::Sigmoid, Activation::Relu, Activation::Tanh];
-    let activation = all
-        .into_iter()
+    let activation = std::iter::once(Activation::None)
+        .chain(Activation::ALL)
         .find(|a| a.name() == activation)
-        .ok_or_else(|| format!("expected :relu, :sigmoid, :tanh or :none, found \":{activation}\""))?;
+        .ok_or_else(|| {
+            format!(
+                "expected :relu, :leaky_relu (slope 0.25), :sigmoid, :tanh or :none, found \":{activation}\""
+            )
+        })?;
     let sizes: Option<Vec<usize>> =
         sizes.split('-').map(|s| s.parse().ok().filter(|n| (1..=1 << 16).contains(n))).collect();
     let sizes = sizes.filter(|s| s.len() >= 2).ok_or_else(|| {

@@ -70,10 +70,7 @@ impl Product<'_> {
                     continue;
                 }
                 let exact = self.activation.apply(sum);
-                let own = match self.activation {
-                    Activation::Sigmoid | Activation::Tanh => 2f64.powi(-20),
-                    _ => 0.0,
-                };
+                let own = if self.activation.bounded() { 2f64.powi(-20) } else { 0.0 };
                 let ulp = 2f64.powi(-23) * sum.abs().max(exact.abs()).max(f64::from(f32::MIN_POSITIVE));
                 let bound = 2.0 * l as f64 * 2f64.powi(-24) * alpha.abs() * sizes[j] + 4.0 * ulp + own;
                 worst = worst.max(ratio((f64::from(found[row * w + j]) - exact).abs(), bound));

@@ -17,7 +17,27 @@ impl Activation {
                 }
             }
             Activation::Tanh => libm::tanh(x),
+            Activation::LeakyRelu(slope) => {
+                if x < 0.0 {
+                    f64::from(slope.get()) * x
+                } else {
+                    x
+                }
+            }
         }
+    }
+
+    /// Whether its values are between −1 and 1.
+    pub fn bounded(self) -> bool {
+        match self {
+            Activation::Sigmoid | Activation::Tanh => true,
+            Activation::None | Activation::Relu | Activation::LeakyRelu(_) => false,
+        }
+    }
+
+    /// How far its value may be off where `x` is off by `error`, computed in f32.
+    pub fn error(self, error: f64) -> f64 {
+        if self.bounded() { error.min(2.0) + 1e-6 } else { error * f64::from(self.slope().abs()).max(1.0) }
     }
 }
 

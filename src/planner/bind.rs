@@ -50,6 +50,8 @@ pub struct Call<'k> {
     pub sizes: Sizes,
     /// alpha and beta of a scaled product.
     pub factors: (f32, f32),
+    /// The slope of the activation that it computes; 0 where that has none.
+    pub slope: f32,
     /// Columns of the result that a launch's second size grows by: a part batch is a multiple of it.
     pub granule: usize,
 }
@@ -71,13 +73,14 @@ pub fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) -> Arg) -
     let Problem { h, w, l } = sizes.problem;
     let mut args: Vec<Arg> = Vec::new();
     for letter in kernel.restrictions.arglist.chars() {
-        args.push(Arg::Size(match letter {
-            'l' => l,
-            'w' => w,
-            'h' => h,
-            'm' => sizes.middle,
-            _ => sizes.rows,
-        } as u32));
+        args.push(match letter {
+            'l' => Arg::Size(l as u32),
+            'w' => Arg::Size(w as u32),
+            'h' => Arg::Size(h as u32),
+            'm' => Arg::Size(sizes.middle as u32),
+            's' => Arg::Scalar(call.slope),
+            _ => Arg::Size(sizes.rows as u32),
+        });
     }
     if kernel.restrictions.scaled {
         args.extend([Arg::Scalar(call.factors.0), Arg::Scalar(call.factors.1)]);

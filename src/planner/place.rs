@@ -124,7 +124,14 @@ impl Planner<'_> {
         let classes = buffers.iter().position(|b| b.role == BufferRole::Classes);
         let mut options = String::new();
         let group = self.recipe.group(d.kernel);
-        let call = Call { kernel: d.kernel, group, sizes, factors: (1.0, 0.0), granule };
+        let call = Call {
+            kernel: d.kernel,
+            group,
+            sizes,
+            factors: (1.0, 0.0),
+            slope: d.activation.slope(),
+            granule,
+        };
         let network = self.network;
         let launch = bind(&call, |operand| match operand.holds {
             Holds::Constants => {
@@ -272,6 +279,8 @@ fn layers_options(
         ] {
             let _ = write!(text, " -D{letter}{n}={value}");
         }
+        // The shortest digits that are this float again.
+        let _ = write!(text, " -DSLOPE{n}={:e}f", activation.slope());
     }
     text
 }

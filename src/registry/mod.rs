@@ -422,7 +422,7 @@ impl Kernel {
     }
 
     /// Whether `text` is a source of this kernel: one kernel function of its name, that takes a uint for each letter
-    /// of the arglist, then alpha and beta where it is scaled, then its operands. The error says what was expected.
+    /// of the arglist (for `s` the slope of its activation, a float), then alpha and beta where it is scaled, then its operands. The error says what was expected.
     pub fn check_source(&self, text: &str) -> Result<(), String> {
         let code: Vec<&str> = text.lines().map(|l| l.split("//").next().unwrap_or("")).collect();
         let code = code.join(" ");
@@ -435,8 +435,15 @@ impl Kernel {
             return Err(format!("expected the function {}, found {}", self.function, name.trim()));
         }
         let found: Vec<&str> = rest.split(')').next().unwrap_or("").split(',').map(str::trim).collect();
-        let mut expected: Vec<String> =
-            self.restrictions.arglist.chars().map(|c| format!("uint {c}")).collect();
+        let mut expected: Vec<String> = self
+            .restrictions
+            .arglist
+            .chars()
+            .map(|c| match c {
+                's' => "float slope".into(),
+                size => format!("uint {size}"),
+            })
+            .collect();
         if self.restrictions.scaled {
             expected.extend(["float alpha".into(), "float beta".into()]);
         }

@@ -43,7 +43,7 @@ const FUSED: Kernels = Kernels {
     affine_of_halves: |sub| unsafe { mortonnet_vfpv4_affine_of_halves(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
     activate: |activation, values, count| unsafe {
-        mortonnet_vfpv4_activate(number(activation), values, count)
+        mortonnet_vfpv4_activate(activation.code(), activation.slope(), values, count)
     },
 };
 
@@ -58,7 +58,7 @@ const PLAIN: Kernels = Kernels {
     affine_of_halves: |sub| unsafe { mortonnet_neon_affine_of_halves(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
     activate: |activation, values, count| unsafe {
-        mortonnet_neon_activate(number(activation), values, count)
+        mortonnet_neon_activate(activation.code(), activation.slope(), values, count)
     },
 };
 
@@ -78,6 +78,7 @@ struct CSubproblem {
     result: *mut f32,
     result_stride: usize,
     activation: u32,
+    slope: f32,
 }
 
 impl<E> From<&Subproblem<'_, E>> for CSubproblem {
@@ -96,18 +97,9 @@ impl<E> From<&Subproblem<'_, E>> for CSubproblem {
             x_stride: sub.x_stride,
             result: sub.result,
             result_stride: sub.result_stride,
-            activation: number(activation),
+            activation: activation.code(),
+            slope: activation.slope(),
         }
-    }
-}
-
-/// `enum activation` of `neon.c`.
-fn number(activation: Activation) -> u32 {
-    match activation {
-        Activation::None => 0,
-        Activation::Relu => 1,
-        Activation::Sigmoid => 2,
-        Activation::Tanh => 3,
     }
 }
 
@@ -115,10 +107,10 @@ fn number(activation: Activation) -> u32 {
 unsafe extern "C" {
     fn mortonnet_vfpv4_affine(sub: &CSubproblem);
     fn mortonnet_vfpv4_affine_of_halves(sub: &CSubproblem);
-    fn mortonnet_vfpv4_activate(activation: u32, values: *mut f32, count: usize);
+    fn mortonnet_vfpv4_activate(activation: u32, slope: f32, values: *mut f32, count: usize);
     fn mortonnet_neon_affine(sub: &CSubproblem);
     fn mortonnet_neon_affine_of_halves(sub: &CSubproblem);
-    fn mortonnet_neon_activate(activation: u32, values: *mut f32, count: usize);
+    fn mortonnet_neon_activate(activation: u32, slope: f32, values: *mut f32, count: usize);
     fn mortonnet_neon_widen(bytes: *const u8, values: *mut f32, count: usize);
     fn getauxval(kind: usize) -> usize;
 }

@@ -84,7 +84,7 @@ pub(super) unsafe fn affine<V: Vector, E: Stored, const M: usize, const H: usize
             }
             block = block.end..inputs.min(block.end + length);
         }
-        if matches!(sub.layer.activation, Activation::Sigmoid | Activation::Tanh) {
+        if !matches!(sub.layer.activation, Activation::None | Activation::Relu) {
             for n in 0..sub.records {
                 let values = sub.result.add(n * sub.result_stride + sub.rows.start);
                 activate::<V>(sub.layer.activation, values, sub.rows.len());
@@ -212,7 +212,7 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
     let (factor, scale, shift) = match activation {
         Activation::None => return,
         Activation::Tanh => (-2.0, 2.0, -1.0),
-        Activation::Sigmoid | Activation::Relu => (-1.0, 1.0, 0.0),
+        Activation::Sigmoid | Activation::Relu | Activation::LeakyRelu(_) => (-1.0, 1.0, 0.0),
     };
     for i in (0..count).step_by(V::LANES) {
         // SAFETY: the caller's promise.
@@ -221,6 +221,8 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
             let zero = V::splat(0.0);
             let y = if activation == Activation::Relu {
                 zero.max(x)
+            } else if let Activation::LeakyRelu(slope) = activation {
+                zero.max(x).fma(zero.min(x), V::splat(slope.get()))
             } else {
                 let e = exp(zero.fma(x, V::splat(factor)));
                 let quotient = V::splat(scale).div(V::splat(1.0).fma(e, V::splat(1.0)));

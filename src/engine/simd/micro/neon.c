@@ -28,7 +28,8 @@
 // tile finds the other half in a first-level cache of 32 KB.
 #define BLOCK 256
 
-enum activation { NONE, RELU, SIGMOID, TANH };
+// The codes of `Activation`.
+enum activation { NONE, SIGMOID, RELU, TANH, LEAKY_RELU };
 
 // `Subproblem` of kernel.rs; strides count values.
 struct subproblem {
@@ -42,6 +43,7 @@ struct subproblem {
     float *result;
     size_t result_stride;
     uint32_t activation;
+    float slope;
 };
 
 INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -214,7 +216,7 @@ INLINE float32x4_t exponential(float32x4_t x) {
 }
 
 // `count` values, a multiple of four, in place.
-void NAME(activate)(uint32_t activation, float *values, size_t count) {
+void NAME(activate)(uint32_t activation, float slope, float *values, size_t count) {
     // tanh x = 2 / (1 + e^-2x) - 1
     const int tanh = activation == TANH;
     const float32x4_t factor = vdupq_n_f32(tanh ? -2.0f : -1.0f), scale = vdupq_n_f32(tanh ? 2.0f : 1.0f);
@@ -226,6 +228,8 @@ void NAME(activate)(uint32_t activation, float *values, size_t count) {
         float32x4_t y;
         if (activation == RELU)
             y = vmaxq_f32(x, vdupq_n_f32(0.0f));
+        else if (activation == LEAKY_RELU)
+            y = multiply_add(vmaxq_f32(x, vdupq_n_f32(0.0f)), vminq_f32(x, vdupq_n_f32(0.0f)), vdupq_n_f32(slope));
         else
             y = multiply_add(shift, reciprocal(vaddq_f32(exponential(vmulq_f32(x, factor)), one)), scale);
         vst1q_f32(values + i, visible(y, x));
@@ -278,9 +282,9 @@ static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
                 tiles->one[vectors / 2](p, &place);
         }
     }
-    if (p->activation == SIGMOID || p->activation == TANH)
+    if (p->activation != NONE && p->activation != RELU)
         for (size_t n = 0; n < records; n++)
-            NAME(activate)(p->activation, p->result + n * p->result_stride + p->row, p->end_row - p->row);
+            NAME(activate)(p->activation, p->slope, p->result + n * p->result_stride + p->row, p->end_row - p->row);
 }
 
 void NAME(affine)(const struct subproblem *p) {
