@@ -78,6 +78,8 @@ pub enum Operation {
     Relu,
     /// R = tanh(R)
     Tanh,
+    /// the same matrix in another layout
+    Repack,
     /// class of every column: the row of its largest value, the lowest of equal ones, `NAN_CLASS` if one is NaN or
     /// infinite
     ArgMax,
@@ -91,7 +93,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation, in the order of a layer.
-    pub const ALL: [Operation; 13] = [
+    pub const ALL: [Operation; 14] = [
         Operation::Matmul,
         Operation::Bias,
         Operation::Affine,
@@ -101,6 +103,7 @@ impl Operation {
         Operation::Sigmoid,
         Operation::Relu,
         Operation::Tanh,
+        Operation::Repack,
         Operation::ArgMax,
         Operation::Sobel,
         Operation::Order,
@@ -119,6 +122,7 @@ impl Operation {
             Operation::Sigmoid => "sigmoid",
             Operation::Relu => "relu",
             Operation::Tanh => "tanh",
+            Operation::Repack => "repack",
             Operation::ArgMax => "argmax",
             Operation::Sobel => "sobel",
             Operation::Order => "order",

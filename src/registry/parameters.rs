@@ -96,6 +96,7 @@ impl Operation {
                 }
             }
             Operation::Sigmoid | Operation::Relu | Operation::Tanh => const { &[R] },
+            Operation::Repack => const { &[B, R] },
             Operation::ArgMax => const { &[B, CLASSES] },
             Operation::Sobel => {
                 const {

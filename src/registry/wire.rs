@@ -170,7 +170,7 @@ variants! {
     Order: R, C;
     EngineKind: Host, OpenCl;
     Covered: Affine, Activation, Sigmoid, Relu, Tanh;
-    Operation: Matmul, Bias, Affine, Reduce, Pair, Layers, Sigmoid, Relu, Tanh, ArgMax, Sobel, Order, Probe;
+    Operation: Matmul, Bias, Affine, Reduce, Pair, Layers, Sigmoid, Relu, Tanh, Repack, ArgMax, Sobel, Order, Probe;
 }
 
 fields! {

@@ -66,6 +66,6 @@ pub static PLAN: Plan = Plan {
     ]),
 };
 
-pub static STEPS: &[(&str, usize)] = &[("host", 3), ("mali-midgard", 1), ("mali-midgard (a launch for each layer)", 3), ("mali-bifrost", 1), ("mali-bifrost (a launch for each layer)", 3), ("mali-valhall", 1), ("mali-valhall (a launch for each layer)", 3), ("nvidia", 2), ("adreno", 3), ("generic", 1), ("generic (a launch for each layer)", 3), ("desktop", 3), ("cpu-simd", 3), ("thesis-morton", 6), ("thesis-baseline", 6)];
+pub static STEPS: &[(&str, usize)] = &[("host", 3), ("mali-midgard", 1), ("mali-midgard (a launch for each layer)", 3), ("mali-bifrost", 1), ("mali-bifrost (a launch for each layer)", 3), ("mali-valhall", 1), ("mali-valhall (a launch for each layer)", 3), ("nvidia", 2), ("adreno", 3), ("generic", 1), ("generic (a launch for each layer)", 3), ("desktop", 3), ("cpu-simd", 3), ("thesis-morton", 6), ("thesis-baseline", 6), ("arm-nt", 7)];
 
 pub(super) static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/library.bin"));
