@@ -135,12 +135,12 @@ impl<'l> Planner<'l> {
             found.filter(|(k, c)| self.possible(k, c))
         };
         let admitted = matching().filter(|(k, c)| self.admits(k, c) && self.meets(k, input));
-        if let Some(best) = admitted.min_by_key(|(k, c)| (Reverse(k.covers.len()), self.work(k, c))) {
+        if let Some(best) = admitted.min_by_key(|(k, c)| (Reverse(k.covers.most_nodes()), self.work(k, c))) {
             return Some(best);
         }
         let matmul = self.kernel(Operation::Matmul).is_some();
         let alone = matching().filter(|(k, _)| k.covers.affine() < 2 && !(matmul && k.covers.repeated));
-        alone.min_by_key(|(k, _)| k.covers.len())
+        alone.min_by_key(|(k, _)| k.covers.most_nodes())
     }
 
     /// Drafts what computes node `i`; gives the nodes that are then done.
