@@ -1171,3 +1171,102 @@ fn only_a_value_with_one_reader_is_fused_away() {
         planner::plan(&network, baked.library.plan("generic").unwrap(), &baked.library, None).unwrap_err();
     assert!(e[0].contains("activation 0: works in place, but its input is read by other nodes too"), "{e:?}");
 }
+
+/// ARM's products want their operand column major and give row major: a copy stands between, visibly.
+#[test]
+fn layouts_that_do_not_meet_are_repacked() {
+    let f = Folder::new();
+    let baked = f.tiny("").bake().unwrap();
+    let library = &baked.library;
+    let recipe = library.plan("arm-nt").unwrap();
+    let plan_of = |graph: &Graph, recipe: &PlanRecipe| {
+        let network =
+            Network { width: graph.values[0].shape.len(), graph: graph.clone(), ..baked.network.clone() };
+        planner::plan(&network, recipe, library, None)
+    };
+    let graph = chain(&[5, 6, 3], &[Activation::Relu]);
+    let plan = plan_of(&graph, recipe).unwrap();
+    assert_eq!(planner::check::check(&plan, library), Vec::<String>::new());
+    let kernels: Vec<&str> = plan.steps.iter().map(|s| &*s.kernel).collect();
+    assert_eq!(
+        kernels.join(" "),
+        "matmul_blocked_nt_1x4x4 bias_rm relu_unbound repack_any matmul_blocked_nt_1x4x4 bias_rm argmax_rm"
+    );
+    // Six rows without padding become eight: the product sums fours.
+    let copy = &plan.steps[3];
+    assert_eq!((&*copy.options, copy.node), ("-DFROM=0,1,1 -DTO=1,1,1", 2));
+    let sizes = [6, 100, 8, 6].map(crate::ir::plan::Arg::Size);
+    assert_eq!(copy.args[..4], sizes);
+    let buffers: Vec<String> =
+        plan.buffers.iter().map(|b| format!("{} {} {}", b.name, b.padded_rows, b.layout)).collect();
+    assert_eq!(buffers, ["input 8 C", "affine 0 6 R", "affine 0 as C 8 C", "affine 1 3 R", "classes 1 C"]);
+
+    // Without such a kernel it is a mistake that says what would help.
+    let kernels =
+        |without: &str| recipe.kernels.iter().filter(|k| **k != without).cloned().collect::<Vec<_>>();
+    let without = PlanRecipe { kernels: kernels("repack_any").into(), ..recipe.clone() };
+    assert_eq!(
+        plan_of(&graph, &without).unwrap_err(),
+        [
+            "plan arm-nt: affine 1: matmul_blocked_nt_1x4x4 takes its operand in layout C, relu_unbound before it gives R; use \
+          kernels whose layouts meet, or add a repack kernel to the plan"
+        ]
+    );
+    // Where layouts meet there is nothing to copy: a matrix of one row is both.
+    let one = plan_of(&chain(&[5, 1], &[]), recipe).unwrap();
+    assert!(one.steps.iter().all(|s| s.operation != Operation::Repack));
+    let with = |name: &str, kernels: &[&str]| {
+        let kernels: Vec<_> = kernels.iter().map(|k| k.to_string().into()).collect();
+        PlanRecipe { kernels: kernels.into(), ..library.plan(name).unwrap().clone() }
+    };
+    let packed = with("desktop", &["affine_packed_4x4", "repack_any", "argmax_packed"]);
+    assert_eq!(plan_of(&chain(&[5, 6, 3], &[]), &packed).unwrap().steps.len(), 3);
+
+    // Any kernels chain: chunks to row major for the bias, to other chunks for the arg-max.
+    let mixed = with("desktop", &["matmul_morton_4_2", "bias_rm", "repack_any", "argmax_packed"]);
+    let plan = plan_of(&chain(&[5, 6, 3], &[]), &mixed).unwrap();
+    assert_eq!(planner::check::check(&plan, library), Vec::<String>::new());
+    let copies: Vec<&str> =
+        plan.steps.iter().filter(|s| s.operation == Operation::Repack).map(|s| &*s.options).collect();
+    let [to_rows, to_chunks] = ["-DFROM=1,4,2,1,1,1 -DTO=0,1,1", "-DFROM=0,1,1 -DTO=1,4,2,1,1,1"];
+    assert_eq!(copies, [to_rows, to_chunks, to_rows, "-DFROM=0,1,1 -DTO=1,1,16,0,1,1"]);
+
+    // Two readers of one value share the copy.
+    let mut fork = chain(&[5, 6], &[Activation::Relu]);
+    let value = fork.nodes[1].output;
+    for name in ["left", "right"] {
+        fork.push(name, Op::Affine, &[value], &[(Role::Weights, 3, 6), (Role::Biases, 3, 1)]).unwrap();
+    }
+    let plan = plan_of(&fork, recipe).unwrap();
+    assert_eq!(planner::check::check(&plan, library), Vec::<String>::new());
+    assert_eq!(plan.steps.iter().filter(|s| s.operation == Operation::Repack).count(), 1);
+}
+
+/// The checker sees a repack that copies between other layouts, with other sizes, or too little.
+#[test]
+fn a_wrong_repack_is_found() {
+    let f = Folder::new();
+    let baked = f.tiny("").bake_plan("arm-nt").unwrap();
+    let wrong = |change: &dyn Fn(&mut crate::ir::plan::Step)| {
+        let mut plan = baked.plan.clone();
+        plan.steps.to_mut().iter_mut().filter(|s| s.operation == Operation::Repack).for_each(change);
+        planner::check::check(&plan, &baked.library).join("; ")
+    };
+    assert_eq!(wrong(&|_| ()), "");
+    for (change, says) in [
+        (
+            &(|s: &mut crate::ir::plan::Step| s.options = "-DFROM=1,1,1 -DTO=0,1,1".into())
+                as &dyn Fn(&mut crate::ir::plan::Step),
+            "repack_any: is compiled with -DFROM=1,1,1 -DTO=0,1,1, needed for R to C: -DFROM=0,1,1 -DTO=1,1,1",
+        ),
+        (&|s| s.problem.l += 1, "its buffers are Problem"),
+        (&|s| s.args.to_mut().swap(4, 5), "is read, but its values are not there"),
+        (
+            &|s| s.global.0 = crate::ir::plan::Extent::Fixed(1),
+            "work-items for 1 rows of 100 records, needed for 4",
+        ),
+    ] {
+        let found = wrong(change);
+        assert!(found.contains(says), "{found}");
+    }
+}

@@ -5,8 +5,8 @@ use crate::engine::select::{self, Decision, Request};
 use crate::error::Error;
 use crate::escape;
 use crate::ir::network::{Kind, Network, Transform};
-use crate::ir::op::Op;
-use crate::ir::plan::{BufferRole, Extent, Plan};
+use crate::ir::op::{Op, Operation};
+use crate::ir::plan::{Arg, BufferRole, Extent, Plan};
 use crate::observe::profile::Phases;
 use std::fmt::Write;
 
@@ -157,6 +157,9 @@ fn plan(p: &Plan, again: usize) -> String {
         let fused = step.operation.activation().is_none();
         if fused && step.activation != crate::ir::network::Activation::None {
             let _ = write!(s, " + {}", step.activation.name());
+        }
+        if let (Operation::Repack, [.., Arg::Buffer(from), Arg::Buffer(to)]) = (step.operation, &*step.args) {
+            let _ = write!(s, " {} → {}", p.buffers[*from].layout, p.buffers[*to].layout);
         }
         if p.engine == crate::registry::EngineKind::OpenCl {
             let _ = write!(s, "  work-items {} × {}", items(step.global.0), items(step.global.1));

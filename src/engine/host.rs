@@ -174,6 +174,7 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
         | Operation::Reduce
         | Operation::Pair
         | Operation::Layers
+        | Operation::Repack
         | Operation::Sobel
         | Operation::Order
         | Operation::Probe => return Err(refused("it has no such kernel")),

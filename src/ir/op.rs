@@ -106,6 +106,8 @@ pub enum Operation {
     Layers,
     /// R = f(R)
     Activation(Activation),
+    /// the same matrix in another layout
+    Repack,
     /// class of every column: the row of its largest value, the lowest of equal ones, `NAN_CLASS` if one is NaN or
     /// infinite
     ArgMax,
@@ -119,7 +121,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation, in the order of a layer.
-    pub const ALL: [Operation; 14] = [
+    pub const ALL: [Operation; 15] = [
         Operation::Matmul,
         Operation::Bias,
         Operation::Affine,
@@ -130,6 +132,7 @@ impl Operation {
         Operation::Activation(Activation::Relu),
         Operation::Activation(Activation::Tanh),
         Operation::Activation(Activation::ALL[3]),
+        Operation::Repack,
         Operation::ArgMax,
         Operation::Sobel,
         Operation::Order,
@@ -146,6 +149,7 @@ impl Operation {
             Operation::Pair => "pair",
             Operation::Layers => "layers",
             Operation::Activation(a) => a.name(),
+            Operation::Repack => "repack",
             Operation::ArgMax => "argmax",
             Operation::Sobel => "sobel",
             Operation::Order => "order",

@@ -221,7 +221,7 @@ mod data {
         Precision { F32, F16 }
         Activation { None, Sigmoid, Relu, Tanh, LeakyRelu(slope) }
         Op { Affine, Activation(function) }
-        Operation { Matmul, Bias, Affine, Reduce, Pair, Layers, Activation(function), ArgMax, Sobel, Order, Probe }
+        Operation { Matmul, Bias, Affine, Reduce, Pair, Layers, Activation(function), Repack, ArgMax, Sobel, Order, Probe }
         EngineKind { Host, OpenCl }
         BufferRole { Input, Hidden, Scores, Classes }
         Extent { Fixed(items), Records { records, items } }

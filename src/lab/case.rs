@@ -16,7 +16,7 @@ use crate::ir::half;
 use crate::ir::layout::{Layout, Order};
 use crate::ir::network::{Activation, Kind, Precision};
 use crate::ir::plan::{Arg, BufferRole, Role, places};
-use crate::planner::bind::{Call, Sizes, bind};
+use crate::planner::bind::{Call, Sizes, bind, repack_options};
 use crate::registry::{EngineKind, Holds, Kernel as Entry, Operation, Parameter, PlanRecipe, Problem};
 use std::time::Instant;
 
@@ -283,6 +283,7 @@ impl Lab {
         };
         let b = match entry.operation {
             _ if product => floats(l * w),
+            Operation::Repack => floats(l * w),
             Operation::Reduce => floats(l * h * w),
             Operation::ArgMax => {
                 let mut b = floats(l * w);
@@ -327,7 +328,12 @@ impl Lab {
             let most = self.device.max_alloc;
             return Err(Trouble::Refused(format!("a buffer of {largest} bytes, the device allows {most}")));
         }
-        let kernel = self.program(entry, activation, data.weights, group, "")?.kernel(&entry.function)?;
+        let options = match (entry.operation, entry.operation.parameters()) {
+            (Operation::Repack, [b, r]) => repack_options(&entry.layout(b), &entry.layout(r)),
+            _ => String::new(),
+        };
+        let kernel =
+            self.program(entry, activation, data.weights, group, &options)?.kernel(&entry.function)?;
         let queue = self.queue.clone();
         let (real, sizes) =
             (data.sizes(entry, data.real, parts, false), data.sizes(entry, padded, parts, true));
@@ -433,6 +439,13 @@ impl Lab {
         if entry.operation == Operation::Layers {
             return self.check_layers(entry, group);
         }
+        if takes_any_layouts(entry) {
+            let mut worst = 0.0f64;
+            for (from, to) in REPACKED {
+                worst = worst.max(self.check(&laid_out(entry, from, to), group)?);
+            }
+            return Ok(worst);
+        }
         let unit = entry.pad(Problem { h: 1, w: 1, l: 1 }, group);
         let mut sizes = vec![(1, 1, 1), (17, 9, 5), (9, 33, 18)];
         // The edges of tiles, where a work-group has one; not of the pair's, which is as high as any network.
@@ -463,6 +476,12 @@ impl Lab {
                 .map(|(h, w)| (h, w, 0))
                 .to_vec();
             }
+            // As many rows as it reads, in edges of both layouts.
+            Operation::Repack => {
+                sizes = [(1, 1), (17, 9), (9, 33), (h.max(l), w), (h + l - 1, w + 1), (3 * h, w.max(2) - 1)]
+                    .map(|(rows, w)| (rows, w, rows))
+                    .to_vec();
+            }
             Operation::Order => sizes = vec![(33, 33, 0)],
             Operation::Probe => sizes = vec![(1, 16, 1), (3, 32, 7), (33, 48, 20)],
             _ => {}
@@ -485,7 +504,9 @@ impl Lab {
                         if weights == Precision::F16 {
                             data.become_halves();
                         }
-                        if entry.common().is_some() || entry.operation == Operation::ArgMax {
+                        if entry.common().is_some()
+                            || matches!(entry.operation, Operation::ArgMax | Operation::Repack)
+                        {
                             data.overflow();
                         }
                         let setup = self.setup(entry, activation, group, &data, (1, canaries))?;
@@ -705,6 +726,9 @@ impl Lab {
         real: Problem,
         repeats: usize,
     ) -> Result<(LaunchTimes, f64), Trouble> {
+        if takes_any_layouts(entry) {
+            return self.time(&laid_out(entry, "R", "C"), group, real, repeats);
+        }
         let factor = if entry.restrictions.scaled { (1.0, 0.1) } else { (1.0, 0.0) };
         let activation = if entry.fuses() { Activation::Relu } else { Activation::None };
         // A sweep over work-groups and the next Sobel filter have the same inputs: making them takes longer than many a
@@ -755,6 +779,34 @@ impl Lab {
         work();
         start.elapsed().as_secs_f64()
     }
+}
+
+/// Layouts that a repack is checked from and to: of every depth, with chunks along rows, columns and both.
+const REPACKED: [(&str, &str); 8] = [
+    ("R", "C"),
+    ("C", "R"),
+    ("R", "C_4_2_C"),
+    ("C_4_2_C", "C_1_16_R"),
+    ("C_1_16_R", "R_16_1_C"),
+    ("C_16_10_C", "R"),
+    ("R_8_8_R_4_4_R_2_2_R", "R_2_4_R"),
+    ("C", "C_16_8_R_4_8_C_2_2_R"),
+];
+
+/// Whether a kernel copies between layouts that its entry does not name.
+fn takes_any_layouts(entry: &Entry) -> bool {
+    let r = &entry.restrictions;
+    entry.operation == Operation::Repack && r.b.as_ref().is_some_and(|b| b.representation.is_none())
+}
+
+/// A repack with layouts in place of any.
+fn laid_out(entry: &Entry, from: &str, to: &str) -> Entry {
+    let mut entry = entry.clone();
+    let r = &mut entry.restrictions;
+    for (operand, layout) in [(&mut r.b, from), (&mut r.r, to)] {
+        operand.iter_mut().for_each(|o| o.representation = Layout::parse(layout).ok());
+    }
+    entry
 }
 
 /// Rows of the first layer of a pair, in checks of problem `p`.
@@ -854,6 +906,18 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
                 _ => f64::NAN,
             };
             reference::elementwise(&read_r()?, exact, 2f64.powi(-20))
+        }
+        // Every element as it was, and zeros behind them: padding must be finite.
+        Operation::Repack => {
+            let Problem { h, w, .. } = setup.padded;
+            let found = setup.buffer("r").map(|r| r.read::<f32>(h * w)).transpose()?.unwrap_or_default();
+            let expected =
+                entry.layout(&entry.operation.parameters()[1]).pack(&data.b, (real.h, real.w), (h, w), 0.0);
+            // Columns of padding hold what those of b do, zeros.
+            if let Some(i) = (0..h * w).find(|&i| found[i].to_bits() != expected[i].to_bits()) {
+                return wrong(format!("element {i} is {}, not {}", found[i], expected[i]));
+            }
+            0.0
         }
         Operation::ArgMax => {
             let classes =

@@ -552,6 +552,7 @@ impl<'a> Tables<'a> {
             ("thesis_9_1", "Bias (thesis, fig. 9.1)", &[Operation::Bias][..]),
             ("thesis_9_2", "Activations (thesis, fig. 9.2)", &Activation::ALL.map(Operation::Activation)),
             ("argmax", "Arg-max of columns", &[Operation::ArgMax]),
+            ("repack", "From row major to column major (thesis, §8.3.3)", &[Operation::Repack]),
         ] {
             let kernels: Vec<&'a Kernel> =
                 self.kernels.iter().copied().filter(|k| operations.contains(&k.operation)).collect();
@@ -560,10 +561,10 @@ impl<'a> Tables<'a> {
                 .map(|k| {
                     let problem = |(h, w): (usize, usize)| {
                         // The arg-max goes down the columns: its operand's rows are the common dimension.
-                        if k.operation == Operation::ArgMax {
-                            Problem { h: 1, w, l: h }
-                        } else {
-                            Problem { h, w, l: 0 }
+                        match k.operation {
+                            Operation::ArgMax => Problem { h: 1, w, l: h },
+                            Operation::Repack => Problem { h, w, l: h },
+                            _ => Problem { h, w, l: 0 },
                         }
                     };
                     let cells = SHAPES.map(|s| self.ms(k, k.restrictions.work_group, problem(s))).to_vec();

@@ -1,6 +1,6 @@
 //! The operations that a network is made of, one file each: shape rule, work, float64 reference.
 //!
-//! `docs/KERNELS.md`, "A new operation", lists all places that a new one touches.
+//! `docs/EXTENDING.md`, "A new operation", lists all places that a new one touches.
 
 mod activation;
 mod affine;

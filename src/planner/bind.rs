@@ -1,6 +1,7 @@
 //! Arguments and ranges of a launch: the one place that makes them, for the engines' plans and for the checks of
 //! `bench` alike. What `bench` verifies is therefore what an engine launches.
 
+use crate::ir::layout::{Layout, Order};
 use crate::ir::plan::{Arg, Extent};
 use crate::registry::{Dim, Kernel, Operation, Parameter, Problem};
 
@@ -96,6 +97,18 @@ pub fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) -> Arg) -
     launch
 }
 
+/// What a repack is compiled with: the levels of both layouts from the outside in, each its order (0 row major, 1 column
+/// major), then rows and columns of the chunks that stand in it, the last of which are elements.
+pub fn repack_options(from: &Layout, to: &Layout) -> String {
+    let levels = |layout: &Layout| {
+        let orders = std::iter::once(layout.outer).chain(layout.chunks.iter().map(|c| c.order));
+        let sizes = layout.chunks.iter().map(|c| (c.rows, c.cols)).chain([(1, 1)]);
+        let level = |(order, (y, x))| format!("{},{y},{x}", u8::from(order == Order::C));
+        orders.zip(sizes).map(level).collect::<Vec<_>>().join(",")
+    };
+    format!("-DFROM={} -DTO={}", levels(from), levels(to))
+}
+
 /// Work-items: one per tile, one per element for kernels that take any layout, one per column for the arg-max; or whole
 /// work-groups over tiles.
 fn global(call: &Call<'_>) -> (Extent, Extent) {
@@ -112,9 +125,7 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
             let inner = |size: usize, tile: usize| size.saturating_sub(2).div_ceil(tile).max(1);
             r.dimensions((Extent::Fixed(inner(p.h, sy)), Extent::Fixed(inner(p.w, sx))))
         }
-        _ if r.r.as_ref().is_some_and(|o| o.representation.is_none()) => {
-            (per_granule(granule * p.h), Extent::Fixed(1))
-        }
+        _ if r.elementwise() => (per_granule(granule * p.h), Extent::Fixed(1)),
         _ => {
             // Rows may be fewer than those of whole work-groups.
             let rows = p.h.div_ceil(sy).next_multiple_of(call.group.map_or(1, |g| g.0));

@@ -2,8 +2,9 @@
 //! read and not overwritten before its last use, layouts meet, operands are as large as their kernels take them, ranges
 //! cover every row and record.
 
+use super::bind::repack_options;
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, Step};
-use crate::registry::{EngineKind, Kernel, Library, Operation};
+use crate::registry::{EngineKind, Kernel, Library, Operation, Problem};
 
 /// What is wrong with a plan; nothing of a right one.
 pub fn check(plan: &Plan, library: &Library) -> Vec<String> {
@@ -75,6 +76,9 @@ pub fn check(plan: &Plan, library: &Library) -> Vec<String> {
             holds.retain(|h| h.1 <= start || end <= h.0);
             holds.push((start, end, i));
         }
+        if kernel.operation == Operation::Repack {
+            repack(plan, step, &touched(step)).into_iter().for_each(|t| say(step, t));
+        }
         if plan.engine == EngineKind::OpenCl {
             ranges(plan, step, kernel).into_iter().for_each(|t| say(step, t));
         }
@@ -96,6 +100,26 @@ fn layout(buffer: &Buffer, kernel: &Kernel, operand: &str, plan: &Plan) -> Optio
         && buffer.layout.fits(rows, cols).is_ok()
         && takes.same_placement(&buffer.layout, rows, cols);
     (!meets).then(|| format!("{} stands as {}, the kernel takes {takes}", buffer.name, buffer.layout))
+}
+
+/// Whether a repack is compiled for the layouts of its buffers, and has their sizes.
+fn repack(plan: &Plan, step: &Step, buffers: &[usize]) -> Option<String> {
+    let [from, to] = *buffers else { return Some(format!("expected two buffers, found {}", buffers.len())) };
+    let (from, to) = (&plan.buffers[from], &plan.buffers[to]);
+    let expected = repack_options(&from.layout, &to.layout);
+    if step.options != expected {
+        let (from, to) = (&from.layout, &to.layout);
+        return Some(format!("is compiled with {}, needed for {from} to {to}: {expected}", step.options));
+    }
+    let fits = [from, to].map(|b| b.layout.fits(b.padded_rows, plan.padded_batch));
+    if let Some(e) = fits.into_iter().find_map(Result::err) {
+        return Some(e);
+    }
+    let sizes = Problem { h: to.padded_rows, w: plan.padded_batch, l: from.padded_rows };
+    (step.problem != sizes || from.rows != to.rows).then(|| {
+        let (rows, padded) = ((from.rows, to.rows), step.problem);
+        format!("copies {} of {} rows, {padded:?}; its buffers are {sizes:?}", rows.0, rows.1)
+    })
 }
 
 /// Whether a constant is as the kernel takes it.
@@ -136,7 +160,7 @@ fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
         let computed = match (r.tile, step.local.map(|l| r.dimensions(l))) {
             (Some((y, x)), Some(group)) => (down / group.0 * y, along / group.1 * x),
             _ if kernel.operation == Operation::ArgMax => (1, first),
-            _ if r.r.as_ref().is_some_and(|o| o.representation.is_none()) => (rows, first / rows.max(1)),
+            _ if r.elementwise() => (rows, first / rows.max(1)),
             _ => (down * r.scale.0.max(1), along * r.scale.1.max(1)),
         };
         if computed.0 < rows || computed.1 < records {

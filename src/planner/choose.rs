@@ -5,7 +5,7 @@ use super::{Draft, Link, Matrix, Planner};
 use crate::ir::layout::Layout;
 use crate::ir::network::Kind;
 use crate::ir::op::{Activation, Op};
-use crate::registry::{Kernel, Operation, Problem, lcm};
+use crate::registry::{EngineKind, Kernel, Operation, Problem, lcm};
 use std::cmp::Reverse;
 
 /// Fewest columns of the weights that a work-group of a split layer adds up: below, its overhead is larger.
@@ -28,7 +28,7 @@ impl<'l> Planner<'l> {
         }
         let Some(kernel) = self.kernel(Operation::ArgMax) else { return self.missing(nodes, "argmax") };
         let Some(input) = self.matrix_of[graph.outputs[0]] else { return };
-        self.reads(kernel, input, nodes);
+        let input = self.reads(kernel, input, nodes);
         self.drafts.push(Draft::new(kernel, nodes, (input, input)));
     }
 
@@ -135,12 +135,12 @@ impl<'l> Planner<'l> {
             found.filter(|(k, c)| self.possible(k, c))
         };
         let admitted = matching().filter(|(k, c)| self.admits(k, c) && self.meets(k, input));
-        if let Some(best) = admitted.min_by_key(|(k, c)| (Reverse(k.covers.len()), self.work(k, c))) {
+        if let Some(best) = admitted.min_by_key(|(k, c)| (Reverse(k.covers.most_nodes()), self.work(k, c))) {
             return Some(best);
         }
         let matmul = self.kernel(Operation::Matmul).is_some();
         let alone = matching().filter(|(k, _)| k.covers.affine() < 2 && !(matmul && k.covers.repeated));
-        alone.min_by_key(|(k, _)| k.covers.len())
+        alone.min_by_key(|(k, _)| k.covers.most_nodes())
     }
 
     /// Drafts what computes node `i`; gives the nodes that are then done.
@@ -223,7 +223,7 @@ impl<'l> Planner<'l> {
         flop: u64,
     ) -> usize {
         let r = &kernel.restrictions;
-        self.reads(kernel, input, last);
+        let input = self.reads(kernel, input, last);
         let mut rows = 1;
         if let Some(a) = &r.a {
             let (y, x) = a.representation.as_ref().map_or((1, 1), Layout::granularity);
@@ -271,9 +271,8 @@ impl<'l> Planner<'l> {
         if !bias && graph.only_consumer(value) != Some(node) {
             return self.mistake(node, "works in place, but its input is read by other nodes too");
         }
-        if let Some(takes) = kernel.restrictions.r.as_ref().and_then(|o| o.representation.clone()) {
-            self.link(kernel, matrix, takes, node);
-        }
+        let takes = kernel.restrictions.r.as_ref().and_then(|o| o.representation.as_ref());
+        let matrix = self.link(kernel, matrix, takes, node);
         self.writes(kernel, matrix);
         let flop = kernel.flop(Problem { h: self.matrices[matrix].rows, w: 1, l: 0 });
         let activation = match graph.nodes[node].op {
@@ -284,13 +283,12 @@ impl<'l> Planner<'l> {
         self.matrix_of[graph.nodes[node].output] = Some(matrix);
     }
 
-    /// The demands of `kernel` on the matrix it reads.
-    fn reads(&mut self, kernel: &'l Kernel, matrix: usize, node: usize) {
-        let Some(b) = &kernel.restrictions.b else { return };
+    /// The demands of `kernel` on the matrix it reads; gives the one that it does read.
+    fn reads(&mut self, kernel: &'l Kernel, matrix: usize, node: usize) -> usize {
+        let Some(b) = &kernel.restrictions.b else { return matrix };
+        let matrix = self.link(kernel, matrix, b.representation.as_ref(), node);
         self.demand(matrix, b.row_align, b.col_align, b.representation.as_ref());
-        if let Some(takes) = b.representation.clone() {
-            self.link(kernel, matrix, takes, node);
-        }
+        matrix
     }
 
     /// The demands of `kernel` on the matrix it writes: alignment, and whole work-groups of whole tiles.
@@ -306,23 +304,51 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Remembers that `kernel` takes `matrix` in layout `takes`.
-    fn link(&mut self, kernel: &Kernel, matrix: usize, takes: Layout, node: usize) {
-        match &self.matrices[matrix].layout {
-            None => self.matrices[matrix].layout = Some(takes),
-            Some(gives) => {
-                let before = self.drafts.iter().rfind(|d| d.output == matrix);
-                let before = before.map_or("the input".into(), |d| d.kernel.codename.clone());
-                let nodes = &self.network.graph.nodes;
-                let text = format!(
-                    "plan {}: {}: {} takes its operand in layout {takes}, {before} before it gives {gives}; use kernels \
-                     whose layouts meet",
-                    self.recipe.name,
-                    nodes.get(node).map_or("output", |n| &*n.name),
-                    kernel.codename
-                );
-                self.links.push(Link { matrix, gives: gives.clone(), takes, text });
-            }
+    /// Remembers that `kernel` takes `matrix` in layout `takes` (any, where it says none); gives the matrix that it works
+    /// on: this one, or its copy in that layout.
+    fn link(&mut self, kernel: &Kernel, matrix: usize, takes: Option<&Layout>, node: usize) -> usize {
+        let Some(takes) = takes else { return matrix };
+        let Some(gives) = self.matrices[matrix].layout.clone() else {
+            self.matrices[matrix].layout = Some(takes.clone());
+            return matrix;
+        };
+        let reader = (node, kernel.operation);
+        if let Some(repack) = self.kernel(Operation::Repack).filter(|_| self.repacks.contains(&reader)) {
+            return self.repack(repack, matrix, takes, node);
         }
+        let before = self.drafts.iter().rfind(|d| d.output == matrix);
+        let before = before.map_or("the input".into(), |d| d.kernel.codename.clone());
+        let without = self.kernel(Operation::Repack).is_none() && self.recipe.engine == EngineKind::OpenCl;
+        let text = format!(
+            "plan {}: {}: {} takes its operand in layout {takes}, {before} before it gives {gives}; use kernels whose \
+             layouts meet{}",
+            self.recipe.name,
+            self.network.graph.nodes.get(node).map_or("output", |n| &*n.name),
+            kernel.codename,
+            if without { ", or add a repack kernel to the plan" } else { "" }
+        );
+        self.links.push(Link { matrix, reader, gives, takes: takes.clone(), text });
+        matrix
+    }
+
+    /// Whether a repack step can make the two layouts of `link` meet.
+    pub(super) fn repackable(&self, link: &Link) -> bool {
+        // Parts of sums are rows of several matrices.
+        let one = self.matrices[link.matrix].parts_of.is_none();
+        one && self.kernel(Operation::Repack).is_some() && !self.repacks.contains(&link.reader)
+    }
+
+    /// A copy of `matrix` in layout `takes`, for node `node`; one that is there already serves again.
+    fn repack(&mut self, kernel: &'l Kernel, matrix: usize, takes: &Layout, node: usize) -> usize {
+        let copies = |d: &&Draft<'_>| d.kernel.operation == Operation::Repack && d.input == matrix;
+        let there = |d: &&Draft<'_>| self.matrices[d.output].layout.as_ref() == Some(takes);
+        if let Some(copy) = self.drafts.iter().filter(copies).find(there) {
+            return copy.output;
+        }
+        let of = &self.matrices[matrix];
+        self.matrices.push(Matrix::new(format!("{} as {takes}", of.name), of.rows, 1, Some(takes.clone())));
+        let copy = self.matrices.len() - 1;
+        self.drafts.push(Draft::new(kernel, node, (matrix, copy)));
+        copy
     }
 }

@@ -19,7 +19,7 @@ use crate::ir::layout::Layout;
 use crate::ir::network::Network;
 use crate::ir::op::Activation;
 use crate::ir::plan::Plan;
-use crate::registry::{Kernel, Library, PlanRecipe, lcm};
+use crate::registry::{Kernel, Library, Operation, PlanRecipe, lcm};
 
 #[cfg(test)]
 thread_local! {
@@ -39,14 +39,30 @@ pub fn plan(
 ) -> Result<Plan, Vec<String>> {
     #[cfg(test)]
     CALLS.set(CALLS.get() + 1);
-    let mut planner = Planner::new(network, recipe, library, batch.unwrap_or(recipe.batch).max(1));
-    planner.refuse_lab_kernels();
-    planner.choose();
-    if !planner.errors.is_empty() {
-        return Err(planner.errors);
+    // Whether two layouts place a matrix equally is known with its padded sizes, which repack steps change: each turn
+    // adds those that the one before missed.
+    let mut repacks = Vec::new();
+    loop {
+        let mut planner =
+            Planner::new(network, recipe, library, batch.unwrap_or(recipe.batch).max(1), &repacks);
+        planner.refuse_lab_kernels();
+        planner.choose();
+        if !planner.errors.is_empty() {
+            return Err(planner.errors);
+        }
+        let unmet: Vec<(Reader, bool)> = planner.unmet().map(|l| (l.reader, planner.repackable(l))).collect();
+        if unmet.is_empty() {
+            return planner.place();
+        }
+        if unmet.iter().any(|u| !u.1) {
+            return Err(planner.unmet().map(|l| l.text.clone()).collect());
+        }
+        repacks.extend(unmet.into_iter().map(|u| u.0));
     }
-    planner.place()
 }
+
+/// What reads a matrix: a node's step of this operation.
+type Reader = (usize, Operation);
 
 /// A step before sizes are known.
 struct Draft<'l> {
@@ -100,6 +116,7 @@ impl Matrix {
 /// Two layouts that must place a matrix equally: that of who wrote it and that of who reads it.
 struct Link {
     matrix: usize,
+    reader: Reader,
     gives: Layout,
     takes: Layout,
     text: String,
@@ -115,13 +132,21 @@ struct Planner<'l> {
     /// The matrix of each value of the graph that has one so far.
     matrix_of: Vec<Option<usize>>,
     links: Vec<Link>,
+    /// Whose operand is repacked.
+    repacks: &'l [Reader],
     /// Columns of every matrix are a multiple of this.
     col_multiple: usize,
     errors: Vec<String>,
 }
 
 impl<'l> Planner<'l> {
-    fn new(network: &'l Network, recipe: &'l PlanRecipe, library: &'l Library, batch: usize) -> Planner<'l> {
+    fn new(
+        network: &'l Network,
+        recipe: &'l PlanRecipe,
+        library: &'l Library,
+        batch: usize,
+        repacks: &'l [Reader],
+    ) -> Planner<'l> {
         let mut matrix_of = vec![None; network.graph.values.len()];
         network.graph.inputs.iter().take(1).for_each(|&v| matrix_of[v] = Some(0));
         Planner {
@@ -133,6 +158,7 @@ impl<'l> Planner<'l> {
             matrices: vec![Matrix::new("input".into(), network.width, 1, None)],
             matrix_of,
             links: Vec::new(),
+            repacks,
             col_multiple: 1,
             errors: Vec::new(),
         }

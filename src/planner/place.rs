@@ -1,7 +1,7 @@
 //! Second pass: buffers with their padded sizes, constants, steps.
 
-use super::bind::{Call, Sizes, bind};
-use super::{Draft, Planner, arena};
+use super::bind::{Call, Sizes, bind, repack_options};
+use super::{Draft, Link, Matrix, Planner, arena};
 use crate::ir::layout::Layout;
 use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, Role, Step, places};
@@ -15,18 +15,7 @@ impl Planner<'_> {
     /// Sizes, checks, arena, arguments.
     pub(super) fn place(mut self) -> Result<Plan, Vec<String>> {
         let padded_batch = self.batch.next_multiple_of(self.col_multiple);
-        let rows: Vec<usize> = self
-            .matrices
-            .iter()
-            .map(|m| m.parts_of.map_or_else(|| m.padded(), |(parts, of)| parts * self.matrices[of].padded()))
-            .collect();
-        for link in &self.links {
-            let padded = rows[link.matrix];
-            let fits = link.gives.fits(padded, padded_batch).and(link.takes.fits(padded, padded_batch));
-            if fits.is_err() || !link.gives.same_placement(&link.takes, padded, padded_batch) {
-                self.errors.push(link.text.clone());
-            }
-        }
+        let rows: Vec<usize> = self.matrices.iter().map(|m| self.padded_rows(m)).collect();
         let mut buffers = self.buffers(&rows);
         // A part batch is a prefix where every buffer keeps its records outermost; else every batch is a full one.
         let granule = buffers
@@ -82,6 +71,22 @@ impl Planner<'_> {
         })
     }
 
+    /// Rows of a matrix with padding.
+    fn padded_rows(&self, matrix: &Matrix) -> usize {
+        let of = |(parts, of): (usize, usize)| parts * self.matrices[of].padded();
+        matrix.parts_of.map_or_else(|| matrix.padded(), of)
+    }
+
+    /// The links whose two layouts place their matrix differently.
+    pub(super) fn unmet(&self) -> impl Iterator<Item = &Link> {
+        let cols = self.batch.next_multiple_of(self.col_multiple);
+        self.links.iter().filter(move |link| {
+            let rows = self.padded_rows(&self.matrices[link.matrix]);
+            let fits = link.gives.fits(rows, cols).and(link.takes.fits(rows, cols));
+            fits.is_err() || !link.gives.same_placement(&link.takes, rows, cols)
+        })
+    }
+
     /// The matrices as buffers, without places in the arena.
     fn buffers(&self, rows: &[usize]) -> Vec<Buffer> {
         let scores = self.network.graph.outputs.first().and_then(|&v| self.matrix_of[v]);
@@ -122,7 +127,10 @@ impl Planner<'_> {
             self.mistake(d.node, format_args!("{name} takes activations as an image"));
         }
         let classes = buffers.iter().position(|b| b.role == BufferRole::Classes);
-        let mut options = String::new();
+        let mut options = match d.kernel.operation {
+            Operation::Repack => repack_options(&b.layout, &r.layout),
+            _ => String::new(),
+        };
         let group = self.recipe.group(d.kernel);
         let call = Call {
             kernel: d.kernel,
@@ -182,6 +190,7 @@ impl Planner<'_> {
         }
         let (problem, parts) = match d.kernel.operation {
             Operation::ArgMax => (Problem { h: 1, w, l: b.padded_rows }, 1),
+            Operation::Repack => (Problem { h: r.padded_rows, w, l: b.padded_rows }, 1),
             Operation::Reduce => (Problem { h: r.padded_rows, w, l: d.parts }, 1),
             Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers => {
                 (Problem { h: r.padded_rows / d.parts, w, l }, d.parts)

@@ -55,7 +55,7 @@ impl Covers {
     }
 
     /// Most nodes that it covers; as good as no bound where the chain is repeated.
-    pub fn len(&self) -> usize {
+    pub fn most_nodes(&self) -> usize {
         if self.repeated { usize::MAX } else { self.chain.len() }
     }
 }

@@ -302,6 +302,11 @@ impl Restrictions {
         if self.columns_first { (cols, rows) } else { (rows, cols) }
     }
 
+    /// Whether it works in place and element by element, in whatever layout.
+    pub fn elementwise(&self) -> bool {
+        self.b.is_none() && self.r.as_ref().is_some_and(|o| o.representation.is_none())
+    }
+
     /// What rows and columns of the result must be multiples of so that whole work-groups cover them.
     pub fn whole_groups(&self, (y, x): (usize, usize)) -> (usize, usize) {
         let rows = if self.guarded { 1 } else { self.scale.0.max(1) * y };

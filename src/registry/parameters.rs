@@ -96,6 +96,7 @@ impl Operation {
                 }
             }
             Operation::Activation(_) => const { &[R] },
+            Operation::Repack => const { &[B, R] },
             Operation::ArgMax => const { &[B, CLASSES] },
             Operation::Sobel => {
                 const {
