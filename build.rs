@@ -1,22 +1,22 @@
 //! Bakes a network: inputs, bake, report. The work is in `src/bake`, what the program shares in `src/ir`, `ops`, `registry`, `planner`.
 
 #[path = "src/bake/mod.rs"]
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code)]
 mod bake;
 #[path = "src/block.rs"]
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code)]
 mod block;
 #[path = "src/ir/mod.rs"]
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code)]
 mod ir;
 #[path = "src/ops/mod.rs"]
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code)]
 mod ops;
 #[path = "src/planner/mod.rs"]
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code)]
 mod planner;
 #[path = "src/registry/mod.rs"]
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code)]
 mod registry;
 
 use std::path::{Path, PathBuf};

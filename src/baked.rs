@@ -33,7 +33,7 @@ static SOURCES: LazyLock<Result<KernelSources, String>> = LazyLock::new(|| block
 ///
 /// # Errors
 /// What is not.
-pub fn check() -> Result<(), Error> {
+pub(crate) fn check() -> Result<(), Error> {
     HEAD.as_ref().map(drop).map_err(|why| damaged(why))
 }
 
@@ -41,7 +41,7 @@ pub fn check() -> Result<(), Error> {
 ///
 /// # Errors
 /// What is not.
-pub fn verify() -> Result<(), Error> {
+pub(crate) fn verify() -> Result<(), Error> {
     block().verify().map_err(|why| damaged(&why))
 }
 
@@ -49,7 +49,7 @@ pub fn verify() -> Result<(), Error> {
 ///
 /// # Errors
 /// What is not as the build left it.
-pub fn text() -> Result<String, Error> {
+pub(crate) fn text() -> Result<String, Error> {
     block().text().map_err(|why| damaged(&why))
 }
 
@@ -62,32 +62,32 @@ fn head() -> &'static Head {
 }
 
 /// The block.
-pub fn block() -> Block {
+pub(crate) fn block() -> Block {
     head().block
 }
 
 /// The network.
-pub fn network() -> &'static Network {
+pub(crate) fn network() -> &'static Network {
     &head().network.0
 }
 
 /// The plan that its constants are laid out for.
-pub fn plan() -> &'static Plan {
+pub(crate) fn plan() -> &'static Plan {
     &head().plan.0
 }
 
 /// The kernel library.
-pub fn library() -> &'static Library {
+pub(crate) fn library() -> &'static Library {
     &head().library
 }
 
 /// Whether the golden vectors came with the network.
-pub fn golden_given() -> bool {
+pub(crate) fn golden_given() -> bool {
     head().network.1
 }
 
 /// Steps of the library's plan `name` for the network.
-pub fn steps(name: &str) -> Option<usize> {
+pub(crate) fn steps(name: &str) -> Option<usize> {
     head().plan.1.1.iter().find(|s| s.0 == name).map(|s| s.1)
 }
 
@@ -95,12 +95,12 @@ pub fn steps(name: &str) -> Option<usize> {
 ///
 /// # Errors
 /// They are not as the build left them.
-pub fn sources() -> Result<&'static KernelSources, Error> {
+pub(crate) fn sources() -> Result<&'static KernelSources, Error> {
     SOURCES.as_ref().map_err(|why| damaged(why))
 }
 
 /// Constant `i` of [`plan`], padded and in its layout.
-pub fn constant(i: usize) -> Values {
+pub(crate) fn constant(i: usize) -> Values {
     let (offset, constant) = (head().plan.1.0[i], &plan().constants[i]);
     let bytes = &block().section(Section::Constants)[offset..offset + constant.bytes()];
     match constant.precision {
@@ -110,19 +110,19 @@ pub fn constant(i: usize) -> Values {
 }
 
 /// The golden vectors of `--selftest`.
-pub struct Golden {
+pub(crate) struct Golden {
     /// Number of vectors.
-    pub count: usize,
+    pub(crate) count: usize,
     /// Raw inputs, `count` × width.
-    pub inputs: &'static [f32],
+    pub(crate) inputs: &'static [f32],
     /// Scores, `count` × outputs.
-    pub scores: &'static [f32],
+    pub(crate) scores: &'static [f32],
     /// Raw inputs of records that overflow, each of width.
-    pub overflow: &'static [f32],
+    pub(crate) overflow: &'static [f32],
 }
 
 /// The golden vectors of [`network`].
-pub fn golden() -> Golden {
+pub(crate) fn golden() -> Golden {
     let [inputs, scores, overflow] = [Section::GoldenInputs, Section::GoldenScores, Section::GoldenOverflow]
         .map(|section| linked::floats(block().section(section)));
     Golden { count: inputs.len() / network().width, inputs, scores, overflow }

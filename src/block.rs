@@ -31,14 +31,14 @@ const MAGIC: [u8; 8] = *b"mortonnt";
 const VERSION: u32 = 1;
 
 /// The block and its constants start at multiples of this many bytes.
-pub const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// Other sections start at multiples of this many bytes.
 const ALIGN: usize = 64;
 
 /// A section of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Section {
+pub(crate) enum Section {
     /// [`NetworkSection`]
     Network,
     /// [`PlanSection`]
@@ -59,7 +59,7 @@ pub enum Section {
 
 impl Section {
     /// All, in the order in which they stand.
-    pub const ALL: [Section; 8] = [
+    pub(crate) const ALL: [Section; 8] = [
         Section::Network,
         Section::Plan,
         Section::Library,
@@ -71,7 +71,7 @@ impl Section {
     ];
 
     /// Its name in messages.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Section::Network => "network",
             Section::Plan => "plan",
@@ -86,11 +86,11 @@ impl Section {
 }
 
 /// The network, and whether its golden vectors came with it (else the build computed them).
-pub type NetworkSection = (Network, bool);
+pub(crate) type NetworkSection = (Network, bool);
 
 /// The plan, where each of its constants starts in their section, and the steps of each plan of the library for the
 /// network.
-pub type PlanSection = (Plan, (Cow<'static, [usize]>, Cow<'static, [(Cow<'static, str>, usize)]>));
+pub(crate) type PlanSection = (Plan, (Cow<'static, [usize]>, Cow<'static, [(Cow<'static, str>, usize)]>));
 
 /// Bytes of a section's entry in the header.
 const ENTRY: usize = 8 + 8 + HASH;
@@ -102,7 +102,7 @@ const HASH: usize = 32;
 const HEADER: usize = 24 + Section::ALL.len() * ENTRY + HASH;
 
 /// The block of these sections, in the order of [`Section::ALL`].
-pub fn write(sections: [&[u8]; Section::ALL.len()]) -> Vec<u8> {
+pub(crate) fn write(sections: [&[u8]; Section::ALL.len()]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     let mut entries = Vec::new();
     for (section, content) in Section::ALL.into_iter().zip(sections) {
@@ -127,14 +127,14 @@ pub fn write(sections: [&[u8]; Section::ALL.len()]) -> Vec<u8> {
 
 /// A block whose header is as it was written.
 #[derive(Clone, Copy, Debug)]
-pub struct Block(&'static [u8]);
+pub(crate) struct Block(&'static [u8]);
 
 impl Block {
     /// Checks magic, version, length and the header's hash.
     ///
     /// # Errors
     /// Which of them is wrong.
-    pub fn open(bytes: &'static [u8]) -> Result<Block, String> {
+    pub(crate) fn open(bytes: &'static [u8]) -> Result<Block, String> {
         let head = bytes.get(..HEADER).ok_or_else(|| format!("it has {} bytes only", bytes.len()))?;
         if head[..8] != MAGIC {
             return Err("it does not begin as a block does".into());
@@ -153,12 +153,12 @@ impl Block {
     }
 
     /// The hash of the block, in hexadecimal.
-    pub fn hash(self) -> String {
+    pub(crate) fn hash(self) -> String {
         hex(&self.0[HEADER - HASH..HEADER])
     }
 
     /// Bytes of the block.
-    pub fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         self.0.len()
     }
 
@@ -169,7 +169,7 @@ impl Block {
     }
 
     /// The bytes of a section. (The header's hash holds: its offsets are those that were written.)
-    pub fn section(self, section: Section) -> &'static [u8] {
+    pub(crate) fn section(self, section: Section) -> &'static [u8] {
         let (offset, bytes, _) = self.entry(section);
         &self.0[offset..offset + bytes]
     }
@@ -186,7 +186,7 @@ impl Block {
     ///
     /// # Errors
     /// It is not as it was written.
-    pub fn read<T: Wire>(self, section: Section) -> Result<T, String> {
+    pub(crate) fn read<T: Wire>(self, section: Section) -> Result<T, String> {
         self.check(section)?;
         wire::value(self.section(section)).map_err(|_| format!("its {} cannot be read", section.name()))
     }
@@ -195,7 +195,7 @@ impl Block {
     ///
     /// # Errors
     /// The first that is not as it was written.
-    pub fn verify(self) -> Result<(), String> {
+    pub(crate) fn verify(self) -> Result<(), String> {
         Section::ALL.into_iter().try_for_each(|section| self.check(section))
     }
 
@@ -203,7 +203,7 @@ impl Block {
     ///
     /// # Errors
     /// What is not as it was written.
-    pub fn text(self) -> Result<String, String> {
+    pub(crate) fn text(self) -> Result<String, String> {
         self.verify()?;
         let (network, given): NetworkSection = self.read(Section::Network)?;
         let (plan, (offsets, steps)): PlanSection = self.read(Section::Plan)?;
@@ -255,7 +255,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Bytes in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// An error that ends the program.
 #[derive(Debug)]
-pub enum Error {
+pub(crate) enum Error {
     /// The command line is wrong: exit code 2.
     Usage(String),
     /// A record of the input cannot be used. `place` is `FILE:LINE:FIELD` or `FILE: record N`.
@@ -48,28 +48,28 @@ pub enum Error {
 
 impl Error {
     /// An input error at `place`.
-    pub fn input(place: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn input(place: impl Into<String>, message: impl Into<String>) -> Self {
         Error::Input { place: place.into(), message: message.into() }
     }
 
     /// An I/O error on `place`.
-    pub fn io(place: impl Into<String>, source: io::Error) -> Self {
+    pub(crate) fn io(place: impl Into<String>, source: io::Error) -> Self {
         Error::Io { place: place.into(), source }
     }
 
     /// A failure of a device that is found out here.
-    pub fn device(what: impl Into<String>) -> Self {
+    pub(crate) fn device(what: impl Into<String>) -> Self {
         Error::Device { what: what.into(), source: None }
     }
 
     /// A failure of a device because of `source`; `what` failed, or nothing that `source` does not say.
-    pub fn caused(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+    pub(crate) fn caused(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         let what = if what.is_empty() { source.to_string() } else { format!("{what}: {source}") };
         Error::Device { what, source: Some(Arc::new(source)) }
     }
 
     /// What ended one thing and then another: the first error counts, a silent end only where there is no other.
-    pub fn first(first: Result<(), Error>, then: Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn first(first: Result<(), Error>, then: Result<(), Error>) -> Result<(), Error> {
         match (first, then) {
             (Ok(()) | Err(Error::ClosedOutput | Error::Stopped), Err(then)) => Err(then),
             (Err(first), Err(then)) => Err(Error::Both(Box::new([first, then]))),
@@ -78,7 +78,7 @@ impl Error {
     }
 
     /// The exit code of the contract: 0 silent end, 1 input, device or I/O, 2 usage.
-    pub fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Error::ClosedOutput => 0,
             Error::Usage(_) => 2,
@@ -105,7 +105,7 @@ impl fmt::Display for Error {
 }
 
 /// A message on stderr, with nothing in it that a terminal obeys; where stderr is closed there is nobody to tell.
-pub fn say(message: &str) {
+pub(crate) fn say(message: &str) {
     let _ = writeln!(io::stderr(), "mortonnet: {}", escape::lines(message));
 }
 

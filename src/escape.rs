@@ -9,13 +9,13 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// One line: control characters, line ends among them, are escaped as Rust writes them (`\n`, `\u{1b}`).
-pub fn line(text: &str) -> Cow<'_, str> {
+pub(crate) fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
 /// Several lines: line ends and tabs stay (a line end of two characters becomes one), everything else is as in
 /// [`line()`].
-pub fn lines(text: &str) -> Cow<'_, str> {
+pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     match text.contains("\r\n") {
         true => escaped(&text.replace("\r\n", "\n"), is_layout).into_owned().into(),
         false => escaped(text, is_layout),
@@ -23,7 +23,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
 }
 
 /// A file's name in one line.
-pub fn path(path: &Path) -> String {
+pub(crate) fn path(path: &Path) -> String {
     line(&path.to_string_lossy()).into_owned()
 }
 

@@ -18,21 +18,30 @@
 //! ```
 
 #[cfg(test)]
-#[allow(unreachable_pub, dead_code)]
+mod allocations;
+#[cfg(test)]
+#[allow(dead_code)]
 mod bake;
-pub mod baked;
-pub mod block;
-pub mod cl;
-pub mod cli;
-pub mod engine;
-pub mod error;
-pub mod escape;
-pub mod ir;
+mod baked;
+#[allow(dead_code)] // The build uses the rest.
+mod block;
+mod cl;
+mod cli;
+mod engine;
+mod error;
+mod escape;
+#[allow(dead_code)] // The build uses the rest.
+mod ir;
 #[cfg(feature = "lab")]
-pub mod lab;
-pub mod observe;
-pub mod ops;
-pub mod planner;
-pub mod registry;
-pub mod stream;
-pub mod sys;
+mod lab;
+mod observe;
+#[allow(dead_code)] // The build uses the rest.
+mod ops;
+#[allow(dead_code)] // The build uses the rest.
+mod planner;
+#[allow(dead_code)] // The build uses the rest.
+mod registry;
+mod stream;
+mod sys;
+
+pub use cli::main;

@@ -10,17 +10,17 @@ use std::path::Path;
 
 /// Inputs in the raw range with the scores of the network as baked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Golden {
+pub(crate) struct Golden {
     /// Number of vectors.
-    pub count: usize,
+    pub(crate) count: usize,
     /// `count` × width, raw.
-    pub inputs: Vec<f32>,
+    pub(crate) inputs: Vec<f32>,
     /// `count` × outputs: the last values in float64, rounded.
-    pub scores: Vec<f32>,
+    pub(crate) scores: Vec<f32>,
     /// Whether the inputs came with the network.
-    pub given: bool,
+    pub(crate) given: bool,
     /// Records of `width` raw inputs that overflow: a device must refuse them.
-    pub overflow: Vec<f32>,
+    pub(crate) overflow: Vec<f32>,
 }
 
 /// Vectors of a network without `check`.
@@ -34,7 +34,7 @@ const MOST_REPORTED: usize = 5;
 
 /// Seeded vectors spread over the raw range that the input scaling implies: network inputs 0 to 1 without scaling or
 /// with scale and offset, −2 to 2 with mean and std. `scaling` is the network's before any folding.
-pub fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Transform) -> Golden {
+pub(crate) fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Transform) -> Golden {
     let (low, high) = if matches!(scaling, Transform::MeanStd { .. }) { (-2.0, 2.0) } else { (0.0, 1.0) };
     let mut seed = 0x6d6f_7274_6f6e_6e65u64;
     let inputs: Vec<f32> = (0..SYNTHETIC * network.width)
@@ -48,7 +48,7 @@ pub fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Transform) -
 ///
 /// The scores are what `-o scores` prints: the values before a final softmax, sigmoid or tanh, except for the kind
 /// `values`, where they are the outputs.
-pub fn read(
+pub(crate) fn read(
     check: &Value,
     place: &str,
     folder: &Path,
@@ -120,7 +120,7 @@ fn uniform(seed: &mut u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-pub fn scores_of(network: &Network, weights: &[Vec<f32>], inputs: &[f32]) -> Vec<f32> {
+pub(crate) fn scores_of(network: &Network, weights: &[Vec<f32>], inputs: &[f32]) -> Vec<f32> {
     inputs
         .chunks_exact(network.width)
         .flat_map(|x| {

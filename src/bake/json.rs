@@ -6,13 +6,13 @@ use serde_json::{Map, Value};
 use std::fmt;
 
 /// An object of a JSON file, and where it stands.
-pub struct Object<'v> {
+pub(crate) struct Object<'v> {
     map: &'v Map<String, Value>,
     place: String,
 }
 
 /// Parses a file's text; a syntax error names line and column.
-pub fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<Value> {
+pub(crate) fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<Value> {
     match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
         Ok(Unique(value)) => Some(value),
         Err(e) => {
@@ -84,14 +84,14 @@ impl<'de> Deserialize<'de> for Unique {
 }
 
 /// How a found value is shown in a message: short.
-pub fn found(value: &Value) -> String {
+pub(crate) fn found(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() > 40 { text.chars().take(37).chain("...".chars()).collect() } else { text }
 }
 
 impl<'v> Object<'v> {
     /// `value` as an object with no other keys than `keys`.
-    pub fn new(
+    pub(crate) fn new(
         value: &'v Value,
         place: String,
         keys: &[&str],
@@ -108,17 +108,17 @@ impl<'v> Object<'v> {
     }
 
     /// Where the object stands.
-    pub fn place(&self) -> &str {
+    pub(crate) fn place(&self) -> &str {
         &self.place
     }
 
     /// The member, if it is there.
-    pub fn get(&self, key: &str) -> Option<&'v Value> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'v Value> {
         self.map.get(key)
     }
 
     /// The place of a member.
-    pub fn at(&self, key: &str) -> String {
+    pub(crate) fn at(&self, key: &str) -> String {
         format!("{}: {key}", self.place)
     }
 
@@ -138,7 +138,7 @@ impl<'v> Object<'v> {
     }
 
     /// Reports a missing member.
-    pub fn require(&self, key: &str, mistakes: &mut Mistakes) -> bool {
+    pub(crate) fn require(&self, key: &str, mistakes: &mut Mistakes) -> bool {
         let there = self.map.contains_key(key);
         if !there {
             mistakes.add(&self.place, format_args!("the key \"{key}\" is missing"));
@@ -147,39 +147,39 @@ impl<'v> Object<'v> {
     }
 
     /// A string member.
-    pub fn text(&self, key: &str, mistakes: &mut Mistakes) -> Option<&'v str> {
+    pub(crate) fn text(&self, key: &str, mistakes: &mut Mistakes) -> Option<&'v str> {
         self.typed(key, "a string", mistakes, Value::as_str)
     }
 
     /// A whole number of 0 or more.
-    pub fn count(&self, key: &str, mistakes: &mut Mistakes) -> Option<usize> {
+    pub(crate) fn count(&self, key: &str, mistakes: &mut Mistakes) -> Option<usize> {
         self.typed(key, "a whole number", mistakes, |v| v.as_u64().and_then(|n| usize::try_from(n).ok()))
     }
 
     /// A finite number.
-    pub fn number(&self, key: &str, mistakes: &mut Mistakes) -> Option<f64> {
+    pub(crate) fn number(&self, key: &str, mistakes: &mut Mistakes) -> Option<f64> {
         self.typed(key, "a number", mistakes, |v| v.as_f64().filter(|x| x.is_finite()))
     }
 
     /// true or false.
-    pub fn flag(&self, key: &str, mistakes: &mut Mistakes) -> Option<bool> {
+    pub(crate) fn flag(&self, key: &str, mistakes: &mut Mistakes) -> Option<bool> {
         self.typed(key, "true or false", mistakes, Value::as_bool)
     }
 
     /// A list.
-    pub fn list(&self, key: &str, mistakes: &mut Mistakes) -> Option<&'v Vec<Value>> {
+    pub(crate) fn list(&self, key: &str, mistakes: &mut Mistakes) -> Option<&'v Vec<Value>> {
         self.typed(key, "a list […]", mistakes, Value::as_array)
     }
 
     /// A list of strings.
-    pub fn texts(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<String>> {
+    pub(crate) fn texts(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<String>> {
         self.typed(key, "a list of strings", mistakes, |v| {
             v.as_array()?.iter().map(|s| s.as_str().map(String::from)).collect()
         })
     }
 
     /// A number, or a list of numbers; all finite.
-    pub fn numbers(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<f64>> {
+    pub(crate) fn numbers(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<f64>> {
         let finite = |v: &Value| v.as_f64().filter(|x| x.is_finite());
         self.typed(key, "a number or a list of numbers", mistakes, |v| match v {
             Value::Array(list) => list.iter().map(finite).collect(),

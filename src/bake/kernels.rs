@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 const FORMAT: usize = 1;
 
 /// Reads the library below `root`; sources come back as (path below `kernels/`, text).
-pub fn read(
+pub(crate) fn read(
     root: &Path,
     read: &mut Vec<PathBuf>,
     mistakes: &mut Mistakes,
@@ -440,17 +440,17 @@ fn read_groups(o: &Object<'_>, names: &[String], mistakes: &mut Mistakes) -> Gro
 }
 
 /// A plan file, as `mortonnet tune --save` writes it: a plan, and the layouts it was tuned with.
-pub struct PlanFile {
+pub(crate) struct PlanFile {
     /// The plan.
-    pub recipe: PlanRecipe,
+    pub(crate) recipe: PlanRecipe,
     /// Node, role (`weights`, `biases`) and layout of each constant.
-    pub layouts: Vec<(String, String, String)>,
+    pub(crate) layouts: Vec<(String, String, String)>,
     /// Hash of the library it was made with.
-    pub library: String,
+    pub(crate) library: String,
 }
 
 /// Reads a plan file.
-pub fn read_plan_file(
+pub(crate) fn read_plan_file(
     path: &Path,
     library: &Library,
     files: &mut Files<'_>,
@@ -589,7 +589,7 @@ fn without_comments(text: &str) -> String {
 }
 
 /// Drops the kernels that no plan uses, and the sources that no other kernel is made of.
-pub fn keep_those_of_plans(library: &mut Library, sources: &mut KernelSources) {
+pub(crate) fn keep_those_of_plans(library: &mut Library, sources: &mut KernelSources) {
     let plans = &library.plans;
     library.kernels.to_mut().retain(|k| plans.iter().any(|p| p.kernels.contains(&k.codename)));
     let kernels = &library.kernels;

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 /// A row-major matrix.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Matrix {
+pub(crate) struct Matrix {
     /// Rows.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Columns.
-    pub cols: usize,
+    pub(crate) cols: usize,
     /// Elements, all finite.
-    pub data: Vec<f32>,
+    pub(crate) data: Vec<f32>,
 }
 
 /// The formats of a data file.
@@ -34,16 +34,16 @@ const MOST_ELEMENTS: usize = (1 << 29) - 1;
 const MOST_CELLS: usize = 5;
 
 /// Reads files below a root, and remembers which.
-pub struct Files<'f> {
+pub(crate) struct Files<'f> {
     /// Paths are shown relative to this.
-    pub root: &'f Path,
+    pub(crate) root: &'f Path,
     /// What was read.
-    pub read: &'f mut Vec<PathBuf>,
+    pub(crate) read: &'f mut Vec<PathBuf>,
 }
 
 impl Files<'_> {
     /// The bytes of a file; a failure names the file and where it was asked for.
-    pub fn bytes(&mut self, path: &Path, asked: &str, mistakes: &mut Mistakes) -> Option<Vec<u8>> {
+    pub(crate) fn bytes(&mut self, path: &Path, asked: &str, mistakes: &mut Mistakes) -> Option<Vec<u8>> {
         // A pipe or a device would never end.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
             mistakes.add(asked, format_args!("{} is not a regular file", self.shown(path)));
@@ -62,7 +62,7 @@ impl Files<'_> {
     }
 
     /// The text of a file.
-    pub fn text(&mut self, path: &Path, asked: &str, mistakes: &mut Mistakes) -> Option<String> {
+    pub(crate) fn text(&mut self, path: &Path, asked: &str, mistakes: &mut Mistakes) -> Option<String> {
         let bytes = self.bytes(path, asked, mistakes)?;
         match String::from_utf8(bytes) {
             Ok(text) => Some(text),
@@ -75,17 +75,17 @@ impl Files<'_> {
     }
 
     /// How a path is shown.
-    pub fn shown(&self, path: &Path) -> String {
+    pub(crate) fn shown(&self, path: &Path) -> String {
         shown(self.root, path)
     }
 }
 
 /// A matrix that cannot be used, for reasons that are reported: its rows and columns where they are beyond doubt, so
 /// that the network around it is checked all the same. Where its definition and its data disagree, they are not.
-pub type Unreadable = Option<(usize, usize)>;
+pub(crate) type Unreadable = Option<(usize, usize)>;
 
 /// Reads the matrix that the definition at `path` describes; `asked` is the place that names it.
-pub fn read(
+pub(crate) fn read(
     path: &Path,
     asked: &str,
     files: &mut Files<'_>,
@@ -129,7 +129,7 @@ pub fn read(
 }
 
 /// Reads records of `cols` values from a data file whose format is its extension (csv, npy or f32).
-pub fn read_records(
+pub(crate) fn read_records(
     path: &Path,
     cols: usize,
     asked: &str,

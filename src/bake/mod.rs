@@ -3,12 +3,12 @@
 //!
 //! Nothing here panics on a user's file: every mistake becomes a line in [`Mistakes`], all of them are reported.
 
-pub mod golden;
-pub mod json;
-pub mod kernels;
-pub mod matrix;
-pub mod model;
-pub mod overflow;
+pub(crate) mod golden;
+pub(crate) mod json;
+pub(crate) mod kernels;
+pub(crate) mod matrix;
+pub(crate) mod model;
+pub(crate) mod overflow;
 
 use crate::block::{self, NetworkSection, PAGE, PlanSection};
 use crate::ir::half;
@@ -22,63 +22,63 @@ use std::path::{Path, PathBuf};
 
 /// Mistakes found so far, one line each: `FILE: PLACE: expected …, found …`.
 #[derive(Debug, Default)]
-pub struct Mistakes(pub Vec<String>);
+pub(crate) struct Mistakes(pub(crate) Vec<String>);
 
 impl Mistakes {
     /// Adds a mistake at `place`. Line breaks would cut the message in the build's output.
-    pub fn add(&mut self, place: impl std::fmt::Display, message: impl std::fmt::Display) {
+    pub(crate) fn add(&mut self, place: impl std::fmt::Display, message: impl std::fmt::Display) {
         self.0.push(format!("{place}: {message}").replace(|c: char| c.is_control(), " "));
     }
 }
 
 /// What to bake.
-pub struct Settings {
+pub(crate) struct Settings {
     /// The package's folder.
-    pub root: PathBuf,
+    pub(crate) root: PathBuf,
     /// MORTONNET_MODEL: a network JSON or a folder with `network.json`; relative paths count from `root`.
-    pub model: PathBuf,
+    pub(crate) model: PathBuf,
     /// MORTONNET_WEIGHTS: how weights are stored.
-    pub weights: Precision,
+    pub(crate) weights: Precision,
     /// MORTONNET_PLAN: a plan's name, or a plan file (`.json`; relative paths count from `root`).
-    pub plan: String,
+    pub(crate) plan: String,
     /// Whether the program has the lab, which measures kernels that no plan uses.
-    pub lab: bool,
+    pub(crate) lab: bool,
 }
 
 /// Everything that goes into the binary.
-pub struct Baked {
+pub(crate) struct Baked {
     /// The network.
-    pub network: Network,
+    pub(crate) network: Network,
     /// The kernel library.
-    pub library: Library,
+    pub(crate) library: Library,
     /// Kernel sources: path below `kernels/`, text.
-    pub sources: KernelSources,
+    pub(crate) sources: KernelSources,
     /// The plan.
-    pub plan: Plan,
+    pub(crate) plan: Plan,
     /// Steps of each plan of the library for this network.
-    pub steps: Vec<(String, usize)>,
+    pub(crate) steps: Vec<(String, usize)>,
     /// Constants in their layouts, each from a page on.
-    pub constants: Vec<u8>,
+    pub(crate) constants: Vec<u8>,
     /// Byte offset of each of the plan's constants in `constants`.
-    pub offsets: Vec<usize>,
+    pub(crate) offsets: Vec<usize>,
     /// Number of golden vectors and where they come from.
-    pub golden: Golden,
+    pub(crate) golden: Golden,
     /// What rounding the weights to halves did.
-    pub rounding: Option<Rounding>,
+    pub(crate) rounding: Option<Rounding>,
     /// Files that were read.
-    pub files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// What storing weights as halves changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rounding {
+pub(crate) struct Rounding {
     /// Largest relative error of a weight that a half holds with all its digits (2⁻¹¹ at most), and largest absolute
     /// error of the smaller ones.
-    pub weight: (f64, f64),
+    pub(crate) weight: (f64, f64),
     /// Largest change of a golden score.
-    pub score: f64,
+    pub(crate) score: f64,
     /// Golden vectors whose class changes.
-    pub classes: usize,
+    pub(crate) classes: usize,
 }
 
 /// Reads, checks and lays out everything.
@@ -86,7 +86,7 @@ pub struct Rounding {
 /// # Errors
 /// Every mistake of the network, the library and the plan, and the files read so far (so that mending one of them
 /// starts the build again).
-pub fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
+pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     let mut mistakes = Mistakes::default();
     let mut files = Vec::new();
     let library = kernels::read(&settings.root, &mut files, &mut mistakes);
@@ -160,7 +160,7 @@ fn floats(values: &[f32]) -> impl Iterator<Item = u8> {
 
 impl Baked {
     /// The block: the same for the same inputs, without any path of the machine that builds.
-    pub fn block(&self) -> Vec<u8> {
+    pub(crate) fn block(&self) -> Vec<u8> {
         let network: NetworkSection = (self.network.clone(), self.golden.given);
         let steps = self.steps.iter().map(|(name, n)| (name.clone().into(), *n)).collect();
         let plan: PlanSection = (self.plan.clone(), (self.offsets.clone().into(), steps));

@@ -49,10 +49,10 @@ const LAYERS: [(&str, FileLayer); 6] = [
 const KEYS: [&str; 8] = ["layers", "size", "name", "labels", "features", "input", "output", "check"];
 
 /// Folding the input scaling into the first layer may add this much error, relative to the layer's own magnitude.
-pub const FOLD_BOUND: f64 = 1e-5;
+pub(crate) const FOLD_BOUND: f64 = 1e-5;
 
 /// Reads and checks the network of `settings`; its weights come back as they will be baked (f32, scaling folded in).
-pub fn read(
+pub(crate) fn read(
     settings: &Settings,
     read: &mut Vec<PathBuf>,
     mistakes: &mut Mistakes,

@@ -39,7 +39,7 @@ struct Verdict {
 /// Records of raw inputs that overflow, one after the other; empty where none was found. One for each affine layer that
 /// has one whose overflow only the activation behind it shows, else at most one.
 /// Only chains of affine layers and activations are searched.
-pub fn records(network: &Network, tensors: &[Vec<f32>]) -> Vec<f32> {
+pub(crate) fn records(network: &Network, tensors: &[Vec<f32>]) -> Vec<f32> {
     let Some(layers) = layers(network, tensors) else { return Vec::new() };
     let macs = (network.flop() / 2).max(1) as usize;
     // A step takes about four passes.

@@ -962,7 +962,11 @@ fn small_networks_are_one_launch() {
     assert_eq!(steps(&[784, 2500, 2000, 10], &relu, &alone, None), 1);
     // Values between layers take turns in two places; the last layer's are the scores.
     let plan = planner::plan(&network(&[5, 40, 20, 33, 8], &relu), recipe, library, None).unwrap();
-    let places: Vec<&str> = plan.steps[0].options.split(' ').filter(|o| o.starts_with("-DS") && !o.starts_with("-DSLOPE")).collect();
+    let places: Vec<&str> = plan.steps[0]
+        .options
+        .split(' ')
+        .filter(|o| o.starts_with("-DS") && !o.starts_with("-DSLOPE"))
+        .collect();
     assert_eq!(places, ["-DS0=0", "-DS1=192", "-DS2=0", "-DS3=0"]);
     let rows: Vec<usize> = plan.buffers.iter().map(|b| b.padded_rows).collect();
     assert_eq!(rows, [5, 48 + 32, 16, 1]);

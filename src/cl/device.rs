@@ -3,7 +3,6 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
 
 use opencl_sys::*;
 
@@ -12,16 +11,16 @@ use super::loader::{Handle, Library, info_bytes, info_fixed, info_text, starting
 
 /// All devices of all platforms, and what could not be asked.
 #[derive(Debug)]
-pub struct Devices {
+pub(crate) struct Devices {
     /// The devices, in the order of the INDEX that users see.
-    pub devices: Vec<Device>,
+    pub(crate) devices: Vec<Device>,
     /// Platforms without a device and devices that could not be asked.
-    pub errors: Vec<ClError>,
+    pub(crate) errors: Vec<ClError>,
 }
 
 /// The kind of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeviceKind {
+pub(crate) enum DeviceKind {
     /// A graphics processor.
     Gpu,
     /// The host's processor.
@@ -45,7 +44,7 @@ impl fmt::Display for DeviceKind {
 
 /// Where local memory lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LocalMemory {
+pub(crate) enum LocalMemory {
     /// In storage of its own, faster than global memory.
     Dedicated,
     /// In global memory: copying into it gains nothing (Mali).
@@ -56,103 +55,85 @@ pub enum LocalMemory {
 
 /// A device and its limits.
 #[derive(Clone)]
-pub struct Device {
+pub(crate) struct Device {
     pub(super) library: &'static Library,
     pub(super) raw: Handle,
     pub(super) platform: Handle,
-    sub: Option<Arc<SubDevice>>,
     /// Its place in the list of all devices.
-    pub index: usize,
+    pub(crate) index: usize,
     /// CL_DEVICE_NAME.
-    pub name: String,
+    pub(crate) name: String,
     /// CL_DEVICE_VENDOR.
-    pub vendor: String,
+    pub(crate) vendor: String,
     /// CL_DEVICE_VERSION, as the driver writes it.
-    pub version: String,
+    pub(crate) version: String,
     /// The same as (major, minor); (0, 0) where it does not parse.
-    pub opencl: (u32, u32),
+    pub(crate) opencl: (u32, u32),
     /// CL_DEVICE_OPENCL_C_VERSION, as the driver writes it.
-    pub c_version: String,
-    /// The same as (major, minor).
-    pub opencl_c: (u32, u32),
+    pub(crate) c_version: String,
     /// CL_DRIVER_VERSION.
-    pub driver: String,
+    pub(crate) driver: String,
     /// Its platform's name.
-    pub platform_name: String,
+    pub(crate) platform_name: String,
     /// Its platform's version.
-    pub platform_version: String,
+    pub(crate) platform_version: String,
     /// GPU, CPU, …
-    pub kind: DeviceKind,
+    pub(crate) kind: DeviceKind,
     /// Number of compute units.
-    pub compute_units: u32,
+    pub(crate) compute_units: u32,
     /// Most work-items in a work-group; a kernel's own limit may be lower.
-    pub max_work_group: usize,
+    pub(crate) max_work_group: usize,
     /// Most work-items of a work-group in each dimension.
-    pub max_work_items: Vec<usize>,
+    pub(crate) max_work_items: Vec<usize>,
     /// Local memory in bytes.
-    pub local_mem: u64,
+    pub(crate) local_mem: u64,
     /// Where it lives.
-    pub local_mem_kind: LocalMemory,
+    pub(crate) local_mem_kind: LocalMemory,
     /// Global memory in bytes.
-    pub global_mem: u64,
+    pub(crate) global_mem: u64,
     /// The largest buffer in bytes.
-    pub max_alloc: u64,
+    pub(crate) max_alloc: u64,
     /// What the origin of a sub-buffer must be a multiple of, in bytes.
-    pub mem_align: usize,
+    pub(crate) mem_align: usize,
     /// Highest clock in MHz.
-    pub max_clock: u32,
+    pub(crate) max_clock: u32,
     /// Whether it has images.
-    pub images: bool,
+    pub(crate) images: bool,
     /// Largest width and height of a 2D image; (0, 0) without images.
-    pub image2d_max: (usize, usize),
+    pub(crate) image2d_max: (usize, usize),
     /// Whether kernels may compute in half precision (cl_khr_fp16).
-    pub fp16: bool,
+    pub(crate) fp16: bool,
     /// Whether host and device share their memory.
-    pub unified_memory: bool,
+    pub(crate) unified_memory: bool,
     /// Resolution of event times in ns.
-    pub timer_resolution: usize,
+    pub(crate) timer_resolution: usize,
     /// Whether it stores numbers with the low byte first, as the baked constants are.
-    pub little_endian: bool,
+    pub(crate) little_endian: bool,
     /// CL_DEVICE_EXTENSIONS, separated by blanks.
-    pub extensions: String,
+    pub(crate) extensions: String,
     /// The NVIDIA compute capability as (major, minor), where the device offers cl_nv_device_attribute_query.
-    pub compute_capability: Option<(u32, u32)>,
+    pub(crate) compute_capability: Option<(u32, u32)>,
     /// CL_DEVICE_AVAILABLE.
-    pub available: bool,
+    pub(crate) available: bool,
     /// Whether the driver can compile kernels.
-    pub compiler_available: bool,
+    pub(crate) compiler_available: bool,
 }
 
 /// What only a listing shows: nothing is chosen by it. `None` where the driver has no answer.
 #[derive(Debug, Clone)]
-pub struct Details {
+pub(crate) struct Details {
     /// Bytes of the cache of global memory.
-    pub cache: Option<u64>,
+    pub(crate) cache: Option<u64>,
     /// Whether it caches nothing, reads, or reads and writes.
-    pub cache_kind: Option<&'static str>,
+    pub(crate) cache_kind: Option<&'static str>,
     /// Bytes of a cache line.
-    pub cache_line: Option<u32>,
+    pub(crate) cache_line: Option<u32>,
     /// A type, and the vector widths that the driver prefers for it and that the hardware has; 0: no such type.
-    pub vectors: [(&'static str, Option<u32>, Option<u32>); 7],
-}
-
-/// A part of a device, released with its last user.
-struct SubDevice {
-    library: &'static Library,
-    raw: Handle,
-}
-
-impl Drop for SubDevice {
-    fn drop(&mut self) {
-        if let Some(release) = self.library.api.clReleaseDevice {
-            // SAFETY: created by clCreateSubDevices, released once.
-            unsafe { release(self.raw.0) };
-        }
-    }
+    pub(crate) vectors: [(&'static str, Option<u32>, Option<u32>); 7],
 }
 
 /// Lists the devices of all platforms. A platform that fails does not hide the others.
-pub fn devices(library: &'static Library) -> Result<Devices, ClError> {
+pub(crate) fn devices(library: &'static Library) -> Result<Devices, ClError> {
     let _one_at_a_time = starting();
     let mut all = Devices { devices: Vec::new(), errors: Vec::new() };
     for platform in platforms(library)? {
@@ -164,7 +145,7 @@ pub fn devices(library: &'static Library) -> Result<Devices, ClError> {
             }
         };
         for id in ids {
-            match Device::ask(library, platform, id, all.devices.len(), None) {
+            match Device::ask(library, platform, id, all.devices.len()) {
                 Ok(device) => all.devices.push(device),
                 Err(error) => all.errors.push(error.detail(format!("a device of {name} cannot be asked"))),
             }
@@ -255,7 +236,6 @@ impl Device {
         platform: Handle,
         raw: Handle,
         index: usize,
-        sub: Option<Arc<SubDevice>>,
     ) -> Result<Device, ClError> {
         let mut q = Questions { library, raw, name: format!("device {index}") };
         let name = q.text(CL_DEVICE_NAME)?;
@@ -271,13 +251,11 @@ impl Device {
             library,
             raw,
             platform,
-            sub,
             index,
             name,
             vendor: q.text(CL_DEVICE_VENDOR)?,
             opencl: parse_version(&version),
             version,
-            opencl_c: parse_version(&c_version),
             c_version,
             driver: q.text(CL_DRIVER_VERSION)?,
             platform_name: platform_text(library, platform, CL_PLATFORM_NAME)?,
@@ -315,7 +293,7 @@ impl Device {
     }
 
     /// Asks for what only a listing shows.
-    pub fn details(&self) -> Details {
+    pub(crate) fn details(&self) -> Details {
         let q = Questions { library: self.library, raw: self.raw, name: self.name.clone() };
         let widths = |name, preferred, native| (name, q.uint(preferred).ok(), q.uint(native).ok());
         Details {
@@ -344,12 +322,12 @@ impl Device {
     }
 
     /// Whether `extension` is among its extensions.
-    pub fn offers(&self, extension: &str) -> bool {
+    pub(crate) fn offers(&self, extension: &str) -> bool {
         self.extensions.split_whitespace().any(|e| e == extension)
     }
 
     /// Why no network can run on it, if none can.
-    pub fn unusable(&self) -> Option<&'static str> {
+    pub(crate) fn unusable(&self) -> Option<&'static str> {
         match self {
             Device { little_endian: false, .. } => Some(
                 "it stores numbers with the high byte first (CL_DEVICE_ENDIAN_LITTLE is false), the baked constants \
@@ -362,39 +340,9 @@ impl Device {
         }
     }
 
-    /// The library it belongs to.
-    pub fn library(&self) -> &'static Library {
-        self.library
-    }
-
     /// Whether the device and the library both know OpenCL 1.2.
-    pub fn has_1_2(&self) -> bool {
+    pub(crate) fn has_1_2(&self) -> bool {
         self.opencl >= (1, 2) && self.library.api.clEnqueueFillBuffer.is_some()
-    }
-
-    /// Whether this is a part of a device.
-    pub fn is_sub_device(&self) -> bool {
-        self.sub.is_some()
-    }
-
-    /// A part of this device with `compute_units` compute units (OpenCL 1.2; few GPUs can be divided).
-    pub fn sub_device(&self, compute_units: u32) -> Result<Device, ClError> {
-        const CALL: &str = "clCreateSubDevices";
-        let (Some(create), true) = (self.library.api.clCreateSubDevices, self.has_1_2()) else {
-            return Err(ClError::new(CALL, CL_INVALID_OPERATION, &self.name).detail("needs OpenCL 1.2"));
-        };
-        let wanted = [
-            CL_DEVICE_PARTITION_BY_COUNTS,
-            compute_units as isize,
-            CL_DEVICE_PARTITION_BY_COUNTS_LIST_END,
-            0,
-        ];
-        let mut raw = ptr::null_mut();
-        // SAFETY: `wanted` is a property list as the specification has it, with room for the one device it asks for.
-        let code = unsafe { create(self.raw.0, wanted.as_ptr(), 1, &mut raw, ptr::null_mut()) };
-        check(code, CALL, &self.name)?;
-        let sub = SubDevice { library: self.library, raw: Handle(raw) };
-        Device::ask(self.library, self.platform, Handle(raw), self.index, Some(Arc::new(sub)))
     }
 }
 

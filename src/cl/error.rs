@@ -9,31 +9,31 @@ use opencl_sys::*;
 /// Calls that this module refuses itself (a kernel argument that is mapped for the host, a range outside a buffer)
 /// use the code that the specification has for the case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClError {
+pub(crate) struct ClError {
     /// The entry point, for example `clBuildProgram`.
-    pub call: &'static str,
+    pub(crate) call: &'static str,
     /// The code it gave.
-    pub code: i32,
+    pub(crate) code: i32,
     /// What it was called on, for example a buffer's or a kernel's name; may be empty.
-    pub object: String,
+    pub(crate) object: String,
     /// What else is known: one line, or the driver's build log; may be empty.
-    pub detail: String,
+    pub(crate) detail: String,
 }
 
 impl ClError {
     /// An error of `call` on `object`.
-    pub fn new(call: &'static str, code: i32, object: impl Into<String>) -> Self {
+    pub(crate) fn new(call: &'static str, code: i32, object: impl Into<String>) -> Self {
         ClError { call, code, object: object.into(), detail: String::new() }
     }
 
     /// The same with more to say.
-    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+    pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = detail.into();
         self
     }
 
     /// The code's name in the OpenCL headers, where it has one.
-    pub fn name(&self) -> Option<&'static str> {
+    pub(crate) fn name(&self) -> Option<&'static str> {
         code_name(self.code)
     }
 }
@@ -106,7 +106,7 @@ macro_rules! names {
 }
 
 /// The name of an OpenCL 1.2 error code.
-pub fn code_name(code: i32) -> Option<&'static str> {
+pub(crate) fn code_name(code: i32) -> Option<&'static str> {
     names!(code,
         CL_SUCCESS CL_DEVICE_NOT_FOUND CL_DEVICE_NOT_AVAILABLE CL_COMPILER_NOT_AVAILABLE
         CL_MEM_OBJECT_ALLOCATION_FAILURE CL_OUT_OF_RESOURCES CL_OUT_OF_HOST_MEMORY

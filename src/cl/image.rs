@@ -16,7 +16,7 @@ const CHANNELS: usize = 4;
 /// What an image stores each of a pixel's four values as. Kernels read floats of both; every device with images has
 /// both (OpenCL 1.1, table of formats that must be supported, of both profiles).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Channel {
+pub(crate) enum Channel {
     /// CL_FLOAT.
     Float,
     /// CL_HALF_FLOAT; for the host its bits.
@@ -34,7 +34,7 @@ impl Channel {
 
 /// A 2D image, CL_RGBA of CL_FLOAT or CL_HALF_FLOAT. Clones are the same image.
 #[derive(Clone)]
-pub struct Image2d {
+pub(crate) struct Image2d {
     memory: Arc<Memory>,
     width: usize,
     height: usize,
@@ -44,7 +44,7 @@ pub struct Image2d {
 impl Image2d {
     /// An image of `width` × `height` pixels on `queue`, its contents undefined. Kernels read it or write it, not
     /// both (OpenCL 1.x). The name appears in errors.
-    pub fn new(
+    pub(crate) fn new(
         queue: &Queue,
         name: &str,
         width: usize,
@@ -97,16 +97,6 @@ impl Image2d {
         Ok(Image2d { memory: Memory::new(queue, raw, name, None), width, height, channel })
     }
 
-    /// Width in pixels.
-    pub fn width(&self) -> usize {
-        self.width
-    }
-
-    /// Height in pixels.
-    pub fn height(&self) -> usize {
-        self.height
-    }
-
     pub(super) fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
@@ -115,7 +105,7 @@ impl Image2d {
     ///
     /// # Panics
     /// If the image holds another number of values, or values of another size.
-    pub fn upload<T: Element>(&self, values: &[T]) -> Result<(), ClError> {
+    pub(crate) fn upload<T: Element>(&self, values: &[T]) -> Result<(), ClError> {
         let line = self.width * CHANNELS;
         assert!(values.len() == line * self.height);
         let mut mapped = self.map(MapMode::Overwrite)?;
@@ -124,7 +114,7 @@ impl Image2d {
     }
 
     /// Maps the image for the host, waiting for the commands before it.
-    pub fn map(&self, mode: MapMode) -> Result<MappedImage, ClError> {
+    pub(crate) fn map(&self, mode: MapMode) -> Result<MappedImage, ClError> {
         const CALL: &str = "clEnqueueMapImage";
         let name = self.memory.name();
         let queue = self.memory.queue();
@@ -170,7 +160,7 @@ impl fmt::Debug for Image2d {
 }
 
 /// A mapped image; unmapped by [`MappedImage::unmap`] or by drop. While it is mapped no kernel can be launched on it.
-pub struct MappedImage {
+pub(crate) struct MappedImage {
     image: Image2d,
     /// Null once it is unmapped.
     pointer: *mut u8,
@@ -179,16 +169,12 @@ pub struct MappedImage {
 }
 
 impl MappedImage {
-    /// Bytes from one row to the next; at least 16 · width, or 8 · width of halves.
-    pub fn row_pitch(&self) -> usize {
-        self.row_pitch
-    }
-
     /// The 4 · width values of row `y`: `f32`, or `u16` for halves.
     ///
     /// # Panics
     /// If there is no such row, or values have another size.
-    pub fn row<T: Element>(&self, y: usize) -> &[T] {
+    #[cfg(test)]
+    pub(crate) fn row<T: Element>(&self, y: usize) -> &[T] {
         let first = self.first(y);
         // SAFETY: the row lies in the mapped region, its values have the size of `T` and are aligned (checked when
         // mapped); the map lasts as long as `self`, is the only one, and kernels are refused meanwhile.
@@ -199,7 +185,7 @@ impl MappedImage {
     ///
     /// # Panics
     /// If there is no such row, values have another size, or the image is mapped to be read.
-    pub fn row_mut<T: Element>(&mut self, y: usize) -> &mut [T] {
+    pub(crate) fn row_mut<T: Element>(&mut self, y: usize) -> &mut [T] {
         assert!(self.mode != MapMode::Read, "{} is mapped to be read only", self.image.memory.name());
         let first = self.first(y);
         // SAFETY: as above; `&mut self` makes it the only view, and the mode allows writing.
@@ -214,7 +200,7 @@ impl MappedImage {
     }
 
     /// Enqueues the unmapping.
-    pub fn unmap(mut self) -> Result<(), ClError> {
+    pub(crate) fn unmap(mut self) -> Result<(), ClError> {
         self.give_back()
     }
 

@@ -19,7 +19,7 @@ use super::nodes::nodes;
 use crate::escape;
 
 /// The environment variable that names the OpenCL library; if it is set, only that one is tried.
-pub const VARIABLE: &str = "MORTONNET_OPENCL";
+pub(crate) const VARIABLE: &str = "MORTONNET_OPENCL";
 
 /// Names that the dynamic loader is asked for, in this order: an ICD loader first, then drivers' own libraries (Mali,
 /// PowerVR, VideoCore).
@@ -177,13 +177,11 @@ api! {
     optional {
         clCreateImage clCreateImage_fn
         clEnqueueFillBuffer clEnqueueFillBuffer_fn
-        clCreateSubDevices clCreateSubDevices_fn
-        clReleaseDevice clReleaseDevice_fn
     }
 }
 
 /// The loaded OpenCL library. It stays loaded until the process ends.
-pub struct Library {
+pub(crate) struct Library {
     pub(super) api: Api,
     path: String,
 }
@@ -191,7 +189,7 @@ pub struct Library {
 impl Library {
     /// Loads the library named by `MORTONNET_OPENCL`, or else the first of the search list that works and has at
     /// least one platform. Later calls give the same library.
-    pub fn open() -> Result<&'static Library, LoadError> {
+    pub(crate) fn open() -> Result<&'static Library, LoadError> {
         static OPENED: OnceLock<&'static Library> = OnceLock::new();
         if let Some(library) = OPENED.get() {
             return Ok(library);
@@ -206,7 +204,7 @@ impl Library {
     }
 
     /// The name or path under which it was found.
-    pub fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 }
@@ -294,7 +292,7 @@ enum Reason {
 
 /// No OpenCL library could be used: what was tried, why each failed, and what is known of the machine's GPUs.
 #[derive(Clone)]
-pub struct LoadError {
+pub(crate) struct LoadError {
     attempts: Vec<Attempt>,
     variable: bool,
     nodes: Vec<String>,

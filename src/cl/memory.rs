@@ -9,17 +9,15 @@ use opencl_sys::*;
 
 use super::error::{ClError, check};
 use super::loader::Handle;
-use super::queue::{Event, MapLock, Queue, Times, event_status, event_times, release_event, wait_event};
+use super::queue::{Event, MapLock, Queue, Times, event_times, release_event, wait_event};
 
 /// What kernels do with a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub(crate) enum Access {
     /// Read and write.
     ReadWrite,
     /// Only read.
     ReadOnly,
-    /// Only write.
-    WriteOnly,
 }
 
 impl Access {
@@ -27,14 +25,13 @@ impl Access {
         match self {
             Access::ReadWrite => CL_MEM_READ_WRITE,
             Access::ReadOnly => CL_MEM_READ_ONLY,
-            Access::WriteOnly => CL_MEM_WRITE_ONLY,
         }
     }
 }
 
 /// Where a buffer should live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Home {
+pub(crate) enum Home {
     /// Where the host can reach it too (CL_MEM_ALLOC_HOST_PTR): mapping costs no copy on unified memory.
     Shared,
     /// Wherever the device likes it best.
@@ -43,7 +40,7 @@ pub enum Home {
 
 /// How the host maps a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MapMode {
+pub(crate) enum MapMode {
     /// To read it.
     Read,
     /// To change it: what is not written keeps its value.
@@ -64,7 +61,7 @@ impl MapMode {
 }
 
 mod sealed {
-    pub trait Sealed {}
+    pub(crate) trait Sealed {}
     impl Sealed for f32 {}
     impl Sealed for u32 {}
     impl Sealed for i32 {}
@@ -73,10 +70,10 @@ mod sealed {
 }
 
 /// Element types of host views: every bit pattern is a value, alignment at most 4.
-pub trait Element: Copy + sealed::Sealed + 'static {}
+pub(crate) trait Element: Copy + sealed::Sealed + 'static {}
 
 /// The bytes of numbers, as they stand in memory.
-pub fn bytes_of<T: Element>(data: &[T]) -> &[u8] {
+pub(crate) fn bytes_of<T: Element>(data: &[T]) -> &[u8] {
     // SAFETY: an element is a plain number without padding, and the slice's memory is borrowed for the result's life.
     unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
 }
@@ -150,7 +147,7 @@ impl Drop for Memory {
 
 /// Device memory of a fixed size. Clones are the same memory.
 #[derive(Clone)]
-pub struct Buffer {
+pub(crate) struct Buffer {
     memory: Arc<Memory>,
     bytes: usize,
     access: Access,
@@ -158,7 +155,7 @@ pub struct Buffer {
 
 impl Buffer {
     /// A buffer of `bytes` bytes on `queue`, its contents undefined. The name appears in errors.
-    pub fn new(
+    pub(crate) fn new(
         queue: &Queue,
         name: &str,
         bytes: usize,
@@ -189,7 +186,7 @@ impl Buffer {
 
     /// The part of this buffer at `origin`, which must be a multiple of the device's `mem_align`. It keeps the whole
     /// buffer alive and counts as mapped while any part of that is.
-    pub fn sub_buffer(&self, name: &str, origin: usize, bytes: usize) -> Result<Buffer, ClError> {
+    pub(crate) fn sub_buffer(&self, name: &str, origin: usize, bytes: usize) -> Result<Buffer, ClError> {
         const CALL: &str = "clCreateSubBuffer";
         let queue = self.queue();
         let align = queue.device().mem_align;
@@ -216,17 +213,17 @@ impl Buffer {
     }
 
     /// Its size in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Its name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.memory.name()
     }
 
     /// The queue that it belongs to.
-    pub fn queue(&self) -> &Queue {
+    pub(crate) fn queue(&self) -> &Queue {
         self.memory.queue()
     }
 
@@ -236,7 +233,7 @@ impl Buffer {
 
     /// Writes the whole buffer in place: maps it, lets `fill` write, unmaps. The slice has `bytes()` divided by the
     /// element's size, rounded down, elements, whose old values may be lost. Waits for the commands before it.
-    pub fn fill_with<T: Element>(&self, fill: impl FnOnce(&mut [T])) -> Result<(), ClError> {
+    pub(crate) fn fill_with<T: Element>(&self, fill: impl FnOnce(&mut [T])) -> Result<(), ClError> {
         let region = self.map(MapMode::Overwrite, self.bytes, true)?.0;
         let mapped = Unmap { buffer: self, region: Some(region) };
         // SAFETY: mapped for writing and complete, and the mapping is exclusive until `mapped` is gone.
@@ -245,13 +242,16 @@ impl Buffer {
     }
 
     /// Writes `data` to the start of the buffer by map and unmap. What lies behind it keeps no defined value.
-    pub fn upload<T: Element>(&self, data: &[T]) -> Result<(), ClError> {
+    pub(crate) fn upload<T: Element>(&self, data: &[T]) -> Result<(), ClError> {
         self.check_range("clEnqueueMapBuffer", 0, size_of_val(data))?;
         self.fill_with(|all: &mut [T]| all[..data.len()].copy_from_slice(data))
     }
 
     /// Writes several arrays by one map and unmap, each from its byte on. What lies between them keeps no defined value.
-    pub fn upload_parts<'d>(&self, parts: impl Iterator<Item = (usize, &'d [u8])>) -> Result<(), ClError> {
+    pub(crate) fn upload_parts<'d>(
+        &self,
+        parts: impl Iterator<Item = (usize, &'d [u8])>,
+    ) -> Result<(), ClError> {
         let mut inside = Ok(());
         self.fill_with(|all: &mut [u8]| {
             for (start, bytes) in parts {
@@ -264,35 +264,8 @@ impl Buffer {
         inside
     }
 
-    /// Sets every byte to zero.
-    pub fn zero(&self) -> Result<(), ClError> {
-        const CALL: &str = "clEnqueueFillBuffer";
-        static ZERO: u8 = 0;
-        let queue = self.queue();
-        let Some(fill) = queue.api().clEnqueueFillBuffer.filter(|_| queue.device().has_1_2()) else {
-            return self.fill_with(|all: &mut [u8]| all.fill(0));
-        };
-        let lock = queue.lock_maps();
-        self.memory.free_for(CALL, &lock)?;
-        // SAFETY: the range is the whole buffer; the one-byte pattern is copied before the call returns.
-        let code = unsafe {
-            fill(
-                queue.raw(),
-                *self.memory.raw(),
-                (&raw const ZERO).cast(),
-                1,
-                0,
-                self.bytes,
-                0,
-                ptr::null(),
-                ptr::null_mut(),
-            )
-        };
-        check(code, CALL, self.name())
-    }
-
     /// Writes `data` from byte `offset` on, and waits for it. The rest keeps its value.
-    pub fn write<T: Element>(&self, offset: usize, data: &[T]) -> Result<(), ClError> {
+    pub(crate) fn write<T: Element>(&self, offset: usize, data: &[T]) -> Result<(), ClError> {
         const CALL: &str = "clEnqueueWriteBuffer";
         self.check_range(CALL, offset, size_of_val(data))?;
         if data.is_empty() {
@@ -318,7 +291,7 @@ impl Buffer {
     }
 
     /// Reads from byte `offset` on, and waits for it.
-    pub fn read<T: Element>(&self, offset: usize, data: &mut [T]) -> Result<(), ClError> {
+    pub(crate) fn read<T: Element>(&self, offset: usize, data: &mut [T]) -> Result<(), ClError> {
         const CALL: &str = "clEnqueueReadBuffer";
         self.check_range(CALL, offset, size_of_val(data))?;
         if data.is_empty() {
@@ -488,7 +461,7 @@ impl Drop for Unmap<'_> {
 }
 
 /// A buffer that the host and the device use in turn; see the module text for its states.
-pub struct MappedBuffer {
+pub(crate) struct MappedBuffer {
     buffer: Buffer,
     mode: MapMode,
     state: MapState,
@@ -506,14 +479,14 @@ enum MapState {
 
 impl MappedBuffer {
     /// Takes `buffer` for mapping with `mode`; it starts unmapped.
-    pub fn new(buffer: Buffer, mode: MapMode) -> MappedBuffer {
+    pub(crate) fn new(buffer: Buffer, mode: MapMode) -> MappedBuffer {
         MappedBuffer { buffer, mode, state: MapState::Unmapped, staging: None, sent: None }
     }
 
     /// The same where host and device have memories of their own: the host's view is page-locked memory that stays
     /// where it is, and one copy between the two stands for a map to be read and for the unmap of one to be written.
     /// What the host wrote stays in its view; [`MapMode::Write`] shows that, not what a kernel wrote.
-    pub fn staged(buffer: Buffer, mode: MapMode) -> Result<MappedBuffer, ClError> {
+    pub(crate) fn staged(buffer: Buffer, mode: MapMode) -> Result<MappedBuffer, ClError> {
         let queue = buffer.queue();
         let memory = Buffer::new(queue, buffer.name(), buffer.bytes, Access::ReadWrite, Home::Shared)?;
         let region = memory.map(MapMode::Write, buffer.bytes, true)?.0;
@@ -527,17 +500,18 @@ impl MappedBuffer {
     }
 
     /// The buffer, to be bound to kernels.
-    pub fn buffer(&self) -> &Buffer {
+    #[cfg(test)]
+    pub(crate) fn buffer(&self) -> &Buffer {
         &self.buffer
     }
 
     /// Unmapped → Pending: enqueues a map of the whole buffer without waiting. Does not allocate.
-    pub fn enqueue_map(&mut self) -> Result<(), ClError> {
+    pub(crate) fn enqueue_map(&mut self) -> Result<(), ClError> {
         self.enqueue_map_prefix(self.buffer.bytes)
     }
 
     /// The same for the first `bytes` bytes only.
-    pub fn enqueue_map_prefix(&mut self, bytes: usize) -> Result<(), ClError> {
+    pub(crate) fn enqueue_map_prefix(&mut self, bytes: usize) -> Result<(), ClError> {
         let (region, event) = match &self.staging {
             None => self.buffer.map(self.mode, bytes, false)?,
             Some((_, Region { pointer, .. })) => {
@@ -608,24 +582,14 @@ impl MappedBuffer {
     }
 
     /// Pending → Mapped: waits for the map and releases its event. If the map failed, the buffer is unmapped again.
-    pub fn wait(&mut self) -> Result<(), ClError> {
+    pub(crate) fn wait(&mut self) -> Result<(), ClError> {
         self.settle(false).map(|_| ())
     }
 
     /// [`wait`](Self::wait), and the times of the map command; needs a profiling queue. All are zero where the driver
     /// gives none, as it may where nothing had to be moved.
-    pub fn wait_timed(&mut self) -> Result<Times, ClError> {
+    pub(crate) fn wait_timed(&mut self) -> Result<Times, ClError> {
         self.settle(true)
-    }
-
-    /// Whether `wait` would return at once.
-    pub fn is_ready(&self) -> Result<bool, ClError> {
-        match &self.state {
-            MapState::Unmapped => Err(self.not_mapped("clGetEventInfo")),
-            MapState::Mapped { .. } => Ok(true),
-            // A failed map is ready too: `wait` reports it.
-            MapState::Pending { event, .. } => Ok(event_status(self.buffer.queue(), event.0)? <= CL_COMPLETE),
-        }
     }
 
     fn settle(&mut self, timed: bool) -> Result<Times, ClError> {
@@ -652,7 +616,7 @@ impl MappedBuffer {
 
     /// Mapped (or Pending) → Unmapped: enqueues the unmap. The device may use the buffer in later commands. A staged
     /// buffer keeps the event of its copy: it gives none.
-    pub fn enqueue_unmap(&mut self, event: Option<&mut Event>) -> Result<(), ClError> {
+    pub(crate) fn enqueue_unmap(&mut self, event: Option<&mut Event>) -> Result<(), ClError> {
         if let MapState::Pending { .. } = self.state {
             self.wait()?;
         }
@@ -673,7 +637,7 @@ impl MappedBuffer {
     }
 
     /// Whether the host may use it: `slice` works.
-    pub fn is_mapped(&self) -> bool {
+    pub(crate) fn is_mapped(&self) -> bool {
         matches!(self.state, MapState::Mapped { .. })
     }
 
@@ -682,7 +646,7 @@ impl MappedBuffer {
     /// # Panics
     /// If the buffer is not mapped.
     #[inline]
-    pub fn slice<T: Element>(&self) -> &[T] {
+    pub(crate) fn slice<T: Element>(&self) -> &[T] {
         let region = self.region();
         // SAFETY: in this state the map is complete. It is undone through `&mut self` only, which ends the borrow;
         // no other mapping of this memory exists, and the queue launches no kernel on it (`Memory::mapped`).
@@ -694,7 +658,7 @@ impl MappedBuffer {
     /// # Panics
     /// If the buffer is not mapped, or mapped to be read.
     #[inline]
-    pub fn slice_mut<T: Element>(&mut self) -> &mut [T] {
+    pub(crate) fn slice_mut<T: Element>(&mut self) -> &mut [T] {
         let region = self.region();
         assert!(self.mode != MapMode::Read, "{} is mapped to be read only", self.buffer.name());
         // SAFETY: as for `slice`; `&mut self` makes it the only view, and the mode allows writing.

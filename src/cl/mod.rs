@@ -61,11 +61,11 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use device::{Details, Device, DeviceKind, Devices, LocalMemory, devices};
-pub use error::{ClError, code_name};
-pub use image::{Channel, Image2d, MappedImage};
-pub use loader::{Library, LoadError, VARIABLE};
-pub use memory::{Access, Buffer, Element, Home, MapMode, MappedBuffer, bytes_of};
-pub use nodes::nodes;
-pub use program::{Argument, BoundKernel, Kernel, Program, ProgramBinary};
-pub use queue::{Context, Event, Queue, Times};
+pub(crate) use device::{Device, DeviceKind, Devices, LocalMemory, devices};
+pub(crate) use error::ClError;
+pub(crate) use image::{Channel, Image2d};
+pub(crate) use loader::Library;
+pub(crate) use memory::{Access, Buffer, Element, Home, MapMode, MappedBuffer, bytes_of};
+pub(crate) use nodes::nodes;
+pub(crate) use program::{Argument, BoundKernel, Kernel, Program, ProgramBinary};
+pub(crate) use queue::{Context, Event, Queue, Times};

@@ -52,7 +52,7 @@ const DRIVERS: [(&str, &str, &str); 12] = [
 
 /// A line for each GPU node of this machine that this process may not open, and, where no OpenCL device is a GPU
 /// (`served` false), for each that it may.
-pub fn nodes(served: bool) -> Vec<String> {
+pub(crate) fn nodes(served: bool) -> Vec<String> {
     // What a driver does. Permissions alone do not tell: a container or a service may be kept from devices.
     let open = |node: &Path| {
         fs::File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(node).map(drop)

@@ -17,11 +17,11 @@ use crate::sys::own::OwnBytes;
 /// A program in a driver's own form: what [`Program::binary`] gave, or what only this user and root could write into a
 /// file. Drivers may run whatever stands in it, so no other bytes become one.
 #[derive(Debug)]
-pub struct ProgramBinary(Vec<u8>);
+pub(crate) struct ProgramBinary(Vec<u8>);
 
 impl ProgramBinary {
     /// For a file.
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
@@ -34,7 +34,7 @@ impl From<OwnBytes> for ProgramBinary {
 
 /// A program built for a context's device. Clones are the same program.
 #[derive(Clone)]
-pub struct Program(Arc<ProgramInner>);
+pub(crate) struct Program(Arc<ProgramInner>);
 
 struct ProgramInner {
     context: Context,
@@ -51,7 +51,7 @@ impl Drop for ProgramInner {
 
 impl Program {
     /// Builds `source` with `options`. An error of the compiler carries the driver's log. The name appears in errors.
-    pub fn from_source(
+    pub(crate) fn from_source(
         context: &Context,
         name: &str,
         source: &str,
@@ -74,7 +74,7 @@ impl Program {
 
     /// Builds what [`binary`](Self::binary) gave before, for this device and driver. A driver refuses what it does
     /// not know.
-    pub fn from_binary(
+    pub(crate) fn from_binary(
         context: &Context,
         name: &str,
         ProgramBinary(binary): &ProgramBinary,
@@ -132,7 +132,7 @@ impl Program {
     }
 
     /// What the driver's compiler said.
-    pub fn build_log(&self) -> Result<String, ClError> {
+    pub(crate) fn build_log(&self) -> Result<String, ClError> {
         let inner = &self.0;
         info_lines("clGetProgramBuildInfo", &inner.name, &|size, value, needed| {
             // SAFETY: the program is alive and its context has this device; `value` has room for `size` bytes.
@@ -150,7 +150,7 @@ impl Program {
     }
 
     /// The built program in the driver's own form, for a cache; empty where the driver gives none.
-    pub fn binary(&self) -> Result<ProgramBinary, ClError> {
+    pub(crate) fn binary(&self) -> Result<ProgramBinary, ClError> {
         const CALL: &str = "clGetProgramInfo";
         let inner = &self.0;
         let ask = |what, size, value: *mut c_void, needed| {
@@ -170,13 +170,8 @@ impl Program {
         Ok(ProgramBinary(binary))
     }
 
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.0.name
-    }
-
     /// A new kernel object for the function `function`, with its own arguments.
-    pub fn kernel(&self, function: &str) -> Result<Kernel, ClError> {
+    pub(crate) fn kernel(&self, function: &str) -> Result<Kernel, ClError> {
         const CALL: &str = "clCreateKernel";
         let inner = &self.0;
         let object = || format!("{function} in {}", inner.name);
@@ -197,7 +192,7 @@ impl fmt::Debug for Program {
 }
 
 /// A function of a program that has no arguments yet: it can be asked, and [bound](Kernel::bind).
-pub struct Kernel {
+pub(crate) struct Kernel {
     program: Program,
     raw: Handle,
     name: String,
@@ -212,7 +207,7 @@ impl Drop for Kernel {
 
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
-pub enum Argument<'a> {
+pub(crate) enum Argument<'a> {
     /// A `uint`.
     U32(u32),
     /// A `float`.
@@ -227,12 +222,13 @@ pub enum Argument<'a> {
     /// An image.
     Image(&'a Image2d),
     /// So many bytes for a `__local` pointer.
+    #[cfg(test)]
     Local(usize),
 }
 
 /// A kernel with all its arguments, set once: what can be launched. Buffers and images stay alive with it, since
 /// clSetKernelArg does not keep them.
-pub struct BoundKernel {
+pub(crate) struct BoundKernel {
     kernel: Kernel,
     /// Index and memory of the arguments that have some.
     memory: Vec<(usize, Arc<Memory>)>,
@@ -256,7 +252,7 @@ impl BoundKernel {
 impl Kernel {
     /// Sets all its arguments. Refused where the kernel has another number of them, where a buffer is smaller than what
     /// the kernel may touch, and where memory belongs to another context.
-    pub fn bind(self, arguments: &[Argument<'_>]) -> Result<BoundKernel, ClError> {
+    pub(crate) fn bind(self, arguments: &[Argument<'_>]) -> Result<BoundKernel, ClError> {
         let count = info_fixed("clGetKernelInfo", &self.name, &|size, value, needed| {
             // SAFETY: the kernel is alive; `value` has room for `size` bytes.
             unsafe {
@@ -273,6 +269,7 @@ impl Kernel {
             let (size, value, of): (usize, *const c_void, _) = match argument {
                 Argument::U32(value) => (4, (&raw const *value).cast(), None),
                 Argument::F32(value) => (4, (&raw const *value).cast(), None),
+                #[cfg(test)]
                 Argument::Local(bytes) => (*bytes, ptr::null(), None),
                 Argument::Buffer { buffer, bytes } if buffer.bytes() < *bytes => {
                     let (name, has) = (buffer.name(), buffer.bytes());
@@ -305,31 +302,8 @@ impl Kernel {
     }
 
     /// Most work-items in a work-group of this kernel on this device (CL_KERNEL_WORK_GROUP_SIZE).
-    pub fn work_group_limit(&self) -> Result<usize, ClError> {
+    pub(crate) fn work_group_limit(&self) -> Result<usize, ClError> {
         self.info(CL_KERNEL_WORK_GROUP_SIZE).map(usize::from_ne_bytes)
-    }
-
-    /// The work-group size written in the source; zeros where there is none.
-    pub fn compile_work_group_size(&self) -> Result<[usize; 3], ClError> {
-        const WORD: usize = size_of::<usize>();
-        let bytes: [u8; 3 * WORD] = self.info(CL_KERNEL_COMPILE_WORK_GROUP_SIZE)?;
-        let word = |i: usize| usize::from_ne_bytes(bytes[i * WORD..][..WORD].try_into().expect("a word"));
-        Ok([word(0), word(1), word(2)])
-    }
-
-    /// Local memory per work-group in bytes, that of arguments included once it is bound.
-    pub fn local_mem(&self) -> Result<u64, ClError> {
-        self.info(CL_KERNEL_LOCAL_MEM_SIZE).map(u64::from_ne_bytes)
-    }
-
-    /// Private memory per work-item in bytes: more than 0 often means spilled registers.
-    pub fn private_mem(&self) -> Result<u64, ClError> {
-        self.info(CL_KERNEL_PRIVATE_MEM_SIZE).map(u64::from_ne_bytes)
-    }
-
-    /// The work-group size should be a multiple of this.
-    pub fn preferred_multiple(&self) -> Result<usize, ClError> {
-        self.info(CL_KERNEL_PREFERRED_WORK_GROUP_SIZE_MULTIPLE).map(usize::from_ne_bytes)
     }
 
     fn info<const N: usize>(&self, what: cl_kernel_work_group_info) -> Result<[u8; N], ClError> {
@@ -349,7 +323,7 @@ impl Kernel {
     }
 
     /// Its function's name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 

@@ -13,7 +13,7 @@ use super::program::BoundKernel;
 
 /// A context with one device. Clones are the same context.
 #[derive(Clone)]
-pub struct Context(Arc<ContextInner>);
+pub(crate) struct Context(Arc<ContextInner>);
 
 struct ContextInner {
     device: Device,
@@ -22,7 +22,7 @@ struct ContextInner {
 
 impl Context {
     /// A context for `device`.
-    pub fn new(device: &Device) -> Result<Context, ClError> {
+    pub(crate) fn new(device: &Device) -> Result<Context, ClError> {
         let properties = [CL_CONTEXT_PLATFORM, device.platform.0 as isize, 0];
         let mut code = CL_SUCCESS;
         // SAFETY: the properties end with 0, one device is passed and there is no callback.
@@ -41,7 +41,7 @@ impl Context {
     }
 
     /// Its device.
-    pub fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &Device {
         &self.0.device
     }
 
@@ -67,19 +67,18 @@ impl Drop for ContextInner {
 
 /// An in-order queue. Clones are the same queue; memory belongs to the queue it was created on.
 #[derive(Clone)]
-pub struct Queue(Arc<QueueInner>);
+pub(crate) struct Queue(Arc<QueueInner>);
 
 struct QueueInner {
     context: Context,
     raw: Handle,
-    profiling: bool,
     /// Makes "is it mapped?" and the enqueueing that depends on the answer one step.
     maps: Mutex<()>,
 }
 
 impl Queue {
     /// An in-order queue; with `profiling` its events carry times.
-    pub fn new(context: &Context, profiling: bool) -> Result<Queue, ClError> {
+    pub(crate) fn new(context: &Context, profiling: bool) -> Result<Queue, ClError> {
         let properties = if profiling { CL_QUEUE_PROFILING_ENABLE } else { 0 };
         let mut code = CL_SUCCESS;
         // SAFETY: the context and its device are alive.
@@ -87,31 +86,25 @@ impl Queue {
             (context.api().clCreateCommandQueue)(context.raw(), context.device().raw.0, properties, &mut code)
         };
         check(code, "clCreateCommandQueue", &context.device().name)?;
-        let inner =
-            QueueInner { context: context.clone(), raw: Handle(raw), profiling, maps: Mutex::new(()) };
+        let inner = QueueInner { context: context.clone(), raw: Handle(raw), maps: Mutex::new(()) };
         Ok(Queue(Arc::new(inner)))
     }
 
     /// Its context.
-    pub fn context(&self) -> &Context {
+    pub(crate) fn context(&self) -> &Context {
         &self.0.context
     }
 
     /// Its device.
-    pub fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &Device {
         self.0.context.device()
-    }
-
-    /// Whether its events carry times.
-    pub fn profiling(&self) -> bool {
-        self.0.profiling
     }
 
     /// Enqueues `kernel` over `global` work-items in work-groups of `local` (`None`: the driver chooses). With
     /// `event` its completion can be waited for and timed. Does not allocate.
     ///
     /// Refused while a buffer or image among the arguments is mapped for the host, or belongs to another queue.
-    pub fn launch(
+    pub(crate) fn launch(
         &self,
         kernel: &BoundKernel,
         global: &[usize],
@@ -182,13 +175,13 @@ impl Queue {
     }
 
     /// Hands everything enqueued to the device.
-    pub fn flush(&self) -> Result<(), ClError> {
+    pub(crate) fn flush(&self) -> Result<(), ClError> {
         // SAFETY: the queue is alive.
         check(unsafe { (self.api().clFlush)(self.raw()) }, "clFlush", "")
     }
 
     /// Waits until everything enqueued is done.
-    pub fn finish(&self) -> Result<(), ClError> {
+    pub(crate) fn finish(&self) -> Result<(), ClError> {
         // SAFETY: the queue is alive.
         check(unsafe { (self.api().clFinish)(self.raw()) }, "clFinish", "")
     }
@@ -230,21 +223,21 @@ impl Drop for QueueInner {
 
 /// The times of a command in ns, on the device's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Times {
+pub(crate) struct Times {
     /// Enqueued by the host.
-    pub queued: u64,
+    pub(crate) queued: u64,
     /// Handed to the device.
-    pub submit: u64,
+    pub(crate) submit: u64,
     /// Started.
-    pub start: u64,
+    pub(crate) start: u64,
     /// Ended.
-    pub end: u64,
+    pub(crate) end: u64,
 }
 
 /// A place for the event of one command: empty, or holding an event that is released exactly once, when the next one
 /// takes its place, by [`Event::release`] or by drop.
 #[derive(Default)]
-pub struct Event(Option<Held>);
+pub(crate) struct Event(Option<Held>);
 
 struct Held {
     queue: Queue,
@@ -261,31 +254,24 @@ impl Drop for Held {
 
 impl Event {
     /// An empty place.
-    pub fn new() -> Event {
+    pub(crate) fn new() -> Event {
         Event(None)
     }
 
     /// Waits until the command is done; the error is the command's own.
-    pub fn wait(&self) -> Result<(), ClError> {
+    pub(crate) fn wait(&self) -> Result<(), ClError> {
         let held = self.held("clWaitForEvents")?;
         wait_event(&held.queue, held.raw.0, held.command, "")
     }
 
-    /// Whether the command is done.
-    pub fn is_complete(&self) -> Result<bool, ClError> {
-        let held = self.held("clGetEventInfo")?;
-        let status = event_status(&held.queue, held.raw.0)?;
-        if status < 0 { Err(ClError::new(held.command, status, "")) } else { Ok(status == CL_COMPLETE) }
-    }
-
     /// The times of the completed command; needs a profiling queue.
-    pub fn times(&self) -> Result<Times, ClError> {
+    pub(crate) fn times(&self) -> Result<Times, ClError> {
         let held = self.held("clGetEventProfilingInfo")?;
         event_times(&held.queue, held.raw.0)
     }
 
     /// Gives the event back; an empty place stays empty.
-    pub fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.0 = None;
     }
 
@@ -324,7 +310,7 @@ pub(super) fn wait_event(
 }
 
 /// CL_QUEUED to CL_COMPLETE, or the negative code of the command's failure.
-pub(super) fn event_status(queue: &Queue, event: cl_event) -> Result<i32, ClError> {
+fn event_status(queue: &Queue, event: cl_event) -> Result<i32, ClError> {
     let what = CL_EVENT_COMMAND_EXECUTION_STATUS;
     info_fixed("clGetEventInfo", "", &|size, value, needed| {
         // SAFETY: the event is alive; `value` has room for `size` bytes.

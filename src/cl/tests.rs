@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::error::code_name;
 use super::loader::open_from;
 use super::*;
 use crate::ir::half;
@@ -188,12 +189,15 @@ impl Slots {
     }
 }
 
+fn zero(buffer: &Buffer) -> Result<(), ClError> {
+    buffer.fill_with(|all: &mut [u8]| all.fill(0))
+}
+
 #[test]
 fn devices_say_what_they_are() {
     let device = first_device(Library::open().unwrap());
     assert!(!device.name.is_empty() && !device.platform_name.is_empty());
     assert!(device.opencl >= (1, 1), "{}", device.version);
-    assert!(device.opencl_c >= (1, 1), "{}", device.c_version);
     assert!(device.compute_units > 0 && device.max_work_group > 0 && device.available);
     assert_eq!(device.max_work_items.len(), 3);
     assert!(device.max_alloc > 0 && device.max_alloc <= device.global_mem);
@@ -221,9 +225,8 @@ fn objects_may_be_used_on_another_thread() {
 fn a_library_of_1_1_is_enough() {
     let folder = Folder::new();
     let queue = queue_on(folder.shim("", &["-DSHIM_ONLY_1_1"]), true);
-    assert_eq!((queue.device().opencl, queue.device().opencl_c), ((1, 1), (1, 1)));
+    assert_eq!(queue.device().opencl, (1, 1));
     assert!(!queue.device().has_1_2());
-    assert!(queue.device().sub_device(1).is_err());
     zeros(&queue);
     image_roundtrip(&queue, Channel::Float, |v| v);
     image_roundtrip(&queue, Channel::Half, half::from_f32);
@@ -380,7 +383,7 @@ fn a_mapped_buffer_is_not_for_kernels() {
     let twin = input.buffer().clone();
     for error in [
         twin.upload(&[0u8]).unwrap_err(),
-        twin.zero().unwrap_err(),
+        zero(&twin).unwrap_err(),
         twin.write(0, &[0u8]).unwrap_err(),
         twin.read(0, &mut [0u8]).unwrap_err(),
         MappedBuffer::new(twin.clone(), MapMode::Read).enqueue_map().unwrap_err(),
@@ -397,9 +400,9 @@ fn a_mapped_buffer_is_not_for_kernels() {
     let [left, right] = [0, 1].map(|i| whole.sub_buffer("part", i * device.mem_align, 4).unwrap());
     let mut mapped = MappedBuffer::new(left, MapMode::Write);
     mapped.enqueue_map().unwrap();
-    assert!(right.zero().is_err() && whole.zero().is_err());
+    assert!(zero(&right).is_err() && zero(&whole).is_err());
     drop(mapped);
-    whole.zero().unwrap();
+    zero(&whole).unwrap();
 }
 
 #[test]
@@ -459,7 +462,7 @@ fn sub_buffers() {
     parts[0].write(0, &[2f32; N]).unwrap();
     parts[1].write(0, &[3f32; N]).unwrap();
     let kernel = add(&program, [&parts[0], &parts[1], &parts[2]], 5, 0.0).unwrap();
-    parts[2].zero().unwrap();
+    zero(&parts[2]).unwrap();
     let last = parts[2].clone();
     // The kernel keeps what it is bound to.
     drop(parts);
@@ -476,7 +479,7 @@ fn sub_buffers() {
 fn zeros(queue: &Queue) {
     let buffer = host_buffer(queue, "zeros", 13);
     buffer.upload(&[7u8; 13]).unwrap();
-    buffer.zero().unwrap();
+    zero(&buffer).unwrap();
     let mut bytes = [1u8; 13];
     buffer.read(0, &mut bytes).unwrap();
     assert_eq!(bytes, [0; 13]);
@@ -504,7 +507,6 @@ fn reads_and_writes_stay_inside() {
     mapped.wait().unwrap();
     assert_eq!(mapped.slice::<f32>(), [1.0, 2.0]);
     assert_eq!(mapped.slice::<u8>().len(), 8);
-    assert!(mapped.is_ready().unwrap());
     let most = queue.device().max_alloc as usize;
     let error = Buffer::new(&queue, "huge", most + 1, Access::ReadOnly, Home::Device).unwrap_err();
     assert_eq!(error.code, -61);
@@ -517,7 +519,7 @@ fn a_panic_while_filling_unmaps() {
     let buffer = host_buffer(&queue, "small", 16);
     let fill = std::panic::AssertUnwindSafe(|| buffer.fill_with(|_: &mut [u8]| panic!("as intended")));
     assert!(std::panic::catch_unwind(fill).is_err());
-    buffer.zero().unwrap();
+    zero(&buffer).unwrap();
 }
 
 #[test]
@@ -548,7 +550,6 @@ fn event_times_are_in_order() {
         slots.submit(0, batch, Some(&mut event)).unwrap();
         slots.collect(0, batch).unwrap();
         event.wait().unwrap();
-        assert!(event.is_complete().unwrap());
         let t = event.times().unwrap();
         assert!(t.queued <= t.submit && t.submit <= t.start && t.start <= t.end, "{t:?}");
         assert!(t.start >= last && t.end > 0, "{t:?} after {last}");
@@ -573,9 +574,7 @@ fn kernels_know_their_limits() {
     let buffer = host_buffer(&queue, "x", 4 * N);
     buffer.fill_with(|x: &mut [f32]| (0..N).for_each(|i| x[i] = i as f32)).unwrap();
     let turn = turn.bind(&[whole(&buffer), Argument::Local(32)]).unwrap();
-    assert_eq!(turn.compile_work_group_size().unwrap(), [8, 1, 1]);
-    assert!(turn.work_group_limit().unwrap() >= 8 && turn.preferred_multiple().unwrap() >= 1);
-    assert!(turn.local_mem().is_ok() && turn.private_mem().is_ok());
+    assert!(turn.work_group_limit().unwrap() >= 8);
     queue.launch(&turn, &[N], Some(&[8]), None).unwrap();
     let mut x = [0f32; N];
     buffer.read(0, &mut x).unwrap();
@@ -654,7 +653,6 @@ fn image_roundtrip<T: Element + PartialEq + std::fmt::Debug>(
     // Of halves the second row is of the smallest ones, without all digits.
     let value = |y: usize, x: usize| (100 * y + x) as f32 * if y == 1 { 2f32.powi(-24) } else { -1.0 };
     let mut mapped = image.map(MapMode::Overwrite).unwrap();
-    assert!(mapped.row_pitch() >= 4 * size_of::<T>() * width);
     for y in 0..height {
         mapped.row_mut(y).iter_mut().enumerate().for_each(|(x, v)| *v = stored(value(y, x)));
     }
@@ -684,21 +682,6 @@ fn images() {
     image_roundtrip(&queue, Channel::Half, half::from_f32);
     let error = Image2d::new(&queue, "flat", 0, 1, Channel::Half, Access::ReadOnly).unwrap_err();
     assert_eq!(error.code, -40);
-}
-
-#[test]
-fn parts_of_a_device() {
-    let device = first_device(Library::open().unwrap());
-    match device.sub_device(1) {
-        Ok(part) => {
-            assert!(part.is_sub_device() && part.compute_units == 1);
-            let context = Context::new(&part).unwrap();
-            drop(part);
-            Slots::new(Queue::new(&context, false).unwrap()).run(3).unwrap();
-        }
-        // Not every device can be divided.
-        Err(error) => assert_eq!(error.call, "clCreateSubDevices"),
-    }
 }
 
 #[test]

@@ -22,29 +22,29 @@ use std::time::Instant;
 
 /// What a line without the name of a command asks for.
 #[derive(Debug)]
-pub struct Classify {
+pub(crate) struct Classify {
     /// Input files; none is stdin, as is `-`.
-    pub files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
     /// Input format, where it is not to be detected.
-    pub format: Option<Format>,
+    pub(crate) format: Option<Format>,
     /// Output, where it is not the network's default.
-    pub output: Option<Output>,
+    pub(crate) output: Option<Output>,
     /// File of expected classes.
-    pub expect: Option<PathBuf>,
+    pub(crate) expect: Option<PathBuf>,
     /// Share of right classes below which the exit code is 1.
-    pub min_accuracy: Option<f64>,
+    pub(crate) min_accuracy: Option<f64>,
     /// Scores to compare with.
-    pub expect_scores: Option<PathBuf>,
+    pub(crate) expect_scores: Option<PathBuf>,
     /// How far they may be off, in units of the larger of 1 and the expected score.
-    pub tolerance: Option<f64>,
+    pub(crate) tolerance: Option<f64>,
     /// Mark bad records and go on.
-    pub mark: bool,
+    pub(crate) mark: bool,
     /// Timing: format, and file unless stderr.
-    pub profile: Option<(ProfileFormat, Option<PathBuf>)>,
+    pub(crate) profile: Option<(ProfileFormat, Option<PathBuf>)>,
     /// Say what runs.
-    pub verbose: bool,
+    pub(crate) verbose: bool,
     /// Where it runs.
-    pub request: Request,
+    pub(crate) request: Request,
 }
 
 pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
@@ -104,7 +104,7 @@ fn profile(text: &str) -> Result<(ProfileFormat, Option<PathBuf>), String> {
 
 impl Classify {
     /// Records in, classes out.
-    pub fn run(&self, start: Instant) -> Result<(), Error> {
+    pub(crate) fn run(&self, start: Instant) -> Result<(), Error> {
         signal::serve_questions().map_err(|e| Error::io("signals", e))?;
         let spec = OutputSpec::of(network());
         let output = self.output.unwrap_or(Output::default_for(spec.kind));

@@ -11,7 +11,7 @@ use crate::observe::profile::Phases;
 use std::fmt::Write;
 
 /// `mortonnet 0.1.0, digits 0123456789abcdef`
-pub fn version() -> String {
+pub(crate) fn version() -> String {
     format!("mortonnet {}, {} {}", env!("CARGO_PKG_VERSION"), network().name, network().hash)
 }
 
@@ -19,7 +19,7 @@ pub fn version() -> String {
 ///
 /// # Errors
 /// What is baked is not as it was written.
-pub fn page(request: &Request) -> Result<String, Error> {
+pub(crate) fn page(request: &Request) -> Result<String, Error> {
     baked::verify()?;
     let mut s = String::new();
     // A name or a label is the model's: one line, whatever is in it.

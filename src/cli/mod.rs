@@ -2,7 +2,7 @@
 
 mod classify;
 mod given;
-pub mod info;
+pub(crate) mod info;
 #[cfg(feature = "lab")]
 mod lab;
 #[cfg(not(feature = "lab"))]
@@ -10,17 +10,21 @@ mod lab;
 mod lab;
 mod selftest;
 
+use crate::baked;
 use crate::cl;
 use crate::engine::opencl::Wanted;
 use crate::engine::select::{self, Request, Running};
 use crate::engine::sources::Sources;
 use crate::error::{Error, say};
 use crate::escape;
-pub use classify::Classify;
+use crate::sys::signal;
+pub(crate) use classify::Classify;
 use given::{Follows, Form, Given, Spec, usage};
-pub use selftest::SelfTest;
+pub(crate) use selftest::SelfTest;
 use std::ffi::OsString;
 use std::io::Write;
+use std::process::ExitCode;
+use std::time::Instant;
 
 /// The begin of `--help`; what the lab has comes behind it.
 const SYNOPSIS: &str = "\
@@ -64,7 +68,7 @@ MORTONNET_OPENCL names the OpenCL library to load.
 
 /// What a line asks for.
 #[derive(Debug)]
-pub enum Command {
+pub(crate) enum Command {
     /// Classify records.
     Classify(Classify),
     /// Run the golden vectors.
@@ -125,7 +129,7 @@ static FORMS: [Form; 5] = [
 
 impl Command {
     /// Reads the arguments (without the program's name).
-    pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Error> {
+    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Error> {
         use lexopt::prelude::*;
         let mut parser = lexopt::Parser::from_args(args);
         let mut given = Given::default();
@@ -176,6 +180,38 @@ impl Command {
     }
 }
 
+/// The program: one call for each command.
+pub fn main() -> ExitCode {
+    let start = Instant::now();
+    let result =
+        baked::check().and_then(|()| Command::parse(std::env::args_os().skip(1))).and_then(|command| {
+            match command {
+                Command::Classify(classify) => classify.run(start),
+                Command::SelfTest(test) => test.run(),
+                Command::ListDevices { verbose } => list_devices(verbose),
+                Command::Info(request) => info::page(&request).and_then(|page| print(&escape::lines(&page))),
+                Command::Block => baked::text().and_then(|text| print(&escape::lines(&text))),
+                #[cfg(feature = "lab")]
+                Command::Bench(bench) => bench.run(&mut print),
+                #[cfg(feature = "lab")]
+                Command::Tune(tune) => tune.run(&mut print),
+                Command::Help(page) => print(&page),
+                Command::Version => print(&format!("{}\n", info::version())),
+            }
+        });
+    match (result, signal::stop()) {
+        // Whoever asked for the end sees that it came of that: a shell ends its loop, systemd counts it as clean.
+        (Ok(()) | Err(Error::ClosedOutput | Error::Stopped), Some(stop)) => signal::die(stop),
+        (Ok(()), None) => ExitCode::SUCCESS,
+        (Err(e), _) => {
+            if !matches!(e, Error::ClosedOutput) {
+                say(&e.to_string());
+            }
+            ExitCode::from(e.exit_code())
+        }
+    }
+}
+
 /// All commands, in the order in which messages list them.
 fn forms() -> Vec<&'static Form> {
     FORMS.iter().chain(&lab::FORMS).collect()
@@ -215,7 +251,7 @@ fn request(given: &mut Given) -> Result<Request, Error> {
 }
 
 /// The OpenCL devices; `all` that plans depend on.
-pub fn list_devices(all: bool) -> Result<(), Error> {
+pub(crate) fn list_devices(all: bool) -> Result<(), Error> {
     // Where there is nothing to list, the page says why, and the exit code is 1.
     let (page, failed) = match cl::Library::open() {
         Ok(library) => {
@@ -247,7 +283,7 @@ fn introduce(verbose: bool, running: &Running) {
 }
 
 /// Text on stdout.
-pub fn print(text: &str) -> Result<(), Error> {
+pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| match e.kind() {
         std::io::ErrorKind::BrokenPipe => Error::ClosedOutput,

@@ -9,11 +9,11 @@ use crate::error::Error;
 
 /// What `--selftest` asks for.
 #[derive(Debug)]
-pub struct SelfTest {
+pub(crate) struct SelfTest {
     /// Say what runs.
-    pub verbose: bool,
+    pub(crate) verbose: bool,
     /// Where it runs.
-    pub request: Request,
+    pub(crate) request: Request,
 }
 
 pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
@@ -25,7 +25,7 @@ pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
 
 impl SelfTest {
     /// Runs the golden vectors.
-    pub fn run(&self) -> Result<(), Error> {
+    pub(crate) fn run(&self) -> Result<(), Error> {
         self.request.sources.check()?;
         baked::verify()?;
         let mut failed: Vec<String> = Vec::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// How the bytes of a record become its numbers, on any thread.
-pub trait Decode: Send + Sync {
+pub(crate) trait Decode: Send + Sync {
     /// Writes the numbers of the record `bytes`; `false` where they are none.
     fn decode(&self, bytes: &[u8], values: &mut [f32]) -> bool;
 
@@ -16,15 +16,15 @@ pub trait Decode: Send + Sync {
 
 /// Why the bytes of a record are none.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// The number that is wrong, from 1.
-    pub number: usize,
+    pub(crate) number: usize,
     /// What was expected there, and what was found.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 /// Records of a batch that are still bytes. Does not allocate after construction.
-pub struct Deferred {
+pub(crate) struct Deferred {
     decode: Option<Arc<dyn Decode>>,
     bytes: Vec<u8>,
     /// Where the bytes of each record begin and end; `None`: its numbers are there already.
@@ -43,7 +43,7 @@ const BYTES: usize = 8;
 
 impl Deferred {
     /// Room for `records` records of `width` numbers. (For none of them where memory is short.)
-    pub fn new(records: usize, width: usize) -> Self {
+    pub(crate) fn new(records: usize, width: usize) -> Self {
         let mut bytes = Vec::new();
         let _ = bytes.try_reserve_exact(records.saturating_mul(width).saturating_mul(BYTES));
         Deferred {
@@ -58,7 +58,7 @@ impl Deferred {
 
     /// Takes the bytes of record `index`, behind all that it has, if there is room. All records of a batch are decoded
     /// the same way.
-    pub fn push(&mut self, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
+    pub(crate) fn push(&mut self, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
         if self.submitted || index == 0 {
             self.clear();
         }
@@ -87,7 +87,7 @@ impl Deferred {
     }
 
     /// The batch is complete; nothing of it is bytes if nothing was pushed since the last one.
-    pub fn submit(&mut self) {
+    pub(crate) fn submit(&mut self) {
         if self.submitted {
             self.clear();
         }
@@ -95,17 +95,17 @@ impl Deferred {
     }
 
     /// Whether all numbers are there already.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
     /// Whether all of these records are bytes.
-    pub fn has_all(&self, records: Range<usize>) -> bool {
+    pub(crate) fn has_all(&self, records: Range<usize>) -> bool {
         self.records.get(records).is_some_and(|r| r.iter().all(Option::is_some))
     }
 
     /// Writes the numbers of record `index`, if it is bytes; zeros where they are none.
-    pub fn decode(&self, index: usize, values: &mut [f32]) {
+    pub(crate) fn decode(&self, index: usize, values: &mut [f32]) {
         if let (Some(&Some((start, end))), Some(decode)) = (self.records.get(index), &self.decode) {
             if !decode.decode(&self.bytes[start..end], values) {
                 values.fill(0.0);
@@ -116,7 +116,7 @@ impl Deferred {
     }
 
     /// The first record of the batch, from record `from` on, that `decode` refused, and why.
-    pub fn refused(&self, width: usize, from: usize) -> Option<(usize, Refusal)> {
+    pub(crate) fn refused(&self, width: usize, from: usize) -> Option<(usize, Refusal)> {
         if !self.any.load(Relaxed) {
             return None;
         }

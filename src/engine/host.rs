@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The host engine.
-pub struct HostEngine {
+pub(crate) struct HostEngine {
     team: Team,
     rows: Vec<u32>,
     score_rows: Vec<u32>,
@@ -26,7 +26,7 @@ pub struct HostEngine {
 impl HostEngine {
     /// Starts the engine with at most `threads` threads in all (the caller's is one of them). `timed` keeps the time of
     /// every step.
-    pub fn new(mut model: Model, threads: usize, timed: bool) -> Result<HostEngine, Error> {
+    pub(crate) fn new(mut model: Model, threads: usize, timed: bool) -> Result<HostEngine, Error> {
         let steps = steps(&mut model)?;
         let plan = &model.plan;
         let rows = |role| plan.buffer(role).map_or(0, |i| plan.buffers[i].padded_rows);
@@ -47,12 +47,12 @@ impl HostEngine {
     }
 
     /// Name of the instruction set in use.
-    pub fn instruction_set(&self) -> &'static str {
+    pub(crate) fn instruction_set(&self) -> &'static str {
         self.team.instruction_set()
     }
 
     /// Threads, the caller's included.
-    pub fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.team.threads()
     }
 }
@@ -116,7 +116,7 @@ fn floats(values: Values) -> Cow<'static, [f32]> {
 }
 
 /// Whether the engine has what the plan's steps ask for; the error names the step.
-pub fn admits(plan: &Plan) -> Result<(), Error> {
+pub(crate) fn admits(plan: &Plan) -> Result<(), Error> {
     plan.steps.iter().try_for_each(|s| step(plan, s, &mut |_| Values::default()).map(drop))
 }
 

@@ -4,20 +4,20 @@
 //! computed: `record`×n → `submit` → `collect` → `answer`×n, then the slot is free again. After construction no
 //! engine allocates.
 
-pub mod cache;
-pub mod deferred;
-pub mod host;
-pub mod model;
-pub mod multi;
-pub mod opencl;
+pub(crate) mod cache;
+pub(crate) mod deferred;
+pub(crate) mod host;
+pub(crate) mod model;
+pub(crate) mod multi;
+pub(crate) mod opencl;
 #[cfg(test)]
 mod overflow;
 mod programs;
-pub mod select;
-pub mod selftest;
-pub mod simd;
-pub mod sources;
-pub mod tuning;
+pub(crate) mod select;
+pub(crate) mod selftest;
+pub(crate) mod simd;
+pub(crate) mod sources;
+pub(crate) mod tuning;
 
 use crate::error::Error;
 use crate::observe::profile::{MemberTimes, StepClock};
@@ -26,13 +26,13 @@ use crate::observe::trace::Track;
 use deferred::{Decode, Refusal};
 use std::sync::Arc;
 
-pub use crate::ir::plan::SLOTS;
+pub(crate) use crate::ir::plan::SLOTS;
 
 /// A record of a batch buffer, to be written: feature `i` lives at `data[offset + rows[i]]`.
 ///
 /// This holds for every layout of the grammar, because an index is the sum of a part that depends on the row only
 /// and a part that depends on the column only (`spec::layout::Layout::offsets`).
-pub struct RecordMut<'a> {
+pub(crate) struct RecordMut<'a> {
     data: &'a mut [f32],
     rows: &'a [u32],
     offset: usize,
@@ -40,13 +40,13 @@ pub struct RecordMut<'a> {
 
 impl<'a> RecordMut<'a> {
     /// The record whose column part is `offset` and whose row parts are `rows`.
-    pub fn new(data: &'a mut [f32], rows: &'a [u32], offset: usize) -> Self {
+    pub(crate) fn new(data: &'a mut [f32], rows: &'a [u32], offset: usize) -> Self {
         RecordMut { data, rows, offset }
     }
 
     /// Sets all features, `values.len() == len()`.
     #[inline]
-    pub fn fill(&mut self, values: &[f32]) {
+    pub(crate) fn fill(&mut self, values: &[f32]) {
         match self.contiguous() {
             Some(to) => to.copy_from_slice(values),
             None => self.scatter(values),
@@ -55,12 +55,12 @@ impl<'a> RecordMut<'a> {
 
     /// Number of features.
     #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// All features in order, where they are neighbours in memory.
-    pub fn contiguous(&mut self) -> Option<&mut [f32]> {
+    pub(crate) fn contiguous(&mut self) -> Option<&mut [f32]> {
         // The offsets of a layout rise with the row: nothing else fits between the first and the last.
         let (first, last) = (*self.rows.first()?, *self.rows.last()?);
         let neighbours = last.checked_sub(first)? as usize == self.rows.len() - 1;
@@ -71,25 +71,25 @@ impl<'a> RecordMut<'a> {
     ///
     /// # Panics
     /// If there are more values than features.
-    pub fn scatter(&mut self, values: &[f32]) {
+    pub(crate) fn scatter(&mut self, values: &[f32]) {
         values.iter().enumerate().for_each(|(i, &v)| self.set(i, v));
     }
 
     /// Sets all features to zero.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         (0..self.len()).for_each(|i| self.set(i, 0.0));
     }
 
     /// Sets feature `i`, `i < len()`.
     #[inline(always)]
-    pub fn set(&mut self, i: usize, value: f32) {
+    pub(crate) fn set(&mut self, i: usize, value: f32) {
         self.data[self.offset + self.rows[i] as usize] = value;
     }
 }
 
 /// A record of a result buffer: score `i` lives at `data[offset + rows[i]]`.
 #[derive(Clone, Copy)]
-pub struct Record<'a> {
+pub(crate) struct Record<'a> {
     data: &'a [f32],
     rows: &'a [u32],
     offset: usize,
@@ -97,24 +97,24 @@ pub struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// The record whose column part is `offset` and whose row parts are `rows`.
-    pub fn new(data: &'a [f32], rows: &'a [u32], offset: usize) -> Self {
+    pub(crate) fn new(data: &'a [f32], rows: &'a [u32], offset: usize) -> Self {
         Record { data, rows, offset }
     }
 
     /// Number of scores (0 where the engine was not asked for scores).
     #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// Score `i`, `i < len()`.
     #[inline(always)]
-    pub fn get(&self, i: usize) -> f32 {
+    pub(crate) fn get(&self, i: usize) -> f32 {
         self.data[self.offset + self.rows[i] as usize]
     }
 
     /// Index of the largest score, the lowest of equal ones; [`NAN_CLASS`] if one is NaN or infinite.
-    pub fn argmax(&self) -> u32 {
+    pub(crate) fn argmax(&self) -> u32 {
         let mut best = (0, f32::NEG_INFINITY);
         for (i, v) in (0..).zip(self.iter()) {
             if v > best.1 {
@@ -125,12 +125,12 @@ impl<'a> Record<'a> {
     }
 
     /// Whether no score is NaN or infinite: one that is tells of a sum that has left the range of f32 on the way.
-    pub fn is_finite(&self) -> bool {
+    pub(crate) fn is_finite(&self) -> bool {
         self.iter().fold(true, |all, v| all & v.is_finite())
     }
 
     /// All scores in order.
-    pub fn iter(&self) -> impl Iterator<Item = f32> + 'a {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = f32> + 'a {
         let Record { data, rows, offset } = *self;
         rows.iter().map(move |&r| data[offset + r as usize])
     }
@@ -138,26 +138,26 @@ impl<'a> Record<'a> {
 
 /// What an engine says about one record.
 #[derive(Clone, Copy)]
-pub struct Answer<'a> {
+pub(crate) struct Answer<'a> {
     /// The arg-max of the scores ([`NAN_CLASS`] where one is NaN or infinite); `None` where the plan has no arg-max
     /// step.
-    pub class: Option<u32>,
+    pub(crate) class: Option<u32>,
     /// The network's last values; there whenever the engine was built with `scores`.
-    pub scores: Record<'a>,
+    pub(crate) scores: Record<'a>,
 }
 
 /// The class of a record with a NaN or an infinity among its scores: an error, never a class.
-pub const NAN_CLASS: u32 = u32::MAX;
+pub(crate) const NAN_CLASS: u32 = u32::MAX;
 
 impl Answer<'_> {
     /// Whether the record has overflowed: it must be refused.
-    pub fn overflowed(&self) -> bool {
+    pub(crate) fn overflowed(&self) -> bool {
         self.class == Some(NAN_CLASS) || !self.scores.is_finite()
     }
 }
 
 /// A network on a device, ready to run batches.
-pub trait Engine {
+pub(crate) trait Engine {
     /// Most records in a slot.
     fn batch(&self) -> usize;
 

@@ -4,12 +4,12 @@ use crate::baked;
 use crate::cl::bytes_of;
 use crate::ir::network::Network;
 use crate::ir::plan::{Constant, Plan};
-pub use crate::ir::values::Values;
+pub(crate) use crate::ir::values::Values;
 use crate::planner;
 use crate::registry::{EngineKind, Library, Operation, PlanRecipe};
 
 /// The bytes of a constant as stored.
-pub fn bytes(values: &Values) -> &[u8] {
+pub(crate) fn bytes(values: &Values) -> &[u8] {
     match values {
         Values::F32(values) => bytes_of(&values[..]),
         Values::F16(halves) => bytes_of(&halves[..]),
@@ -18,23 +18,23 @@ pub fn bytes(values: &Values) -> &[u8] {
 
 /// A plan with its constants.
 #[derive(Clone)]
-pub struct Model {
+pub(crate) struct Model {
     /// The network.
-    pub network: Network,
+    pub(crate) network: Network,
     /// What the plan was made of.
-    pub recipe: PlanRecipe,
+    pub(crate) recipe: PlanRecipe,
     /// The plan.
-    pub plan: Plan,
+    pub(crate) plan: Plan,
     /// `plan.constants`, padded, in their layouts.
-    pub constants: Vec<Values>,
+    pub(crate) constants: Vec<Values>,
     /// How many constants had to be laid out again because the plan is not the baked one.
-    pub laid_out_again: usize,
+    pub(crate) laid_out_again: usize,
 }
 
 impl Model {
     /// The baked network under `recipe`. Under the baked one nothing is planned, and constants are used where they
     /// stand; under another one, that holds for constants whose layout is the baked one, the others are laid out again.
-    pub fn baked(recipe: &PlanRecipe, batch: Option<usize>) -> Result<Model, String> {
+    pub(crate) fn baked(recipe: &PlanRecipe, batch: Option<usize>) -> Result<Model, String> {
         let network = baked::network().clone();
         if batch.is_none_or(|n| n == baked::plan().batch) && is_baked(recipe) {
             let plan = baked::plan().clone();
@@ -47,7 +47,7 @@ impl Model {
     }
 
     /// The same with a launch for each layer; `None` where that is no other plan.
-    pub fn layer_by_layer(&self) -> Option<Model> {
+    pub(crate) fn layer_by_layer(&self) -> Option<Model> {
         let library = baked::library();
         if !self.plan.steps.iter().any(|s| s.operation == Operation::Layers) {
             return None;
@@ -60,7 +60,7 @@ impl Model {
     }
 
     /// Any network under `recipe`; `tensors` has the numbers of its graph's arrays.
-    pub fn new(
+    pub(crate) fn new(
         network: Network,
         tensors: &[Vec<f32>],
         recipe: &PlanRecipe,
@@ -117,7 +117,7 @@ fn laid_out(
 }
 
 /// The numbers of the baked graph's arrays, row major without padding.
-pub fn baked_tensors() -> Vec<Vec<f32>> {
+pub(crate) fn baked_tensors() -> Vec<Vec<f32>> {
     let mut tensors = vec![Vec::new(); baked::network().graph.tensors.len()];
     for (i, c) in baked::plan().constants.iter().enumerate() {
         tensors[c.tensor] = baked::constant(i).unpack(c);
@@ -126,7 +126,7 @@ pub fn baked_tensors() -> Vec<Vec<f32>> {
 }
 
 /// The recipe called `name`, which must be one of `engine`'s.
-pub fn recipe(name: &str, engine: EngineKind) -> Result<&'static PlanRecipe, String> {
+pub(crate) fn recipe(name: &str, engine: EngineKind) -> Result<&'static PlanRecipe, String> {
     let recipe = baked::library().plan(name)?;
     if recipe.engine == engine {
         return Ok(recipe);

@@ -35,11 +35,11 @@ use std::time::Duration;
 
 /// What of a batch the host reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub(crate) struct Wanted {
     /// The network's last values.
-    pub scores: bool,
+    pub(crate) scores: bool,
     /// The arg-max.
-    pub classes: bool,
+    pub(crate) classes: bool,
 }
 
 struct Slot {
@@ -61,7 +61,7 @@ struct StepLaunch {
 }
 
 /// The OpenCL engine.
-pub struct OpenClEngine {
+pub(crate) struct OpenClEngine {
     queue: Queue,
     plan: Plan,
     slots: Vec<Slot>,
@@ -96,7 +96,7 @@ impl OpenClEngine {
     /// Creates everything on `device`. `timed` measures every launch. The phases say what start-up took. Where the
     /// plan is one launch and a limit of the device does not allow that, each layer has its own
     /// ([`OpenClEngine::instead`] says which limit). A kernel that does not compile, or a driver that fails, is an error.
-    pub fn new(
+    pub(crate) fn new(
         device: &Device,
         model: &Model,
         wanted: Wanted,
@@ -113,12 +113,12 @@ impl OpenClEngine {
     }
 
     /// The plan that it runs.
-    pub fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
 
     /// Why it is not the plan that was asked for, if it is not.
-    pub fn instead(&self) -> Option<&str> {
+    pub(crate) fn instead(&self) -> Option<&str> {
         self.instead.as_deref()
     }
 
@@ -254,14 +254,14 @@ impl Timeline {
 }
 
 /// The class of a device.
-pub fn class(device: &Device) -> Option<&'static DeviceClass> {
+pub(crate) fn class(device: &Device) -> Option<&'static DeviceClass> {
     let Device { vendor, name, compute_capability, .. } = device;
     let cpu = device.kind == DeviceKind::Cpu;
     library().device_class(Traits { vendor, name, cpu, compute_capability: *compute_capability })
 }
 
 /// What kernels need to know of a device.
-pub fn limits(device: &Device) -> DeviceLimits {
+pub(crate) fn limits(device: &Device) -> DeviceLimits {
     let items = |i: usize| device.max_work_items.get(i).copied().unwrap_or(1);
     DeviceLimits {
         work_group: device.max_work_group,
@@ -273,7 +273,7 @@ pub fn limits(device: &Device) -> DeviceLimits {
 }
 
 /// Whether the device can run the plan; every restriction that fails is named.
-pub fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
+pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     let limits = limits(device);
     let mut failed: Vec<String> = Vec::new();
     for step in plan.steps.iter() {
@@ -387,7 +387,7 @@ fn takes_all(plan: &Plan) -> bool {
 
 /// Bytes that the kernel of a step may touch of each of its arguments, for a full batch, by what the registry knows of
 /// its operands: the plan's own sizes of buffers and constants do not enter.
-pub fn touched(plan: &Plan, step: &Step) -> Vec<usize> {
+pub(crate) fn touched(plan: &Plan, step: &Step) -> Vec<usize> {
     let arglist = library().kernel(&step.kernel).map_or("", |k| &k.1.restrictions.arglist);
     let operands = step.operation.parameters();
     let sizes = step.args.len().saturating_sub(operands.len());

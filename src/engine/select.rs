@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 
 /// What `--device` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeviceWish {
+pub(crate) enum DeviceWish {
     /// The faster of host and GPU by the estimate.
     Auto,
     /// The host engine.
@@ -39,7 +39,7 @@ pub enum DeviceWish {
 
 impl DeviceWish {
     /// Reads the value of `--device`. The error says what is wrong with it.
-    pub fn parse(text: &str) -> Result<DeviceWish, String> {
+    pub(crate) fn parse(text: &str) -> Result<DeviceWish, String> {
         let one = |text: &str| match text.trim() {
             "" => Err("expected auto, host, opencl, all, an index or part of a name".to_string()),
             "auto" => Ok(DeviceWish::Auto),
@@ -64,67 +64,67 @@ impl DeviceWish {
     }
 
     /// Whether it may be several devices.
-    pub fn is_several(&self) -> bool {
+    pub(crate) fn is_several(&self) -> bool {
         matches!(self, DeviceWish::All | DeviceWish::List(_))
     }
 }
 
 /// What the command line asks for.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub(crate) struct Request {
     /// `--device`
-    pub device: DeviceWish,
+    pub(crate) device: DeviceWish,
     /// `--compute-units`
-    pub compute_units: Option<u32>,
+    pub(crate) compute_units: Option<u32>,
     /// `--plan`; `baked` is the baked one.
-    pub plan: Option<String>,
+    pub(crate) plan: Option<String>,
     /// `--batch`
-    pub batch: Option<usize>,
+    pub(crate) batch: Option<usize>,
     /// What the host reads of a batch.
-    pub wanted: Wanted,
+    pub(crate) wanted: Wanted,
     /// Whether steps are timed.
-    pub timed: bool,
+    pub(crate) timed: bool,
     /// Where everything that is timed is kept by itself, if somebody wants to know.
-    pub track: Option<Track>,
+    pub(crate) track: Option<Track>,
     /// Where kernel sources come from.
-    pub sources: Sources,
+    pub(crate) sources: Sources,
 }
 
 /// A running engine and how it came about.
-pub struct Running {
+pub(crate) struct Running {
     /// The engine.
-    pub engine: Box<dyn Engine>,
+    pub(crate) engine: Box<dyn Engine>,
     /// The device in words.
-    pub device: String,
+    pub(crate) device: String,
     /// The plan.
-    pub plan: Plan,
+    pub(crate) plan: Plan,
     /// Constants that were laid out again at start.
-    pub laid_out_again: usize,
+    pub(crate) laid_out_again: usize,
     /// Why this device and this plan, a line each.
-    pub why: Vec<String>,
+    pub(crate) why: Vec<String>,
     /// Start-up failures that `auto` and `all` lived with.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// Start-up times.
-    pub phases: Phases,
+    pub(crate) phases: Phases,
     /// The devices, where several share the records. `plan` is then the first one's, `laid_out_again` the sum.
-    pub members: Vec<observe::report::Member>,
+    pub(crate) members: Vec<observe::report::Member>,
 }
 
 /// A decision, before anything is created.
 #[derive(Debug)]
-pub struct Decision {
+pub(crate) struct Decision {
     /// The OpenCL device; `None` is the host.
-    pub device: Option<Device>,
+    pub(crate) device: Option<Device>,
     /// The plan.
-    pub recipe: PlanRecipe,
+    pub(crate) recipe: PlanRecipe,
     /// Why, a line each.
-    pub why: Vec<String>,
+    pub(crate) why: Vec<String>,
     /// A start-up failure that `auto` lived with.
-    pub warning: Option<String>,
+    pub(crate) warning: Option<String>,
 }
 
 /// Decides and starts.
-pub fn start(request: &Request) -> Result<Running, Error> {
+pub(crate) fn start(request: &Request) -> Result<Running, Error> {
     let mut phases = Phases { track: request.track, ..Phases::default() };
     let mut decisions = decide(request, &mut phases)?;
     let running = match decisions.pop() {
@@ -140,7 +140,7 @@ pub fn start(request: &Request) -> Result<Running, Error> {
 }
 
 /// Decides, and starts each device alone, one after the other.
-pub fn each(
+pub(crate) fn each(
     request: &Request,
     mut visit: impl FnMut(Result<Running, Error>) -> Result<(), Error>,
 ) -> Result<(), Error> {
@@ -298,7 +298,7 @@ fn run(
 }
 
 /// Threads of the host engine: the cores this process may use.
-pub fn threads() -> usize {
+pub(crate) fn threads() -> usize {
     crate::sys::io::cores()
 }
 
@@ -317,7 +317,7 @@ fn wished_engine(request: &Request) -> Option<EngineKind> {
 }
 
 /// Decides what runs the network: one device, or several. Loads OpenCL only where an OpenCL device can be the answer.
-pub fn decide(request: &Request, phases: &mut Phases) -> Result<Vec<Decision>, Error> {
+pub(crate) fn decide(request: &Request, phases: &mut Phases) -> Result<Vec<Decision>, Error> {
     if let Some(name) = request.plan.as_deref().filter(|n| !matches!(*n, "baked" | "tuned")) {
         baked::library().plan(name).map_err(|e| Error::Usage(format!("--plan: {e}")))?;
     }
@@ -601,7 +601,7 @@ fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error
 }
 
 /// The one device that was asked for; none or several are an error that lists what there is.
-pub fn choose(
+pub(crate) fn choose(
     devices: &Devices,
     wish: &DeviceWish,
     compute_units: Option<u32>,
@@ -717,12 +717,12 @@ fn facts(d: &Device) -> String {
 }
 
 /// One device on one line: index, name, compute units.
-pub fn line(d: &Device) -> String {
+pub(crate) fn line(d: &Device) -> String {
     format!("{}: {} ({}, {} compute units)", d.index, d.name, d.kind, d.compute_units)
 }
 
 /// All devices, two lines each; with `all` everything that plans depend on.
-pub fn listing(devices: &Devices, all: bool) -> String {
+pub(crate) fn listing(devices: &Devices, all: bool) -> String {
     let mut text = String::new();
     for d in &devices.devices {
         let _ = writeln!(text, "{}", line(d));

@@ -1,6 +1,6 @@
 //! `--selftest`: the baked golden vectors on the device at hand, against their float64 answers.
 
-use crate::baked::{self, Golden};
+use crate::baked::Golden;
 use crate::engine::{Answer, Engine, NAN_CLASS};
 use crate::error::Error;
 use crate::ir::network::{Kind, Network};
@@ -9,28 +9,28 @@ use std::fmt;
 
 /// What the self-test found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Report {
+pub(crate) struct Report {
     /// Answers that were compared.
-    pub records: usize,
+    pub(crate) records: usize,
     /// Largest error in units of the bound (1e-4 of the score); above 1 is too large.
-    pub excess: f64,
+    pub(crate) excess: f64,
     /// Largest absolute error of a score.
-    pub error: f64,
+    pub(crate) error: f64,
     /// Classes that differ although their scores are far enough apart.
-    pub wrong_classes: usize,
+    pub(crate) wrong_classes: usize,
     /// Records whose two best scores are closer than rounding, whose class was not compared.
-    pub close: usize,
+    pub(crate) close: usize,
     /// Answers that depended on the batch they came in.
-    pub unstable: usize,
+    pub(crate) unstable: usize,
     /// Records that overflow and were refused.
-    pub refused: usize,
+    pub(crate) refused: usize,
     /// Records that overflow and were answered.
-    pub lost: usize,
+    pub(crate) lost: usize,
 }
 
 impl Report {
     /// Whether the device gives the network's answers.
-    pub fn passed(&self) -> bool {
+    pub(crate) fn passed(&self) -> bool {
         self.excess <= 1.0 && self.wrong_classes == 0 && self.unstable == 0 && self.lost == 0
     }
 }
@@ -64,7 +64,7 @@ impl fmt::Display for Report {
 /// Runs the golden vectors one by one, as a part batch, and repeated to a full batch: errors may depend on the place
 /// in the batch. Then the records that overflow, alone and behind a batch of golden vectors, which must not notice. The
 /// engine must have been started for scores (and classes).
-pub fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden) -> Result<Report, Error> {
+pub(crate) fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden) -> Result<Report, Error> {
     let mut report = Report::default();
     let mut first: Vec<f32> = Vec::new();
     for records in [1, golden.count.min(engine.batch()), engine.batch()] {
@@ -153,14 +153,10 @@ impl Report {
     }
 }
 
-/// The baked network's golden vectors.
-pub fn golden() -> Golden {
-    baked::golden()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::baked::golden;
     use crate::engine::host::HostEngine;
     use crate::engine::model::{Model, Values, recipe};
     use crate::registry::EngineKind;

@@ -12,24 +12,24 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Where kernel sources come from.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub(crate) struct Sources {
     /// `--kernels`; files that it does not have are the baked ones.
-    pub folder: Option<PathBuf>,
+    pub(crate) folder: Option<PathBuf>,
     /// Always compiled: compiled programs are neither taken from the cache folder nor left there.
-    pub uncached: bool,
+    pub(crate) uncached: bool,
     /// Whether a file of the folder was read, by whoever has a clone.
     read: Arc<AtomicBool>,
 }
 
 impl Sources {
     /// The same, always compiled.
-    pub fn uncached(&self) -> Sources {
+    pub(crate) fn uncached(&self) -> Sources {
         Sources { uncached: true, ..self.clone() }
     }
 
     /// The source of `kernel`, checked against its entry of the library, behind what its operation's sources share. Each
     /// part begins with a line that names it in compiler logs.
-    pub fn text(&self, kernel: &Kernel) -> Result<String, Error> {
+    pub(crate) fn text(&self, kernel: &Kernel) -> Result<String, Error> {
         let (name, text) = self.file(kernel, kernel.source.as_deref().unwrap_or_default())?;
         kernel.check_source(&text).map_err(|e| Error::device(format!("{name}: {e}")))?;
         let mut all = String::new();
@@ -61,7 +61,7 @@ impl Sources {
 
     /// Whether the folder exists and has at least one kernel of the library; a typing mistake must not look like a
     /// kernel that changes nothing.
-    pub fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let sources = baked::sources()?.iter().map(|s| &*s.0);
         if sources.clone().any(|path| folder.join(path).exists()) {
@@ -76,7 +76,7 @@ impl Sources {
 
     /// Whether the folder has a source of one of these kernels, which `user` runs: an edited kernel that does not run
     /// must not look like one that changes nothing.
-    pub fn check_for<'k>(
+    pub(crate) fn check_for<'k>(
         &self,
         user: &str,
         kernels: impl IntoIterator<Item = &'k Kernel>,
@@ -90,7 +90,7 @@ impl Sources {
     }
 
     /// Whether a file of the folder was read for what `user` runs.
-    pub fn check_read(&self, user: &str) -> Result<(), Error> {
+    pub(crate) fn check_read(&self, user: &str) -> Result<(), Error> {
         match &self.folder {
             Some(folder) if !self.read.load(Relaxed) => Err(unread(folder, user)),
             _ => Ok(()),

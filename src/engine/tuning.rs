@@ -17,20 +17,20 @@ use std::fmt::Write;
 
 /// The fastest variant of an engine, as the cache folder has it.
 #[derive(Clone, Debug)]
-pub struct TuningRecord {
+pub(crate) struct TuningRecord {
     /// Where it stands, for messages.
-    pub file: String,
+    pub(crate) file: String,
     /// The plan.
-    pub recipe: PlanRecipe,
+    pub(crate) recipe: PlanRecipe,
     /// Name and driver of the device; `host` and its CPU architecture for the host engine.
-    pub device: (String, String),
+    pub(crate) device: (String, String),
     /// Microseconds of a full batch, from records to classes.
-    pub median_us: f64,
+    pub(crate) median_us: f64,
 }
 
 impl TuningRecord {
     /// Microseconds for each record of a full batch.
-    pub fn us_per_record(&self) -> f64 {
+    pub(crate) fn us_per_record(&self) -> f64 {
         self.median_us / self.recipe.batch as f64
     }
 }
@@ -39,7 +39,7 @@ impl TuningRecord {
 const HOST: &str = "host";
 
 /// What identifies a device: name and compute units, driver. `None` is the host.
-pub fn identity(device: Option<&Device>) -> (String, String) {
+pub(crate) fn identity(device: Option<&Device>) -> (String, String) {
     match device {
         Some(d) => (format!("{}, {} compute units", d.name, d.compute_units), d.driver.clone()),
         None => (HOST.into(), format!("{} threads, {}", crate::sys::io::cores(), std::env::consts::ARCH)),
@@ -53,7 +53,7 @@ fn file_name((device, driver): &(String, String)) -> String {
 
 /// The record for a device (`None`: the host), if there is one for this model, library and driver, whose plan can run
 /// there in batches of `batch` (else its own). What is ignored is a line of `notes`.
-pub fn record(
+pub(crate) fn record(
     device: Option<&Device>,
     batch: Option<usize>,
     notes: &mut Vec<String>,
@@ -71,7 +71,7 @@ pub fn record(
 
 /// The record of the fastest OpenCL device that was tuned for this model and library. What is ignored is a line of
 /// `notes`.
-pub fn fastest_device(notes: &mut Vec<String>) -> Option<TuningRecord> {
+pub(crate) fn fastest_device(notes: &mut Vec<String>) -> Option<TuningRecord> {
     let folder = folder(notes)?;
     let host = file_name(&identity(None));
     let names = folder.names(&host[..host.len() - HASH]);
@@ -108,7 +108,7 @@ fn unless_ignored(
 }
 
 /// Adds a line, once.
-pub fn note(notes: &mut Vec<String>, line: String) {
+pub(crate) fn note(notes: &mut Vec<String>, line: String) {
     if !notes.contains(&line) {
         notes.push(line);
     }
@@ -215,13 +215,13 @@ fn groups(base: &PlanRecipe, kernels: &[Cow<'static, str>], lines: &str) -> Resu
 }
 
 /// The name of a variant of a plan.
-pub fn tuned_name(plan: &str) -> String {
+pub(crate) fn tuned_name(plan: &str) -> String {
     format!("{}-tuned", plan.strip_suffix("-tuned").unwrap_or(plan))
 }
 
 /// Writes the record of `recipe`, a variant of the library's `plan`, with the median and spread of its times in
 /// microseconds; the error says why not. Gives the file's name, for messages.
-pub fn remember(
+pub(crate) fn remember(
     plan: &str,
     recipe: &PlanRecipe,
     identity: &(String, String),

@@ -7,44 +7,44 @@ use std::borrow::Cow;
 
 /// The shape of a value of one record: channels × height × width. A vector has height and width 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// Channels.
-    pub c: usize,
+    pub(crate) c: usize,
     /// Height in pixels.
-    pub h: usize,
+    pub(crate) h: usize,
     /// Width in pixels.
-    pub w: usize,
+    pub(crate) w: usize,
 }
 
 impl Shape {
     /// A vector of `n` values.
-    pub const fn vector(n: usize) -> Shape {
+    pub(crate) const fn vector(n: usize) -> Shape {
         Shape { c: n, h: 1, w: 1 }
     }
 
     /// Values of a record.
-    pub const fn len(self) -> usize {
+    pub(crate) const fn len(self) -> usize {
         self.c * self.h * self.w
     }
 
     /// Whether there is nothing in it (never so in a checked graph).
-    pub const fn is_empty(self) -> bool {
+    pub(crate) const fn is_empty(self) -> bool {
         self.len() == 0
     }
 }
 
 /// Something that is computed of each record, or its input.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Value {
+pub(crate) struct Value {
     /// Its name, for messages: that of the node that computes it, or `input`.
-    pub name: Cow<'static, str>,
+    pub(crate) name: Cow<'static, str>,
     /// Its shape.
-    pub shape: Shape,
+    pub(crate) shape: Shape,
 }
 
 /// What an array of weights is to its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub(crate) enum Role {
     /// Factors, a row for each output.
     Weights,
     /// Summands, one for each output.
@@ -53,7 +53,7 @@ pub enum Role {
 
 impl Role {
     /// Its name in messages.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Role::Weights => "weights",
             Role::Biases => "biases",
@@ -63,53 +63,53 @@ impl Role {
 
 /// An array of weights: a row-major matrix. Its numbers stand beside the graph.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
+pub(crate) struct Tensor {
     /// The name of its node, for messages.
-    pub name: Cow<'static, str>,
+    pub(crate) name: Cow<'static, str>,
     /// What it is to its node.
-    pub role: Role,
+    pub(crate) role: Role,
     /// Rows.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Columns.
-    pub cols: usize,
+    pub(crate) cols: usize,
 }
 
 /// The numbers of each array of a graph, in its order.
-pub type Tensors = Vec<Vec<f32>>;
+pub(crate) type Tensors = Vec<Vec<f32>>;
 
 /// One operation on values.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub(crate) struct Node {
     /// The name that it had in its file: `layers[2]`.
-    pub name: Cow<'static, str>,
+    pub(crate) name: Cow<'static, str>,
     /// What it computes.
-    pub op: Op,
+    pub(crate) op: Op,
     /// Values that it reads (indices in `Graph::values`).
-    pub inputs: Cow<'static, [usize]>,
+    pub(crate) inputs: Cow<'static, [usize]>,
     /// Arrays of weights that it reads (indices in `Graph::tensors`).
-    pub tensors: Cow<'static, [usize]>,
+    pub(crate) tensors: Cow<'static, [usize]>,
     /// The value that it computes.
-    pub output: usize,
+    pub(crate) output: usize,
 }
 
 /// A network.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Graph {
+pub(crate) struct Graph {
     /// Values; a node's output stands behind its inputs.
-    pub values: Cow<'static, [Value]>,
+    pub(crate) values: Cow<'static, [Value]>,
     /// Arrays of weights.
-    pub tensors: Cow<'static, [Tensor]>,
+    pub(crate) tensors: Cow<'static, [Tensor]>,
     /// Nodes, each behind those whose outputs it reads.
-    pub nodes: Cow<'static, [Node]>,
+    pub(crate) nodes: Cow<'static, [Node]>,
     /// Values that come from outside.
-    pub inputs: Cow<'static, [usize]>,
+    pub(crate) inputs: Cow<'static, [usize]>,
     /// Values that go out.
-    pub outputs: Cow<'static, [usize]>,
+    pub(crate) outputs: Cow<'static, [usize]>,
 }
 
 impl Graph {
     /// A graph of one input and no nodes.
-    pub fn new(input: Shape) -> Graph {
+    pub(crate) fn new(input: Shape) -> Graph {
         let value = Value { name: "input".into(), shape: input };
         Graph {
             values: vec![value].into(),
@@ -120,18 +120,18 @@ impl Graph {
     }
 
     /// The node that computes `value`; `None` for an input.
-    pub fn producer(&self, value: usize) -> Option<usize> {
+    pub(crate) fn producer(&self, value: usize) -> Option<usize> {
         self.nodes.iter().position(|n| n.output == value)
     }
 
     /// The nodes that read `value`.
-    pub fn consumers(&self, value: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn consumers(&self, value: usize) -> impl Iterator<Item = usize> + '_ {
         self.nodes.iter().enumerate().filter(move |(_, n)| n.inputs.contains(&value)).map(|(i, _)| i)
     }
 
     /// The one node that reads `value`, where exactly one does and it does not go out: what may be fused with the node
     /// that computes it.
-    pub fn only_consumer(&self, value: usize) -> Option<usize> {
+    pub(crate) fn only_consumer(&self, value: usize) -> Option<usize> {
         let mut found = self.consumers(value);
         let one = found.next().filter(|_| !self.outputs.contains(&value))?;
         found.next().is_none().then_some(one)

@@ -1,7 +1,7 @@
 //! Half precision (IEEE 754 binary16) as bits: weights may be stored so, sums are always of f32.
 
 /// The half nearest to `x`, ties to even; too large values become infinite.
-pub fn from_f32(x: f32) -> u16 {
+pub(crate) fn from_f32(x: f32) -> u16 {
     let bits = x.to_bits();
     let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7fff_ffff);
     if magnitude > 0x7f80_0000 {
@@ -17,7 +17,7 @@ pub fn from_f32(x: f32) -> u16 {
 }
 
 /// The value of a half.
-pub fn to_f32(half: u16) -> f32 {
+pub(crate) fn to_f32(half: u16) -> f32 {
     let (sign, magnitude) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7fff) << 13);
     let value = match magnitude {
         0x0f80_0000.. => f32::from_bits(magnitude | 0x7000_0000),

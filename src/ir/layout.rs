@@ -22,7 +22,7 @@ use std::fmt;
 
 /// Order of the chunks (or elements) inside a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// Row major: the columns of a row are neighbours.
     R,
     /// Column major: the rows of a column are neighbours.
@@ -31,24 +31,24 @@ pub enum Order {
 
 /// One level of a layout: chunks of `rows` × `cols` elements, and the order of what is inside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub(crate) struct Chunk {
     /// Rows of the chunk, in elements (Y of the grammar).
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Columns of the chunk, in elements (X of the grammar).
-    pub cols: usize,
+    pub(crate) cols: usize,
     /// Order of the next smaller chunks inside.
-    pub order: Order,
+    pub(crate) order: Order,
 }
 
 /// A layout: the order of the outermost chunks, then the levels from the outside in.
 ///
 /// Two layouts are equal when they are written equally; [`Layout::same_placement`] compares what they do.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// Order of the outermost chunks in the matrix (Base0).
-    pub outer: Order,
+    pub(crate) outer: Order,
     /// Chunks from the largest to the smallest; each size divides the one before it.
-    pub chunks: Cow<'static, [Chunk]>,
+    pub(crate) chunks: Cow<'static, [Chunk]>,
 }
 
 /// The two parts of an index: element (r, c) stands at `rows[r] + cols[c]`.
@@ -57,21 +57,21 @@ pub struct Layout {
 /// is always the sum of a row part and a column part. This makes packing, reading records and printing scores one
 /// addition for every layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offsets {
+pub(crate) struct Offsets {
     /// Row part of the index, one for each row.
-    pub rows: Vec<u32>,
+    pub(crate) rows: Vec<u32>,
     /// Column part of the index, one for each column.
-    pub cols: Vec<u32>,
+    pub(crate) cols: Vec<u32>,
 }
 
 impl Layout {
     /// Plain row-major order.
-    pub const R: Layout = Layout { outer: Order::R, chunks: Cow::Borrowed(&[]) };
+    pub(crate) const R: Layout = Layout { outer: Order::R, chunks: Cow::Borrowed(&[]) };
     /// Plain column-major order.
-    pub const C: Layout = Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) };
+    pub(crate) const C: Layout = Layout { outer: Order::C, chunks: Cow::Borrowed(&[]) };
 
     /// Reads a layout; the error says what was expected at which part.
-    pub fn parse(text: &str) -> Result<Layout, String> {
+    pub(crate) fn parse(text: &str) -> Result<Layout, String> {
         let fail = |what: String| format!("layout \"{text}\": {what}");
         let parts: Vec<&str> = text.split('_').collect();
         if parts.len() % 3 != 1 {
@@ -106,12 +106,12 @@ impl Layout {
     }
 
     /// Rows and columns of the largest chunk: a matrix's size must be a multiple of both.
-    pub fn granularity(&self) -> (usize, usize) {
+    pub(crate) fn granularity(&self) -> (usize, usize) {
         self.chunks.first().map_or((1, 1), |c| (c.rows, c.cols))
     }
 
     /// Whether a `rows` × `cols` matrix can be stored in this layout; the error names sizes and chunks.
-    pub fn fits(&self, rows: usize, cols: usize) -> Result<(), String> {
+    pub(crate) fn fits(&self, rows: usize, cols: usize) -> Result<(), String> {
         let (y, x) = self.granularity();
         if rows % y != 0 || cols % x != 0 {
             return Err(format!(
@@ -127,7 +127,7 @@ impl Layout {
     /// Where element (`row`, `col`) of a `rows` × `cols` matrix stands; `fits(rows, cols)` must hold.
     ///
     /// `MIndex` of the thesis, §8.2, with `MIndex(1, 1) = 0`.
-    pub fn index(&self, rows: usize, cols: usize, row: usize, col: usize) -> usize {
+    pub(crate) fn index(&self, rows: usize, cols: usize, row: usize, col: usize) -> usize {
         let (mut index, mut order) = (0, self.outer);
         let (mut y, mut x, mut r, mut c) = (rows, cols, row, col);
         let element = Chunk { rows: 1, cols: 1, order: Order::R };
@@ -145,7 +145,7 @@ impl Layout {
     }
 
     /// The row and column parts of every index of a `rows` × `cols` matrix; `fits(rows, cols)` must hold.
-    pub fn offsets(&self, rows: usize, cols: usize) -> Offsets {
+    pub(crate) fn offsets(&self, rows: usize, cols: usize) -> Offsets {
         Offsets {
             rows: (0..rows).map(|r| self.index(rows, cols, r, 0) as u32).collect(),
             cols: (0..cols).map(|c| self.index(rows, cols, 0, c) as u32).collect(),
@@ -153,12 +153,12 @@ impl Layout {
     }
 
     /// Whether both layouts place every element of a `rows` × `cols` matrix at the same index.
-    pub fn same_placement(&self, other: &Layout, rows: usize, cols: usize) -> bool {
+    pub(crate) fn same_placement(&self, other: &Layout, rows: usize, cols: usize) -> bool {
         self == other || self.offsets(rows, cols) == other.offsets(rows, cols)
     }
 
     /// Rows of a panel, where the layout is `R_P_1_C` (panels whose columns are contiguous) and P a multiple of 4.
-    pub fn panel_rows(&self) -> Option<usize> {
+    pub(crate) fn panel_rows(&self) -> Option<usize> {
         let p = self.granularity().0;
         let chunk = Chunk { rows: p, cols: 1, order: Order::C };
         let panels = Layout { outer: Order::R, chunks: Cow::Owned(vec![chunk]) };
@@ -168,14 +168,14 @@ impl Layout {
 
     /// How many columns at a time form a prefix of the memory, if columns are outermost: the first `n` columns of a
     /// matrix, `n` a multiple of this, are its first `n · rows` elements.
-    pub fn column_prefix(&self) -> Option<usize> {
+    pub(crate) fn column_prefix(&self) -> Option<usize> {
         (self.outer == Order::C).then(|| self.granularity().1)
     }
 
     /// Lays a row-major `rows` × `cols` matrix out, in a padded matrix whose other elements are `pad`.
     ///
     /// `fits(padded.0, padded.1)` must hold, and the padded size must cover the matrix.
-    pub fn pack<T: Copy>(
+    pub(crate) fn pack<T: Copy>(
         &self,
         matrix: &[T],
         (rows, cols): (usize, usize),
@@ -194,7 +194,7 @@ impl Layout {
     }
 
     /// The row-major `rows` × `cols` matrix inside a padded, laid-out one: undoes [`Layout::pack`].
-    pub fn unpack<T: Copy>(
+    pub(crate) fn unpack<T: Copy>(
         &self,
         packed: &[T],
         (rows, cols): (usize, usize),

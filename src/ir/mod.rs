@@ -1,11 +1,11 @@
 //! The intermediate representation that the build and the running program share: plain data, no I/O, no unsafe.
 
-pub mod graph;
-pub mod half;
-pub mod layout;
-pub mod network;
-pub mod npy;
-pub mod op;
-pub mod plan;
-pub mod values;
-pub mod wire;
+pub(crate) mod graph;
+pub(crate) mod half;
+pub(crate) mod layout;
+pub(crate) mod network;
+pub(crate) mod npy;
+pub(crate) mod op;
+pub(crate) mod plan;
+pub(crate) mod values;
+pub(crate) mod wire;

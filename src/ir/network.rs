@@ -1,13 +1,13 @@
 //! A network as the program knows it: sizes and meanings; the weights are constants beside it.
 
 use crate::ir::graph::Graph;
-pub use crate::ir::op::Activation;
+pub(crate) use crate::ir::op::Activation;
 use crate::ir::op::Op;
 use std::borrow::Cow;
 
 /// What the last values of the network mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// One class: the arg-max.
     Classes,
     /// One value: class 1 above the threshold.
@@ -20,7 +20,7 @@ pub enum Kind {
 
 impl Kind {
     /// The name in network files.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Classes => "classes",
             Kind::Binary => "binary",
@@ -32,7 +32,7 @@ impl Kind {
 
 /// How probabilities (or, for `values`, outputs) follow from the last values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FinalActivation {
+pub(crate) enum FinalActivation {
     /// e^x / Σ e^x
     Softmax,
     /// The sigmoid of each value.
@@ -45,7 +45,7 @@ pub enum FinalActivation {
 
 impl FinalActivation {
     /// The name in network files.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             FinalActivation::Softmax => "softmax",
             FinalActivation::Sigmoid => "sigmoid",
@@ -55,7 +55,7 @@ impl FinalActivation {
     }
 
     /// Applies the function to the last values of one record, in float64. They are finite.
-    pub fn apply(self, values: &mut [f64]) {
+    pub(crate) fn apply(self, values: &mut [f64]) {
         match self {
             FinalActivation::Softmax => {
                 let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -72,19 +72,19 @@ impl FinalActivation {
 
 /// The meaning of the last values.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Output {
+pub(crate) struct Output {
     /// What they are.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// From values to probabilities (or outputs).
-    pub activation: FinalActivation,
+    pub(crate) activation: FinalActivation,
     /// Probability above which a class of `Binary` and `Multilabel` is given.
-    pub threshold: f64,
+    pub(crate) threshold: f64,
 }
 
 /// How a raw input becomes the network's input, in float64, before rounding to f32. One entry for all features or one
 /// per feature.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Transform {
+pub(crate) enum Transform {
     /// The network takes the input as it is (or the scaling is folded into the first layer).
     Identity,
     /// x·scale + offset
@@ -105,7 +105,7 @@ pub enum Transform {
 
 impl Transform {
     /// The network's input for raw value `x` of feature `i`.
-    pub fn apply(&self, i: usize, x: f64) -> f64 {
+    pub(crate) fn apply(&self, i: usize, x: f64) -> f64 {
         let at = |v: &[f64]| v[if v.len() == 1 { 0 } else { i }];
         match self {
             Transform::Identity => x,
@@ -115,7 +115,7 @@ impl Transform {
     }
 
     /// The same as factor and summand of feature `i`: `apply(i, x) = x·factor + summand`.
-    pub fn linear(&self, i: usize) -> (f64, f64) {
+    pub(crate) fn linear(&self, i: usize) -> (f64, f64) {
         let at = |v: &[f64]| v[if v.len() == 1 { 0 } else { i }];
         match self {
             Transform::Identity => (1.0, 0.0),
@@ -125,7 +125,7 @@ impl Transform {
     }
 
     /// The raw value whose network input is `z`.
-    pub fn invert(&self, i: usize, z: f64) -> f64 {
+    pub(crate) fn invert(&self, i: usize, z: f64) -> f64 {
         let (factor, summand) = self.linear(i);
         (z - summand) / factor
     }
@@ -133,7 +133,7 @@ impl Transform {
 
 /// How weights are stored. Sums are of f32 either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Precision {
+pub(crate) enum Precision {
     /// Four bytes.
     #[default]
     F32,
@@ -143,7 +143,7 @@ pub enum Precision {
 
 impl Precision {
     /// Its name in MORTONNET_WEIGHTS and `--weights`.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Precision::F32 => "f32",
             Precision::F16 => "f16",
@@ -151,12 +151,12 @@ impl Precision {
     }
 
     /// Reads a name.
-    pub fn parse(name: &str) -> Option<Precision> {
+    pub(crate) fn parse(name: &str) -> Option<Precision> {
         [Precision::F32, Precision::F16].into_iter().find(|e| e.name() == name)
     }
 
     /// Bytes of a weight.
-    pub fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         match self {
             Precision::F32 => 4,
             Precision::F16 => 2,
@@ -166,38 +166,38 @@ impl Precision {
 
 /// A network: what comes in, the layers, what goes out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Network {
+pub(crate) struct Network {
     /// Its name, for people.
-    pub name: Cow<'static, str>,
+    pub(crate) name: Cow<'static, str>,
     /// Hash of everything the build read of it (hexadecimal).
-    pub hash: Cow<'static, str>,
+    pub(crate) hash: Cow<'static, str>,
     /// Values of one input record.
-    pub width: usize,
+    pub(crate) width: usize,
     /// What is computed, up to the last values. A final softmax, sigmoid or tanh is not in it: it belongs to [`Output`].
-    pub graph: Graph,
+    pub(crate) graph: Graph,
     /// What the last values mean.
-    pub output: Output,
+    pub(crate) output: Output,
     /// Names of the classes (or outputs); empty where none were given.
-    pub labels: Cow<'static, [Cow<'static, str>]>,
+    pub(crate) labels: Cow<'static, [Cow<'static, str>]>,
     /// Names of the inputs; empty where none were given.
-    pub features: Cow<'static, [Cow<'static, str>]>,
+    pub(crate) features: Cow<'static, [Cow<'static, str>]>,
     /// What the reader does to every value (identity where the build folded it into the first layer).
-    pub transform: Transform,
+    pub(crate) transform: Transform,
     /// The scaling that was folded into the first layer's weights, for `--info`.
-    pub folded: bool,
+    pub(crate) folded: bool,
     /// What weights were rounded to, whatever the plan stores them as.
-    pub weights: Precision,
+    pub(crate) weights: Precision,
 }
 
 impl Network {
     /// Values of a record after the last layer.
-    pub fn outputs(&self) -> usize {
+    pub(crate) fn outputs(&self) -> usize {
         self.graph.outputs.first().map_or(self.width, |&v| self.graph.values[v].shape.len())
     }
 
     /// The class of one record in float64: arg-max (ties to the lowest), or 0/1 by the threshold for `Binary`. `None`
     /// for the kinds without a single class.
-    pub fn class(&self, scores: &[f64]) -> Option<u32> {
+    pub(crate) fn class(&self, scores: &[f64]) -> Option<u32> {
         match self.output.kind {
             Kind::Classes => Some(argmax(scores)),
             Kind::Binary => {
@@ -210,7 +210,7 @@ impl Network {
     }
 
     /// `64-32-10 relu`: the sizes, and the activations where they are all the same or listed otherwise.
-    pub fn shape(&self) -> String {
+    pub(crate) fn shape(&self) -> String {
         let mut sizes = vec![self.width.to_string()];
         let mut activations: Vec<&str> = Vec::new();
         for node in self.graph.nodes.iter() {
@@ -229,7 +229,7 @@ impl Network {
 }
 
 /// Index of the largest value; the lowest of equal ones.
-pub fn argmax(values: &[f64]) -> u32 {
+pub(crate) fn argmax(values: &[f64]) -> u32 {
     let mut best = 0;
     for (i, v) in values.iter().enumerate() {
         if *v > values[best] {

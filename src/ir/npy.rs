@@ -4,14 +4,14 @@
 //! a length and a Python dictionary with the keys `descr`, `fortran_order` and `shape`.
 
 /// The first bytes of every .npy file.
-pub const MAGIC: &[u8; 6] = b"\x93NUMPY";
+pub(crate) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
 /// Longest dictionary that is read: longer ones belong to structured types, which are no feature vectors.
 const LONGEST: usize = 1 << 16;
 
 /// The type of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dtype {
+pub(crate) enum Dtype {
     /// 32-bit float.
     F4,
     /// 64-bit float.
@@ -38,7 +38,7 @@ pub enum Dtype {
 
 impl Dtype {
     /// Bytes of an element.
-    pub fn size(self) -> usize {
+    pub(crate) fn size(self) -> usize {
         match self {
             Dtype::I1 | Dtype::U1 | Dtype::Bool => 1,
             Dtype::I2 | Dtype::U2 => 2,
@@ -48,7 +48,7 @@ impl Dtype {
     }
 
     /// The value of one element; `bytes` has `size()` bytes.
-    pub fn decode(self, bytes: &[u8], big_endian: bool) -> f64 {
+    pub(crate) fn decode(self, bytes: &[u8], big_endian: bool) -> f64 {
         match self {
             Dtype::F8 => f64::from_bits(unsigned(bytes, big_endian)),
             Dtype::F4 => f64::from(f32::from_bits(unsigned(bytes, big_endian) as u32)),
@@ -59,7 +59,7 @@ impl Dtype {
     }
 
     /// The same, rounded once to f32 (a 64-bit integer by way of f64 would be rounded twice).
-    pub fn decode_f32(self, bytes: &[u8], big_endian: bool) -> f32 {
+    pub(crate) fn decode_f32(self, bytes: &[u8], big_endian: bool) -> f32 {
         match self {
             Dtype::U8 => unsigned(bytes, big_endian) as f32,
             Dtype::I8 => signed(bytes, big_endian) as f32,
@@ -82,31 +82,31 @@ fn signed(bytes: &[u8], big_endian: bool) -> i64 {
 
 /// What a header says. The data is in C order: `parse_header` refuses the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub(crate) struct Header {
     /// Element type.
-    pub dtype: Dtype,
+    pub(crate) dtype: Dtype,
     /// Byte order of the elements.
-    pub big_endian: bool,
+    pub(crate) big_endian: bool,
     /// Sizes, outermost first; empty for a single number.
-    pub shape: Vec<usize>,
+    pub(crate) shape: Vec<usize>,
     /// Bytes before the first element.
-    pub data_offset: usize,
+    pub(crate) data_offset: usize,
 }
 
 impl Header {
     /// The value of one element of `dtype.size()` bytes.
-    pub fn decode(&self, bytes: &[u8]) -> f64 {
+    pub(crate) fn decode(&self, bytes: &[u8]) -> f64 {
         self.dtype.decode(bytes, self.big_endian)
     }
 
     /// The same, rounded once to f32.
-    pub fn decode_f32(&self, bytes: &[u8]) -> f32 {
+    pub(crate) fn decode_f32(&self, bytes: &[u8]) -> f32 {
         self.dtype.decode_f32(bytes, self.big_endian)
     }
 }
 
 /// The header at the start of `bytes`; `None` where more bytes are needed. The error says what to do.
-pub fn parse_header(bytes: &[u8]) -> Result<Option<Header>, String> {
+pub(crate) fn parse_header(bytes: &[u8]) -> Result<Option<Header>, String> {
     let seen = bytes.len().min(MAGIC.len());
     if bytes[..seen] != MAGIC[..seen] {
         return Err("expected an npy file (it starts with \\x93NUMPY), found something else".into());

@@ -2,7 +2,7 @@
 
 /// What a node computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Op {
+pub(crate) enum Op {
     /// R = W·I + b, W of outputs × inputs.
     Affine,
     /// An element-wise function.
@@ -11,7 +11,7 @@ pub enum Op {
 
 impl Op {
     /// Its name in `library.json`.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Op::Affine => "affine",
             Op::Activation(a) => a.name(),
@@ -21,7 +21,7 @@ impl Op {
 
 /// An element-wise function between layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
+pub(crate) enum Activation {
     /// x
     None,
     /// 1 / (1 + e^−x)
@@ -36,16 +36,16 @@ pub enum Activation {
 
 /// The slope of an activation below 0: finite.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Slope(u32);
+pub(crate) struct Slope(u32);
 
 impl Slope {
     /// Of a number.
-    pub const fn new(slope: f32) -> Slope {
+    pub(crate) const fn new(slope: f32) -> Slope {
         Slope(slope.to_bits())
     }
 
     /// The number.
-    pub const fn get(self) -> f32 {
+    pub(crate) const fn get(self) -> f32 {
         f32::from_bits(self.0)
     }
 }
@@ -58,11 +58,11 @@ impl std::fmt::Debug for Slope {
 
 impl Activation {
     /// Every one that is a function, in the order of their codes; with a slope, where there is one, that tests can use.
-    pub const ALL: [Activation; 4] =
+    pub(crate) const ALL: [Activation; 4] =
         [Activation::Sigmoid, Activation::Relu, Activation::Tanh, Activation::LeakyRelu(Slope::new(0.25))];
 
     /// The value the kernels know it by (`-DACTIVATION=…`, `kernels/common/activation.cl`).
-    pub fn code(self) -> u32 {
+    pub(crate) fn code(self) -> u32 {
         match self {
             Activation::None => 0,
             Activation::Sigmoid => 1,
@@ -73,7 +73,7 @@ impl Activation {
     }
 
     /// Its lower-case name; `none` for the identity.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Activation::None => "none",
             Activation::Sigmoid => "sigmoid",
@@ -84,14 +84,14 @@ impl Activation {
     }
 
     /// Its slope below 0, of which kernels have an argument; 0 where it has none.
-    pub fn slope(self) -> f32 {
+    pub(crate) fn slope(self) -> f32 {
         if let Activation::LeakyRelu(slope) = self { slope.get() } else { 0.0 }
     }
 }
 
 /// What a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
+pub(crate) enum Operation {
     /// R = A·B
     Matmul,
     /// R += b, the same summand for every column
@@ -121,7 +121,7 @@ pub enum Operation {
 
 impl Operation {
     /// Every operation, in the order of a layer.
-    pub const ALL: [Operation; 15] = [
+    pub(crate) const ALL: [Operation; 15] = [
         Operation::Matmul,
         Operation::Bias,
         Operation::Affine,
@@ -140,7 +140,7 @@ impl Operation {
     ];
 
     /// Its name in `library.json`, and the folder of its kernels.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Operation::Matmul => "matmul",
             Operation::Bias => "bias",

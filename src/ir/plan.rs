@@ -6,49 +6,49 @@
 use super::layout::Layout;
 use super::network::Precision;
 use super::op::{Activation, Operation};
-pub use crate::ir::graph::Role;
+pub(crate) use crate::ir::graph::Role;
 use std::borrow::Cow;
 use std::fmt;
 
 /// An array of the network in the layout that its kernel wants, padded with zeros.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Constant {
+pub(crate) struct Constant {
     /// The name of its node: `layers[2]`.
-    pub name: Cow<'static, str>,
+    pub(crate) name: Cow<'static, str>,
     /// Which array (index in the graph's tensors).
-    pub tensor: usize,
+    pub(crate) tensor: usize,
     /// What it is to its node.
-    pub role: Role,
+    pub(crate) role: Role,
     /// Rows and columns without padding.
-    pub size: (usize, usize),
+    pub(crate) size: (usize, usize),
     /// Rows and columns with padding.
-    pub padded: (usize, usize),
+    pub(crate) padded: (usize, usize),
     /// Layout of the padded matrix.
-    pub layout: Layout,
+    pub(crate) layout: Layout,
     /// What it is stored as.
-    pub precision: Precision,
+    pub(crate) precision: Precision,
 }
 
 impl Constant {
     /// Elements, padding included.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.padded.0 * self.padded.1
     }
 
     /// Whether there is nothing in it (never so in a checked plan).
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Bytes as stored.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.len() * self.precision.bytes()
     }
 }
 
 /// Where each constant starts in a buffer that holds all of them, in bytes (multiples of [`ARENA_ALIGN`]), and the
 /// bytes of that buffer.
-pub fn places(constants: &[Constant]) -> (Vec<usize>, usize) {
+pub(crate) fn places(constants: &[Constant]) -> (Vec<usize>, usize) {
     let mut end = 0;
     let place = |c: &Constant| {
         let start = end;
@@ -59,14 +59,14 @@ pub fn places(constants: &[Constant]) -> (Vec<usize>, usize) {
 }
 
 /// Batches in flight: one is filled while the other is computed.
-pub const SLOTS: usize = 2;
+pub(crate) const SLOTS: usize = 2;
 
 /// Most records of a batch: sizes and offsets of every plan stay far inside 32 bits.
-pub const MOST_RECORDS: usize = 1 << 16;
+pub(crate) const MOST_RECORDS: usize = 1 << 16;
 
 /// What a buffer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BufferRole {
+pub(crate) enum BufferRole {
     /// Written by the stream, one record a column. One for each slot.
     Input,
     /// Between steps, in the arena.
@@ -79,34 +79,34 @@ pub enum BufferRole {
 
 /// A matrix of activations: a row for each value, a column for each record.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Buffer {
+pub(crate) struct Buffer {
     /// Name for messages and profiles.
-    pub name: Cow<'static, str>,
+    pub(crate) name: Cow<'static, str>,
     /// What it is for.
-    pub role: BufferRole,
+    pub(crate) role: BufferRole,
     /// Values of a record.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Rows with padding. Padding rows hold anything finite.
-    pub padded_rows: usize,
+    pub(crate) padded_rows: usize,
     /// Layout of the `padded_rows` × `Plan::padded_batch` matrix.
-    pub layout: Layout,
+    pub(crate) layout: Layout,
     /// Where a hidden buffer starts in the arena, in bytes (a multiple of [`ARENA_ALIGN`]).
-    pub arena: usize,
+    pub(crate) arena: usize,
 }
 
 impl Buffer {
     /// Elements for a batch of `columns` records.
-    pub fn len(&self, columns: usize) -> usize {
+    pub(crate) fn len(&self, columns: usize) -> usize {
         self.padded_rows * columns
     }
 }
 
 /// Alignment of buffers in the arena, in bytes: no less than any device's CL_DEVICE_MEM_BASE_ADDR_ALIGN.
-pub const ARENA_ALIGN: usize = 4096;
+pub(crate) const ARENA_ALIGN: usize = 4096;
 
 /// Work-items of one dimension of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub(crate) enum Extent {
     /// The same for every batch.
     Fixed(usize),
     /// `items` for every started `records` records.
@@ -120,7 +120,7 @@ pub enum Extent {
 
 impl Extent {
     /// Work-items for a batch of `n` records.
-    pub fn items(self, n: usize) -> usize {
+    pub(crate) fn items(self, n: usize) -> usize {
         match self {
             Extent::Fixed(items) => items,
             Extent::Records { records, items } => n.div_ceil(records) * items,
@@ -130,7 +130,7 @@ impl Extent {
 
 /// An argument of a kernel. All are set once, at start.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Arg {
+pub(crate) enum Arg {
     /// A size.
     Size(u32),
     /// A factor.
@@ -145,79 +145,79 @@ pub enum Arg {
 
 /// One launch of one kernel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub(crate) struct Step {
     /// Node of the graph that it (last) computes; the number of nodes for the arg-max.
-    pub node: usize,
+    pub(crate) node: usize,
     /// What it computes.
-    pub operation: Operation,
+    pub(crate) operation: Operation,
     /// The kernel's codename.
-    pub kernel: Cow<'static, str>,
+    pub(crate) kernel: Cow<'static, str>,
     /// Activation fused into it.
-    pub activation: Activation,
+    pub(crate) activation: Activation,
     /// Options that its kernel is compiled with beside those of the library; none for most kernels.
-    pub options: Cow<'static, str>,
+    pub(crate) options: Cow<'static, str>,
     /// Arguments in order.
-    pub args: Cow<'static, [Arg]>,
+    pub(crate) args: Cow<'static, [Arg]>,
     /// Work-items in dimensions 0 and 1.
-    pub global: (Extent, Extent),
+    pub(crate) global: (Extent, Extent),
     /// Work-group size; the driver chooses where it is `None`.
-    pub local: Option<(usize, usize)>,
+    pub(crate) local: Option<(usize, usize)>,
     /// Sizes for a full batch.
-    pub problem: Problem,
+    pub(crate) problem: Problem,
     /// Floating-point operations for one record, padding not counted.
-    pub flop: u64,
+    pub(crate) flop: u64,
 }
 
 /// What an engine runs for every batch.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The recipe's name.
-    pub name: Cow<'static, str>,
+    pub(crate) name: Cow<'static, str>,
     /// Which engine runs it.
-    pub engine: EngineKind,
+    pub(crate) engine: EngineKind,
     /// Most records of a batch.
-    pub batch: usize,
+    pub(crate) batch: usize,
     /// Columns of every buffer: `batch` rounded up to `granule`.
-    pub padded_batch: usize,
+    pub(crate) padded_batch: usize,
     /// Part batches are rounded up to a multiple of this.
-    pub granule: usize,
+    pub(crate) granule: usize,
     /// Constants.
-    pub constants: Cow<'static, [Constant]>,
+    pub(crate) constants: Cow<'static, [Constant]>,
     /// Buffers; hidden ones share the arena.
-    pub buffers: Cow<'static, [Buffer]>,
+    pub(crate) buffers: Cow<'static, [Buffer]>,
     /// Bytes of the arena.
-    pub arena_bytes: usize,
+    pub(crate) arena_bytes: usize,
     /// The least that any arrangement of its buffers would need.
-    pub arena_bound: usize,
+    pub(crate) arena_bound: usize,
     /// Steps in order.
-    pub steps: Cow<'static, [Step]>,
+    pub(crate) steps: Cow<'static, [Step]>,
 }
 
 impl Plan {
     /// Index of the one buffer with this role, if the plan has one.
-    pub fn buffer(&self, role: BufferRole) -> Option<usize> {
+    pub(crate) fn buffer(&self, role: BufferRole) -> Option<usize> {
         self.buffers.iter().position(|b| b.role == role)
     }
 
     /// Node, role (`weights`, `biases`) and layout of each constant.
-    pub fn layouts(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
+    pub(crate) fn layouts(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
         self.constants.iter().map(|c| (c.name.to_string(), c.role.name().to_string(), c.layout.to_string()))
     }
 
     /// Bytes of all constants as stored.
-    pub fn constant_bytes(&self) -> usize {
+    pub(crate) fn constant_bytes(&self) -> usize {
         self.constants.iter().map(Constant::bytes).sum()
     }
 
     /// Columns that a batch of `n` records uses.
-    pub fn columns(&self, n: usize) -> usize {
+    pub(crate) fn columns(&self, n: usize) -> usize {
         n.next_multiple_of(self.granule).min(self.padded_batch)
     }
 }
 
 /// Which engine runs a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EngineKind {
+pub(crate) enum EngineKind {
     /// The host engine.
     Host,
     /// The OpenCL engine.
@@ -235,11 +235,11 @@ impl fmt::Display for EngineKind {
 
 /// Padded sizes of one launch: result `h` × `w`, common dimension `l`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// Rows of the result.
-    pub h: usize,
+    pub(crate) h: usize,
     /// Columns of the result.
-    pub w: usize,
+    pub(crate) w: usize,
     /// Common dimension; 0 where there is none.
-    pub l: usize,
+    pub(crate) l: usize,
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 /// The values of a constant, as stored.
 #[derive(Clone, Debug)]
-pub enum Values {
+pub(crate) enum Values {
     /// Floats.
     F32(Cow<'static, [f32]>),
     /// Halves, as bits.
@@ -22,7 +22,7 @@ impl Default for Values {
 
 impl Values {
     /// A plain matrix in the layout of `c`, as what it is stored as.
-    pub fn pack(c: &Constant, plain: &[f32]) -> Values {
+    pub(crate) fn pack(c: &Constant, plain: &[f32]) -> Values {
         match c.precision {
             Precision::F32 => Values::F32(Cow::Owned(c.layout.pack(plain, c.size, c.padded, 0.0))),
             Precision::F16 => {
@@ -33,7 +33,7 @@ impl Values {
     }
 
     /// The plain matrix of `c`.
-    pub fn unpack(&self, c: &Constant) -> Vec<f32> {
+    pub(crate) fn unpack(&self, c: &Constant) -> Vec<f32> {
         match self {
             Values::F32(values) => c.layout.unpack(values, c.size, c.padded),
             Values::F16(halves) => {

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 
 /// Bytes that are no such data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damaged;
+pub(crate) struct Damaged;
 
 /// Bytes that are read from the front.
-pub struct Reader(pub &'static [u8]);
+pub(crate) struct Reader(pub(crate) &'static [u8]);
 
 impl Reader {
     fn bytes(&mut self, n: usize) -> Result<&'static [u8], Damaged> {
@@ -25,7 +25,7 @@ impl Reader {
 }
 
 /// A type with a form as bytes.
-pub trait Wire: Sized {
+pub(crate) trait Wire: Sized {
     /// Appends its bytes.
     fn put(&self, out: &mut Vec<u8>);
     /// Reads what `put` wrote.
@@ -36,7 +36,7 @@ pub trait Wire: Sized {
 }
 
 /// The bytes of `value`.
-pub fn bytes(value: &impl Wire) -> Vec<u8> {
+pub(crate) fn bytes(value: &impl Wire) -> Vec<u8> {
     let mut out = Vec::new();
     value.put(&mut out);
     out
@@ -46,7 +46,7 @@ pub fn bytes(value: &impl Wire) -> Vec<u8> {
 ///
 /// # Errors
 /// They hold another, or more.
-pub fn value<T: Wire>(bytes: &'static [u8]) -> Result<T, Damaged> {
+pub(crate) fn value<T: Wire>(bytes: &'static [u8]) -> Result<T, Damaged> {
     let mut reader = Reader(bytes);
     let value = T::take(&mut reader)?;
     if reader.0.is_empty() { Ok(value) } else { Err(Damaged) }

@@ -8,7 +8,7 @@ const DEPTH: usize = 32;
 
 /// The report that `-o json` printed. Unknown keys are passed over (keys are only ever added); every other deviation
 /// is an error `line:column: what`.
-pub fn read(json_text: &str) -> Result<Report, String> {
+pub(crate) fn read(json_text: &str) -> Result<Report, String> {
     let mut p = Parser { text: json_text, at: 0 };
     let mut report = Report::default();
     let mut seen = [false; 2];
@@ -382,7 +382,7 @@ impl Parser<'_> {
 /// other's, in the rows that both have.
 ///
 /// Ratios are words, not measurements: they have no unit and do not belong into the section's plot.
-pub fn compare(own: &Report, other: &Report) -> Report {
+pub(crate) fn compare(own: &Report, other: &Report) -> Report {
     let device = other.head.iter().find(|(n, _)| n == "device").map_or("the other report", |(_, v)| v);
     let mut head = own.head.clone();
     head.push(("compared with".into(), device.into()));

@@ -34,30 +34,30 @@ use crate::lab::table::{Cell, Measured, Plot, Row, Section};
 use crate::registry::{Kernel, Most, Operation, lcm};
 
 /// Largest size: three matrices in 2³² elements.
-pub const MAX_SIZE: usize = 32768;
+pub(crate) const MAX_SIZE: usize = 32768;
 
 const MOST_CORES: usize = 1024;
 const MOST_LINES: usize = 1 << 24;
 
 /// The caches of a device, and how it runs threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheShape {
+pub(crate) struct CacheShape {
     /// Bytes of a line, a power of two from 16.
-    pub line: usize,
+    pub(crate) line: usize,
     /// Lines of each core's L1.
-    pub l1_lines: usize,
+    pub(crate) l1_lines: usize,
     /// Ways of the L1: how many lines of one set it holds.
-    pub l1_ways: usize,
+    pub(crate) l1_ways: usize,
     /// Lines of the shared L2.
-    pub l2_lines: usize,
+    pub(crate) l2_lines: usize,
     /// Ways of the L2.
-    pub l2_ways: usize,
+    pub(crate) l2_ways: usize,
     /// Cores.
-    pub cores: usize,
+    pub(crate) cores: usize,
     /// Work-items that a core holds at a time.
-    pub threads: usize,
+    pub(crate) threads: usize,
     /// Bytes of a page of the address space, a power of two from a line on.
-    pub page: usize,
+    pub(crate) page: usize,
 }
 
 impl Default for CacheShape {
@@ -80,7 +80,7 @@ impl Default for CacheShape {
 impl CacheShape {
     /// Line, shared cache and cores as `device` tells them. OpenCL has no question for the rest: that stays the
     /// default's, the L1 with as many bytes. `None` where it does not tell line and cache.
-    pub fn of(device: &Device) -> Option<CacheShape> {
+    pub(crate) fn of(device: &Device) -> Option<CacheShape> {
         let details = device.details();
         CacheShape::told(details.cache_line?, details.cache?, device.compute_units)
     }
@@ -100,7 +100,7 @@ impl CacheShape {
     }
 
     /// Sets what `line=64,l1_lines=256,l1_ways=4,l2_lines=2048,l2_ways=8,cores=4,threads=128,page=4096` names.
-    pub fn set(&mut self, text: &str) -> Result<(), String> {
+    pub(crate) fn set(&mut self, text: &str) -> Result<(), String> {
         assign(
             "cache",
             text,
@@ -118,7 +118,7 @@ impl CacheShape {
     }
 
     /// Whether there can be such caches.
-    pub fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         let s = self;
         if !s.line.is_power_of_two() || !(16..=4096).contains(&s.line) {
             return Err(format!("cache: line={}: expected a power of two from 16 to 4096", s.line));
@@ -152,15 +152,15 @@ impl CacheShape {
 
 /// How much of a product is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// A product with at most this many cache accesses (estimated) is simulated in full.
-    pub full: usize,
+    pub(crate) full: usize,
     /// Otherwise: places of the grid that are looked at,
-    pub places: usize,
+    pub(crate) places: usize,
     /// and how many waves are counted at each.
-    pub waves: usize,
+    pub(crate) waves: usize,
     /// A product of more accesses than this, as sampled, is left out.
-    pub most: usize,
+    pub(crate) most: usize,
 }
 
 impl Default for Sample {
@@ -189,29 +189,29 @@ fn assign(what: &str, text: &str, fields: &mut [(&str, &mut usize)]) -> Result<(
 /// How a kernel walks through its matrices. The unit is what computes a tile: a work-item, or a work-group that stages
 /// its operands in local memory.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     /// Its name.
-    pub codename: String,
+    pub(crate) codename: String,
     /// Layouts of the left operand, the right operand and the result.
-    pub layouts: [Layout; 3],
+    pub(crate) layouts: [Layout; 3],
     /// What height, common dimension and width are multiples of.
-    pub align: [usize; 3],
+    pub(crate) align: [usize; 3],
     /// The largest problem that it is for.
-    pub most: Most,
+    pub(crate) most: Most,
     /// Rows and columns of the result that a unit computes at a time.
-    pub tile: [usize; 2],
+    pub(crate) tile: [usize; 2],
     /// Work-group: units along dimension 0, which runs fastest, and along dimension 1.
-    pub group: [usize; 2],
+    pub(crate) group: [usize; 2],
     /// Work-items of a work-group, of the threads that a core holds at a time.
-    pub items: usize,
+    pub(crate) items: usize,
     /// Which dimension runs over the rows of the result.
-    pub row_dimension: usize,
+    pub(crate) row_dimension: usize,
     /// Terms of the sum that an iteration of the k loop takes.
-    pub k_step: usize,
+    pub(crate) k_step: usize,
     /// Tiles that a unit takes in turn, along rows and columns, those of the group between one and the next,
-    pub turns: [usize; 2],
+    pub(crate) turns: [usize; 2],
     /// each for so many terms of the sum before it goes on.
-    pub block: usize,
+    pub(crate) block: usize,
 }
 
 /// All there are.
@@ -226,7 +226,7 @@ impl Pattern {
     ///
     /// Where an entry leaves the work-group to the driver, that has to choose one that divides the range: 32 × 1 is
     /// taken, and 4 × 16 of kernels that are measured with many, which ARM's table 1.2 and the thesis end at.
-    pub fn of(kernel: &Kernel) -> Option<Pattern> {
+    pub(crate) fn of(kernel: &Kernel) -> Option<Pattern> {
         let r = &kernel.restrictions;
         let (Some(a), Some(b), Some(to), true) = (&r.a, &r.b, &r.r, kernel.operation.is_product()) else {
             return None;
@@ -296,7 +296,7 @@ impl Pattern {
 const MORTON_8_2: &str = "(morton_8_2)";
 
 /// The pattern of a kernel, or of [`MORTON_8_2`].
-pub fn pattern(codename: &str) -> Option<Pattern> {
+pub(crate) fn pattern(codename: &str) -> Option<Pattern> {
     if codename == MORTON_8_2 {
         let mut p = pattern("matmul_morton_4_2")?;
         p.codename = codename.to_string();
@@ -309,7 +309,7 @@ pub fn pattern(codename: &str) -> Option<Pattern> {
 }
 
 /// Every product of the library, in its order, and [`MORTON_8_2`].
-pub fn patterns() -> Vec<Pattern> {
+pub(crate) fn patterns() -> Vec<Pattern> {
     library().kernels.iter().filter_map(Pattern::of).chain(pattern(MORTON_8_2)).collect()
 }
 
@@ -643,23 +643,23 @@ fn vector(parts: &[u32]) -> usize {
 
 /// Misses of a product, of all groups (extrapolated, if not all were simulated).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Misses {
+pub(crate) struct Misses {
     /// Misses of all L1 together.
-    pub l1: f64,
+    pub(crate) l1: f64,
     /// Misses of the L2.
-    pub l2: f64,
+    pub(crate) l2: f64,
     /// Half the distance between the quartiles of the sampled places, for `l1` and `l2`; 0 where nothing was sampled.
-    pub spread: [f64; 2],
+    pub(crate) spread: [f64; 2],
     /// Multiply-adds.
-    pub madds: f64,
+    pub(crate) madds: f64,
     /// Iterations of the k loop, summed over the groups.
-    pub iterations: f64,
+    pub(crate) iterations: f64,
     /// Groups.
-    pub groups: usize,
+    pub(crate) groups: usize,
     /// Groups that were simulated and counted; equal to `groups` where nothing was sampled.
-    pub counted: usize,
+    pub(crate) counted: usize,
     /// Places of the grid that were sampled; 1 where all was simulated.
-    pub places: usize,
+    pub(crate) places: usize,
 }
 
 impl Misses {
@@ -677,7 +677,12 @@ impl Misses {
 
 /// Counts the misses of a product of `size` × `size` matrices (1 to [`MAX_SIZE`], padded as the kernel demands); the
 /// error says why it is not.
-pub fn misses(pattern: &Pattern, size: usize, shape: &CacheShape, sample: Sample) -> Result<Misses, String> {
+pub(crate) fn misses(
+    pattern: &Pattern,
+    size: usize,
+    shape: &CacheShape,
+    sample: Sample,
+) -> Result<Misses, String> {
     let walk = Walk::new(pattern, size, shape.shift());
     let per_wave = shape.cores * shape.resident(pattern);
     let waves = walk.groups().div_ceil(per_wave);
@@ -838,7 +843,7 @@ type Found = Vec<Result<Misses, String>>;
 
 /// The report: ARM's table 1.2, the thesis's table 8.1, the misses and the pages of every product of the library, and
 /// Morton 4-2 beside blocked.
-pub fn report(shape: &CacheShape, sizes: &[usize], sample: Sample) -> Vec<Section> {
+pub(crate) fn report(shape: &CacheShape, sizes: &[usize], sample: Sample) -> Vec<Section> {
     let known = patterns();
     let found = all_misses(&known, sizes, shape, sample);
     let mut sections = vec![arm_1_2(shape), thesis_8_1(shape)];

@@ -21,12 +21,12 @@ use crate::registry::{EngineKind, Holds, Kernel as Entry, Operation, Parameter, 
 use std::time::Instant;
 
 /// Work-group of a launch.
-pub type Group = Option<(usize, usize)>;
+pub(crate) type Group = Option<(usize, usize)>;
 
 /// A device under test: one profiling queue, and the programs built so far.
-pub struct Lab {
+pub(crate) struct Lab {
     /// The device.
-    pub device: Device,
+    pub(crate) device: Device,
     queue: Queue,
     sources: Sources,
     programs: Vec<(String, Program)>,
@@ -37,7 +37,7 @@ pub struct Lab {
 
 /// Why a kernel was not run or not believed.
 #[derive(Debug)]
-pub enum Trouble {
+pub(crate) enum Trouble {
     /// The device cannot run it: the restrictions that fail.
     Refused(String),
     /// It computes something else.
@@ -73,15 +73,15 @@ impl std::fmt::Display for Trouble {
 
 /// Device times of repeated launches, in microseconds.
 #[derive(Clone, Debug, Default)]
-pub struct LaunchTimes {
+pub(crate) struct LaunchTimes {
     /// The first launch.
-    pub first: f64,
+    pub(crate) first: f64,
     /// The others.
-    pub run: Vec<f64>,
+    pub(crate) run: Vec<f64>,
     /// From enqueueing to handing over, of the others.
-    pub queued: Vec<f64>,
+    pub(crate) queued: Vec<f64>,
     /// From handing over to the start, of the others.
-    pub wait: Vec<f64>,
+    pub(crate) wait: Vec<f64>,
 }
 
 /// Bytes before and after a guarded buffer.
@@ -230,7 +230,7 @@ impl Setup {
 
 impl Lab {
     /// Opens `device` for benchmarks.
-    pub fn new(device: &Device, sources: Sources) -> Result<Lab, Error> {
+    pub(crate) fn new(device: &Device, sources: Sources) -> Result<Lab, Error> {
         let queue = Queue::new(&Context::new(device)?, true)?;
         let random = reference::fresh();
         Ok(Lab { device: device.clone(), queue, sources, programs: Vec::new(), random, last: None })
@@ -435,7 +435,7 @@ impl Lab {
 
     /// Checks a kernel at sizes that hit every edge: with canaries first, then exact buffers. Gives the largest error in
     /// units of the bound.
-    pub fn check(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
+    pub(crate) fn check(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
         if entry.operation == Operation::Layers {
             return self.check_layers(entry, group);
         }
@@ -719,7 +719,7 @@ impl Lab {
     }
 
     /// Times a kernel on fresh inputs, after checking sampled rows of its first result.
-    pub fn time(
+    pub(crate) fn time(
         &mut self,
         entry: &Entry,
         group: Group,
@@ -762,7 +762,7 @@ impl Lab {
     }
 
     /// The order in which work-groups of one work-item started, on a `size` × `size` grid.
-    pub fn order(&mut self, entry: &Entry, size: usize) -> Result<Vec<u32>, Trouble> {
+    pub(crate) fn order(&mut self, entry: &Entry, size: usize) -> Result<Vec<u32>, Trouble> {
         let data = self.data(entry, Problem { h: size, w: size, l: 0 }, (1.0, 0.0));
         let setup = self.setup(entry, Activation::None, entry.restrictions.work_group, &data, (1, false))?;
         self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None)?;
@@ -774,7 +774,7 @@ impl Lab {
     }
 
     /// Seconds of a function on the host, for comparisons in the same run.
-    pub fn host_seconds(work: impl FnOnce()) -> f64 {
+    pub(crate) fn host_seconds(work: impl FnOnce()) -> f64 {
         let start = Instant::now();
         work();
         start.elapsed().as_secs_f64()

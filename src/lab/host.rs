@@ -5,7 +5,7 @@ use crate::cl::Device;
 use std::fs;
 
 /// Device and machine, before the measurements.
-pub fn head(device: &Device) -> Vec<(String, String)> {
+pub(crate) fn head(device: &Device) -> Vec<(String, String)> {
     let mut head = vec![
         ("device".to_string(), device.name.clone()),
         ("driver".into(), format!("{}, {}, {}", device.vendor, device.version, device.driver)),
@@ -62,7 +62,7 @@ fn frequencies() -> Vec<(String, String)> {
 }
 
 /// Temperatures of all thermal zones.
-pub fn temperatures(when: &str) -> Vec<(String, String)> {
+pub(crate) fn temperatures(when: &str) -> Vec<(String, String)> {
     let mut zones = Vec::new();
     for entry in fs::read_dir("/sys/class/thermal").into_iter().flatten().flatten() {
         let folder = entry.path().display().to_string();

@@ -101,7 +101,7 @@ svg.wide{display:block;max-width:165mm}svg.narrow{display:none}}
 ";
 
 /// The report as a page.
-pub fn page(report: &Report, title: &str) -> String {
+pub(crate) fn page(report: &Report, title: &str) -> String {
     let mut o = String::from(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\" />\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\" />\n<title>",

@@ -10,13 +10,13 @@ use crate::ir::layout::Layout;
 const MOST: usize = 256;
 
 /// The size that is drawn where none is asked for: whole chunks, from 8 on.
-pub fn usual(layout: &Layout) -> (usize, usize) {
+pub(crate) fn usual(layout: &Layout) -> (usize, usize) {
     let (rows, cols) = layout.granularity();
     (8usize.next_multiple_of(rows), 8usize.next_multiple_of(cols))
 }
 
 /// Whether a matrix of that size can be drawn.
-pub fn check(layout: &Layout, (rows, cols): (usize, usize)) -> Result<(), String> {
+pub(crate) fn check(layout: &Layout, (rows, cols): (usize, usize)) -> Result<(), String> {
     if rows > MOST || cols > MOST {
         return Err(format!("{rows} × {cols}: at most {MOST} rows and columns are drawn"));
     }
@@ -25,18 +25,18 @@ pub fn check(layout: &Layout, (rows, cols): (usize, usize)) -> Result<(), String
 
 /// `bench --layout`
 #[derive(Clone, Debug)]
-pub struct Drawing {
+pub(crate) struct Drawing {
     /// What is drawn.
-    pub layout: Layout,
+    pub(crate) layout: Layout,
     /// Rows and columns, which [`check`] allows.
-    pub size: (usize, usize),
+    pub(crate) size: (usize, usize),
     /// Where it goes.
-    pub page: Page,
+    pub(crate) page: Page,
 }
 
 impl Drawing {
     /// Draws it.
-    pub fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
         let Drawing { layout, size, page } = self;
         let report = Report { head: Vec::new(), sections: vec![section(layout, *size)] };
         page.put(report, &format!("layout {layout}"), &mut |text| match page.output {

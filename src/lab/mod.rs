@@ -1,18 +1,18 @@
 //! `mortonnet bench`: every kernel of the library on the device at hand, checked before it is timed, in the tables of
 //! the documents that the kernels come from.
 
-pub mod against;
-pub mod cache;
-pub mod case;
-pub mod host;
-pub mod html;
-pub mod layout;
-pub mod network;
-pub mod reference;
-pub mod render;
-pub mod table;
-pub mod tables;
-pub mod tune;
+pub(crate) mod against;
+pub(crate) mod cache;
+pub(crate) mod case;
+pub(crate) mod host;
+pub(crate) mod html;
+pub(crate) mod layout;
+pub(crate) mod network;
+pub(crate) mod reference;
+pub(crate) mod render;
+pub(crate) mod table;
+pub(crate) mod tables;
+pub(crate) mod tune;
 
 use crate::baked::library;
 use crate::cl::{self, Device, Library};
@@ -31,7 +31,7 @@ use table::{Cell, Plot, Report, Row, Section};
 
 /// What `mortonnet bench` was asked for.
 #[derive(Debug)]
-pub enum Bench {
+pub(crate) enum Bench {
     /// Kernels, and what belongs to them.
     Kernels(KernelBench),
     /// A network.
@@ -44,76 +44,76 @@ pub enum Bench {
 
 /// The device that is measured.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub(crate) struct Target {
     /// `--device`
-    pub device: DeviceWish,
+    pub(crate) device: DeviceWish,
     /// `--compute-units`
-    pub compute_units: Option<u32>,
+    pub(crate) compute_units: Option<u32>,
 }
 
 /// Where a report goes.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub(crate) struct Page {
     /// How it is printed.
-    pub output: OutputFormat,
+    pub(crate) output: OutputFormat,
     /// `--report`
-    pub file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
     /// `--against`
-    pub against: Option<PathBuf>,
+    pub(crate) against: Option<PathBuf>,
 }
 
 /// What runs kernels.
 #[derive(Clone, Debug)]
-pub struct KernelBench {
+pub(crate) struct KernelBench {
     /// Operations and kernels; empty is everything.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Device.
-    pub target: Target,
+    pub(crate) target: Target,
     /// `--kernels`
-    pub sources: Sources,
+    pub(crate) sources: Sources,
     /// Sizes instead of the documents'.
-    pub sizes: Vec<usize>,
+    pub(crate) sizes: Vec<usize>,
     /// Timed launches of each case, the first not counted.
-    pub repeat: usize,
+    pub(crate) repeat: usize,
     /// Verify only.
-    pub check: bool,
+    pub(crate) check: bool,
     /// Bound on everything; `None` with `--full`.
-    pub time_limit: Option<Duration>,
+    pub(crate) time_limit: Option<Duration>,
     /// Plan of the documents' networks.
-    pub plan: Option<String>,
+    pub(crate) plan: Option<String>,
     /// Where the report goes.
-    pub page: Page,
+    pub(crate) page: Page,
 }
 
 /// The cache model.
 #[derive(Clone, Debug)]
-pub struct CacheModel {
+pub(crate) struct CacheModel {
     /// What `--cache` says of the caches.
-    pub described: String,
+    pub(crate) described: String,
     /// The device whose caches are meant, if one was asked for.
-    pub target: Target,
+    pub(crate) target: Target,
     /// Sizes instead of the usual ones.
-    pub sizes: Vec<usize>,
+    pub(crate) sizes: Vec<usize>,
     /// Where the report goes.
-    pub page: Page,
+    pub(crate) page: Page,
 }
 
 /// No single launch may take longer than this: drivers of small GPUs end programs that block the screen.
-pub const LONGEST_LAUNCH: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST_LAUNCH: Duration = Duration::from_secs(1);
 
 /// How much time is left.
-pub struct Budget {
+pub(crate) struct Budget {
     end: Option<Instant>,
 }
 
 impl Budget {
     /// A bound from now on.
-    pub fn new(limit: Option<Duration>) -> Budget {
+    pub(crate) fn new(limit: Option<Duration>) -> Budget {
         Budget { end: limit.map(|l| Instant::now() + l) }
     }
 
     /// Why a case of launches of `us` microseconds, `all` seconds with everything about it, is left out, if it is.
-    pub fn refuses(&self, us: f64, all: f64) -> Option<String> {
+    pub(crate) fn refuses(&self, us: f64, all: f64) -> Option<String> {
         let end = self.end?;
         let one = us / 1e6;
         if one > LONGEST_LAUNCH.as_secs_f64() {
@@ -128,16 +128,16 @@ impl Budget {
 
 /// A kernel that is not timed, or not any more, and why.
 #[derive(Debug)]
-pub struct Unsound {
+pub(crate) struct Unsound {
     /// Its codename.
-    pub kernel: String,
+    pub(crate) kernel: String,
     /// [`Trouble::Wrong`], else why it could not be checked.
-    pub trouble: Trouble,
+    pub(crate) trouble: Trouble,
 }
 
 impl Bench {
     /// Runs it; the text goes to stdout, wrong and failing kernels make it an error at the end.
-    pub fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
         match self {
             Bench::Kernels(kernels) => kernels.run(print),
             Bench::Network(network) => network.run(print),
@@ -292,7 +292,7 @@ fn check_all(lab: &mut Lab, kernels: &[&Kernel], unsound: &mut Vec<Unsound>) -> 
 }
 
 /// The work-groups that a kernel is tried with: its own, or those of its sweep.
-pub fn groups(kernel: &Kernel) -> Vec<case::Group> {
+pub(crate) fn groups(kernel: &Kernel) -> Vec<case::Group> {
     let r = &kernel.restrictions;
     if r.sweep.is_empty() { vec![r.work_group] } else { r.sweep.iter().map(|&g| Some(g)).collect() }
 }

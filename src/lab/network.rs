@@ -23,7 +23,7 @@ use crate::registry::{EngineKind, Operation, PlanRecipe};
 use std::time::Instant;
 
 /// The networks of the thesis (§6.4 and §10), and their shapes.
-pub const NAMED: [(&str, &str); 5] = [
+pub(crate) const NAMED: [(&str, &str); 5] = [
     ("baseline", "784-100-100-10:sigmoid"),
     ("partial-mnist", "640-150-10:relu"),
     ("partial-cifar", "256-128-10:relu"),
@@ -32,10 +32,10 @@ pub const NAMED: [(&str, &str); 5] = [
 ];
 
 /// Records of a batch where nothing else is said: the thesis's.
-pub const BATCH: usize = 100;
+pub(crate) const BATCH: usize = 100;
 
 /// A network of the given shape with random weights, scaled so that values keep their size from layer to layer.
-pub fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Vec<f32>>), String> {
+pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Vec<f32>>), String> {
     let name = shape;
     let shape = NAMED.iter().find(|n| n.0 == shape).map_or(shape, |n| n.1);
     let (sizes, activation) = shape.split_once(':').unwrap_or((shape, "relu"));
@@ -86,15 +86,15 @@ pub fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Vec<f32>>), St
 }
 
 /// What measures a network: it runs on a device and is fed random records.
-pub struct Harness {
+pub(crate) struct Harness {
     /// The engine.
-    pub engine: Box<dyn Engine>,
+    pub(crate) engine: Box<dyn Engine>,
     /// The model's plan name and launches of a batch.
-    pub plan: String,
+    pub(crate) plan: String,
     /// Launches (or host steps) of a batch.
-    pub launches: usize,
+    pub(crate) launches: usize,
     /// Flop of a record.
-    pub flop: u64,
+    pub(crate) flop: u64,
     records: Vec<f32>,
     /// As found when the scores were checked.
     classes: Vec<Option<u32>>,
@@ -105,7 +105,7 @@ pub struct Harness {
 impl Harness {
     /// Starts `recipe` for the network on `device` (`None`: the host), and checks the answers of a batch against
     /// float64. `classes` adds the arg-max.
-    pub fn new(
+    pub(crate) fn new(
         (network, weights): (&Network, &[Vec<f32>]),
         device: Option<&Device>,
         recipe: &PlanRecipe,
@@ -182,7 +182,7 @@ impl Harness {
     }
 
     /// Microseconds of `runs` batches with resident input, from the first enqueue to the end of the last step.
-    pub fn resident(&mut self, runs: usize) -> Result<Vec<f64>, Error> {
+    pub(crate) fn resident(&mut self, runs: usize) -> Result<Vec<f64>, Error> {
         (0..=runs)
             .map(|_| {
                 let start = Instant::now();
@@ -196,7 +196,7 @@ impl Harness {
     /// Microseconds of `runs` batches to classes on the host: from records in plain order in any memory, and from
     /// records in the engine's slot (where the stream's readers put them). The last classes are compared with those
     /// that were found when the scores were checked.
-    pub fn host_to_host(&mut self, runs: usize) -> Result<(Vec<f64>, Vec<f64>), Error> {
+    pub(crate) fn host_to_host(&mut self, runs: usize) -> Result<(Vec<f64>, Vec<f64>), Error> {
         let mut sum = 0u64;
         let times: Result<_, Error> = (0..=runs)
             .map(|_| {
@@ -221,7 +221,7 @@ impl Harness {
 }
 
 /// The value below which `share` of the sorted times lie.
-pub fn quantile(times: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(times: &[f64], share: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let rank = (share * sorted.len() as f64).ceil() as usize;
@@ -229,7 +229,7 @@ pub fn quantile(times: &[f64], share: f64) -> f64 {
 }
 
 /// The plan for a device: the one that was asked for, or that of its class.
-pub fn recipe_for(device: Option<&Device>, name: Option<&str>) -> Result<&'static PlanRecipe, Error> {
+pub(crate) fn recipe_for(device: Option<&Device>, name: Option<&str>) -> Result<&'static PlanRecipe, Error> {
     let kind = if device.is_some() { EngineKind::OpenCl } else { EngineKind::Host };
     let class = match device {
         Some(d) => opencl::class(d),
@@ -245,30 +245,30 @@ pub fn recipe_for(device: Option<&Device>, name: Option<&str>) -> Result<&'stati
 
 /// `mortonnet bench network`
 #[derive(Clone, Debug)]
-pub struct NetworkBench {
+pub(crate) struct NetworkBench {
     /// Device.
-    pub target: Target,
+    pub(crate) target: Target,
     /// `--kernels`
-    pub sources: Sources,
+    pub(crate) sources: Sources,
     /// Least number of timed batches.
-    pub repeat: usize,
+    pub(crate) repeat: usize,
     /// How the row is printed.
-    pub output: OutputFormat,
+    pub(crate) output: OutputFormat,
     /// Records of a batch.
-    pub batch: Option<usize>,
+    pub(crate) batch: Option<usize>,
     /// Plan.
-    pub plan: Option<String>,
+    pub(crate) plan: Option<String>,
     /// `784-100-10:relu`, or the name of one of the thesis's networks; `None` is the baked one.
-    pub shape: Option<String>,
+    pub(crate) shape: Option<String>,
     /// How weights are stored, else as they were baked (`--shape`: f32).
-    pub weights: Option<Precision>,
+    pub(crate) weights: Option<Precision>,
     /// From records on the host to classes on the host.
-    pub host: bool,
+    pub(crate) host: bool,
 }
 
 impl NetworkBench {
     /// Prints one row.
-    pub fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
         let device = match self.target.device {
             DeviceWish::Host => None,
             // Nothing asked for: the device of the plan, else the host.
@@ -380,7 +380,7 @@ const TABLE_10_5: [(&str, f64, f64); 4] = [
 
 /// Figures 6.1 and 6.2 (the baseline, kernel by kernel) of the thesis, and its figure 10.1 and table 10.5 (four
 /// networks).
-pub fn sections(
+pub(crate) fn sections(
     device: &Device,
     peak_gflops: Option<f64>,
     nominal_gflops: Option<f64>,
@@ -618,7 +618,7 @@ fn sequential(
 }
 
 /// Median and half the distance between the quartiles; one value has no such distance.
-pub fn measured(values: &[f64]) -> Measured {
+pub(crate) fn measured(values: &[f64]) -> Measured {
     Measured {
         value: quantile(values, 0.5),
         spread: (values.len() > 1).then(|| (quantile(values, 0.75) - quantile(values, 0.25)) / 2.0),

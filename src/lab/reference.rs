@@ -3,32 +3,32 @@
 use crate::ir::network::Activation;
 use crate::registry::Problem;
 
-pub use crate::ops::random::Random;
+pub(crate) use crate::ops::random::Random;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Other inputs in every run of the program.
-pub fn fresh() -> Random {
+pub(crate) fn fresh() -> Random {
     Random::new(SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64))
 }
 
 /// R = activation(alpha·A·B + beta·C + bias), all row major.
-pub struct Product<'a> {
+pub(crate) struct Product<'a> {
     /// Sizes.
-    pub real: Problem,
+    pub(crate) real: Problem,
     /// h × l.
-    pub a: &'a [f32],
+    pub(crate) a: &'a [f32],
     /// l × w.
-    pub b: &'a [f32],
+    pub(crate) b: &'a [f32],
     /// h × w; not read where beta is 0.
-    pub c: &'a [f32],
+    pub(crate) c: &'a [f32],
     /// h.
-    pub bias: Option<&'a [f32]>,
+    pub(crate) bias: Option<&'a [f32]>,
     /// Factor of the product.
-    pub alpha: f32,
+    pub(crate) alpha: f32,
     /// Factor of C.
-    pub beta: f32,
+    pub(crate) beta: f32,
     /// Applied last.
-    pub activation: Activation,
+    pub(crate) activation: Activation,
 }
 
 /// Matrices of more rows are checked in some rows only: the first, the last, and some in between.
@@ -37,7 +37,7 @@ const ALL_ROWS: usize = 96;
 impl Product<'_> {
     /// Largest error of `found` (h × w) in units of the bound 2·l·2⁻²⁴·(|alpha|·(|A|·|B|)) + 4 ulp of each element.
     /// (Activations have slopes of at most 1; their own rounding is among the 4 ulp, and 2⁻²⁰ for exp and tanh.)
-    pub fn excess(&self, found: &[f32]) -> f64 {
+    pub(crate) fn excess(&self, found: &[f32]) -> f64 {
         let Problem { h, w, l } = self.real;
         let mut random = Random::new(h as u64 * 31 + w as u64);
         let rows: Vec<usize> = match h {
@@ -87,13 +87,13 @@ fn ratio(error: f64, bound: f64) -> f64 {
 }
 
 /// Infinitely wrong where a value that must be infinite or NaN is neither.
-pub fn lost(found: f32) -> f64 {
+pub(crate) fn lost(found: f32) -> f64 {
     if found.is_finite() { f64::INFINITY } else { 0.0 }
 }
 
 /// Largest error of `found` against `exact(index)`, in units of `relative` · max(1, |exact|); where that is not finite,
 /// `found` must not be either.
-pub fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative: f64) -> f64 {
+pub(crate) fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative: f64) -> f64 {
     let error = |(i, &f): (usize, &f32)| {
         let e = exact(i);
         if !e.is_finite() {
@@ -105,14 +105,14 @@ pub fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative: f64) -
 }
 
 /// The multiply-add probe: eight chains that start at x, x + 1, …, added up.
-pub fn probe(x: f32, steps: usize) -> f64 {
+pub(crate) fn probe(x: f32, steps: usize) -> f64 {
     // After n steps x·0.75 + 0.5 is 2 + (x − 2)·0.75ⁿ.
     let rest = 0.75f64.powi(steps.min(10_000) as i32);
     (0..8).map(|c| 2.0 + (f64::from(x) + f64::from(c) - 2.0) * rest).sum()
 }
 
 /// The Sobel filter as ARM, §1, has it: sums as short, shifted right by 3, one pixel of border left as it was.
-pub fn sobel(image: &[u8], h: usize, w: usize, horizontal: bool, border: u8) -> Vec<u8> {
+pub(crate) fn sobel(image: &[u8], h: usize, w: usize, horizontal: bool, border: u8) -> Vec<u8> {
     let mut out = vec![border; h * w];
     let at = |y: usize, x: usize| i16::from(image[y * w + x]);
     for y in 1..h.saturating_sub(1) {

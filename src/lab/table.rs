@@ -2,16 +2,16 @@
 
 /// A report.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub(crate) struct Report {
     /// The device and the program, a name and a text each, in order.
-    pub head: Vec<(String, String)>,
+    pub(crate) head: Vec<(String, String)>,
     /// The tables.
-    pub sections: Vec<Section>,
+    pub(crate) sections: Vec<Section>,
 }
 
 /// How a section is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plot {
+pub(crate) enum Plot {
     /// Not at all.
     None,
     /// A line per column over the rows' labels (numbers), as the thesis's figures.
@@ -24,39 +24,39 @@ pub enum Plot {
 
 /// One table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Section {
+pub(crate) struct Section {
     /// Short name, unique in the report, for files and for comparing two reports: `thesis_8_2`.
-    pub id: String,
+    pub(crate) id: String,
     /// Heading.
-    pub title: String,
+    pub(crate) title: String,
     /// What the rows are: `size`, `shape`, `kernel`.
-    pub rows_are: String,
+    pub(crate) rows_are: String,
     /// Unit of the values: `GFLOPS`, `ms`, `pixels/s relative to char`.
-    pub unit: String,
+    pub(crate) unit: String,
     /// Whether larger values are better (GFLOPS) or smaller ones (ms).
-    pub larger_is_better: bool,
+    pub(crate) larger_is_better: bool,
     /// Headings of the columns.
-    pub columns: Vec<String>,
+    pub(crate) columns: Vec<String>,
     /// Rows.
-    pub rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
     /// Remarks below the table: conventions, what was not reached and why.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// How it is drawn.
-    pub plot: Plot,
+    pub(crate) plot: Plot,
 }
 
 /// One row.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub(crate) struct Row {
     /// Its label.
-    pub label: String,
+    pub(crate) label: String,
     /// A cell for each column.
-    pub cells: Vec<Cell>,
+    pub(crate) cells: Vec<Cell>,
 }
 
 /// One cell.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Cell {
+pub(crate) enum Cell {
     /// Nothing belongs here.
     Empty,
     /// Words.
@@ -71,18 +71,18 @@ pub enum Cell {
 
 /// A measured value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// The median, in the section's unit.
-    pub value: f64,
+    pub(crate) value: f64,
     /// Half the distance between the quartiles, in the section's unit; none where one run is all there is, or where the
     /// value is no median.
-    pub spread: Option<f64>,
+    pub(crate) spread: Option<f64>,
     /// Runs behind the median, the first one not among them.
-    pub runs: u32,
+    pub(crate) runs: u32,
     /// The first run, in the section's unit.
-    pub first: Option<f64>,
+    pub(crate) first: Option<f64>,
     /// Percent of what this device can do at most (the measured peak).
-    pub percent: Option<f64>,
+    pub(crate) percent: Option<f64>,
     /// Largest error of the check, in units of the bound (at most 1).
-    pub error: Option<f64>,
+    pub(crate) error: Option<f64>,
 }

@@ -13,7 +13,7 @@ use crate::registry::{Kernel, Operation, Problem};
 use std::time::Instant;
 
 /// Sizes of the cache model: table 8.2 of the thesis, and a power of two beside a size that is none.
-pub const CACHE_SIZES: &[usize] = &[96, 192, 384, 768, 1440, 2880, 4000, 4096];
+pub(crate) const CACHE_SIZES: &[usize] = &[96, 192, 384, 768, 1440, 2880, 4000, 4096];
 
 const BY_128: &[usize] = &[128, 256, 384, 512, 640, 768, 896, 1000, 1024, 1152, 2048, 4096];
 const TABLE_8_2: &[usize] = &[96, 192, 384, 768, 1000, 1024, 1440, 2048, 2880, 4096];
@@ -220,7 +220,7 @@ type Outcome = Result<(LaunchTimes, f64), String>;
 type Done = (String, Group, Problem, Outcome, f64);
 
 /// Measures and arranges.
-pub struct Tables<'a> {
+pub(crate) struct Tables<'a> {
     lab: &'a mut Lab,
     kernels: Vec<&'a Kernel>,
     options: &'a KernelBench,
@@ -232,18 +232,18 @@ pub struct Tables<'a> {
 }
 
 /// Sections, and more lines for the head.
-pub struct Measurements {
+pub(crate) struct Measurements {
     /// Lines of the head: the measured peaks.
-    pub head: Vec<(String, String)>,
+    pub(crate) head: Vec<(String, String)>,
     /// Tables.
-    pub sections: Vec<Section>,
+    pub(crate) sections: Vec<Section>,
     /// Kernels that computed something else when they were timed.
-    pub wrong: Vec<Unsound>,
+    pub(crate) wrong: Vec<Unsound>,
 }
 
 impl<'a> Tables<'a> {
     /// Tables of the given kernels, which are known to be right.
-    pub fn new(
+    pub(crate) fn new(
         lab: &'a mut Lab,
         kernels: Vec<&'a Kernel>,
         options: &'a KernelBench,
@@ -262,7 +262,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Everything that the kernels belong to, within the budget.
-    pub fn run(mut self) -> Result<Measurements, Error> {
+    pub(crate) fn run(mut self) -> Result<Measurements, Error> {
         let head = self.peaks();
         // Cheap tables first and sweeps over work-groups last, so that the time is spent on many tables.
         let mut small: Vec<Section> = self.shapes();

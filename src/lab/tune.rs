@@ -29,19 +29,19 @@ use std::time::{Duration, Instant};
 
 /// `mortonnet tune`
 #[derive(Clone, Debug)]
-pub struct Tune {
+pub(crate) struct Tune {
     /// Device.
-    pub target: Target,
+    pub(crate) target: Target,
     /// `--batch`; else each plan's.
-    pub batch: Option<usize>,
+    pub(crate) batch: Option<usize>,
     /// `--time-limit`
-    pub time_limit: Duration,
+    pub(crate) time_limit: Duration,
     /// How the table is printed.
-    pub output: OutputFormat,
+    pub(crate) output: OutputFormat,
     /// `--save`: a plan file for MORTONNET_PLAN.
-    pub save: Option<PathBuf>,
+    pub(crate) save: Option<PathBuf>,
     /// Where kernel sources come from.
-    pub sources: Sources,
+    pub(crate) sources: Sources,
 }
 
 /// A variant with its times in microseconds.
@@ -166,7 +166,7 @@ const FINALISTS: usize = 3;
 
 impl Tune {
     /// Times, prints, remembers.
-    pub fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
         let end = Instant::now() + self.time_limit;
         self.sources.check()?;
         let (device, without) = self.device()?;

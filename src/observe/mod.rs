@@ -1,6 +1,6 @@
 //! What happens and how long it takes: clocks, the profile of a run, its trace, and their text.
 
-pub mod profile;
-pub mod report;
-pub mod times;
-pub mod trace;
+pub(crate) mod profile;
+pub(crate) mod report;
+pub(crate) mod times;
+pub(crate) mod trace;

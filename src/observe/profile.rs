@@ -8,7 +8,7 @@ const FINE: usize = 32;
 
 /// Durations in logarithmic buckets; the first one is kept apart.
 #[derive(Clone)]
-pub struct Histogram {
+pub(crate) struct Histogram {
     buckets: Box<[u32]>,
     first: Option<u64>,
     count: u64,
@@ -24,12 +24,12 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Adds a duration.
-    pub fn record(&mut self, d: Duration) {
+    pub(crate) fn record(&mut self, d: Duration) {
         self.record_ns(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// Adds a duration in nanoseconds.
-    pub fn record_ns(&mut self, ns: u64) {
+    pub(crate) fn record_ns(&mut self, ns: u64) {
         if self.first.is_none() {
             self.first = Some(ns);
             return;
@@ -58,32 +58,27 @@ impl Histogram {
     }
 
     /// Durations after the first.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
     /// The first duration in microseconds, if there was one.
-    pub fn first_us(&self) -> Option<f64> {
+    pub(crate) fn first_us(&self) -> Option<f64> {
         self.first.map(|ns| ns as f64 / 1e3)
     }
 
     /// Sum of all durations, the first included, in microseconds.
-    pub fn total_us(&self) -> f64 {
+    pub(crate) fn total_us(&self) -> f64 {
         (self.sum + self.first.unwrap_or(0)) as f64 / 1e3
     }
 
-    /// Sum of the durations after the first, in microseconds.
-    pub fn steady_us(&self) -> f64 {
-        self.sum as f64 / 1e3
-    }
-
     /// Mean of the durations after the first, in microseconds.
-    pub fn mean_us(&self) -> Option<f64> {
+    pub(crate) fn mean_us(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64 / 1e3)
     }
 
     /// The duration that `share` (0 to 1) of the durations after the first do not exceed, in microseconds.
-    pub fn percentile_us(&self, share: f64) -> Option<f64> {
+    pub(crate) fn percentile_us(&self, share: f64) -> Option<f64> {
         let rank = (share * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
         let bucket = self.buckets.iter().position(|&n| {
@@ -93,20 +88,8 @@ impl Histogram {
         Some(Self::middle(bucket) / 1e3)
     }
 
-    /// Adds another histogram's durations.
-    pub fn add(&mut self, other: &Histogram) {
-        match (self.first, other.first) {
-            (None, first) => self.first = first,
-            (Some(_), Some(ns)) => self.record_ns(ns),
-            (Some(_), None) => {}
-        }
-        self.count += other.count;
-        self.sum += other.sum;
-        self.buckets.iter_mut().zip(&other.buckets).for_each(|(a, b)| *a += b);
-    }
-
     /// Forgets everything.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.buckets.fill(0);
         (self.first, self.count, self.sum) = (None, 0, 0);
     }
@@ -114,41 +97,41 @@ impl Histogram {
 
 /// What start-up took, phase by phase.
 #[derive(Clone, Debug, Default)]
-pub struct Phases {
+pub(crate) struct Phases {
     /// Name and time of each phase; one that happens several times is one sum.
-    pub times: Vec<(&'static str, Duration)>,
+    pub(crate) times: Vec<(&'static str, Duration)>,
     /// Where the programs of an OpenCL engine came from.
-    pub origins: Option<Origins>,
+    pub(crate) origins: Option<Origins>,
     /// Where each time is kept by itself, if somebody wants to know.
-    pub track: Option<Track>,
+    pub(crate) track: Option<Track>,
 }
 
 /// Where the programs of an OpenCL engine came from.
 #[derive(Clone, Debug, Default)]
-pub struct Origins {
+pub(crate) struct Origins {
     /// Programs taken from the cache folder.
-    pub hits: usize,
+    pub(crate) hits: usize,
     /// Programs compiled.
-    pub misses: usize,
+    pub(crate) misses: usize,
     /// Why they were compiled, what went wrong with the cache, and what the device demanded otherwise.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Origins {
     /// Adds a note, once.
-    pub fn note(&mut self, text: String) {
+    pub(crate) fn note(&mut self, text: String) {
         if !self.notes.contains(&text) {
             self.notes.push(text);
         }
     }
 
     /// `HIT` where nothing was compiled.
-    pub fn word(&self) -> &'static str {
+    pub(crate) fn word(&self) -> &'static str {
         if self.misses == 0 { "HIT" } else { "MISS" }
     }
 
     /// The same with numbers.
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let all = self.hits + self.misses;
         format!("{}: {} of {all} programs came compiled from the cache", self.word(), self.hits)
     }
@@ -156,7 +139,7 @@ impl Origins {
 
 impl Phases {
     /// Runs `work` and adds its time to phase `name`.
-    pub fn time<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn time<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = work();
         self.done(name, start);
@@ -170,7 +153,7 @@ impl Phases {
     }
 
     /// Adds what another engine's start took, and where its programs came from.
-    pub fn join(&mut self, other: Phases) {
+    pub(crate) fn join(&mut self, other: Phases) {
         other.times.into_iter().for_each(|(name, time)| self.add(name, time));
         if let Some(origins) = other.origins {
             let all = self.origins.get_or_insert_default();
@@ -180,7 +163,7 @@ impl Phases {
     }
 
     /// Adds a time to phase `name`.
-    pub fn add(&mut self, name: &'static str, time: Duration) {
+    pub(crate) fn add(&mut self, name: &'static str, time: Duration) {
         match self.times.iter_mut().find(|p| p.0 == name) {
             Some(phase) => phase.1 += time,
             None => self.times.push((name, time)),
@@ -190,47 +173,37 @@ impl Phases {
 
 /// The times of one step of a plan.
 #[derive(Clone, Default)]
-pub struct StepTimes {
+pub(crate) struct StepTimes {
     /// From enqueueing to handing over to the device (OpenCL: queued to submit).
-    pub queued: Histogram,
+    pub(crate) queued: Histogram,
     /// From handing over to the start (OpenCL: submit to start).
-    pub wait: Histogram,
+    pub(crate) wait: Histogram,
     /// Running (OpenCL: start to end).
-    pub run: Histogram,
+    pub(crate) run: Histogram,
 }
 
 /// The times of all steps.
 #[derive(Clone)]
-pub struct StepClock {
+pub(crate) struct StepClock {
     /// One for each step of the plan.
-    pub steps: Vec<StepTimes>,
+    pub(crate) steps: Vec<StepTimes>,
     /// Decoding of records that reached the engine as bytes, summed over its threads.
-    pub decode: Duration,
+    pub(crate) decode: Duration,
 }
 
 impl StepClock {
     /// A clock for `steps` steps.
-    pub fn new(steps: usize) -> StepClock {
+    pub(crate) fn new(steps: usize) -> StepClock {
         StepClock { steps: vec![StepTimes::default(); steps], decode: Duration::ZERO }
     }
 
     /// Adds a run of step `i`.
-    pub fn record(&mut self, i: usize, run: Duration) {
+    pub(crate) fn record(&mut self, i: usize, run: Duration) {
         self.steps[i].run.record(run);
     }
 
-    /// Adds another clock's times.
-    pub fn add(&mut self, other: &StepClock) {
-        self.decode += other.decode;
-        for (a, b) in self.steps.iter_mut().zip(&other.steps) {
-            a.queued.add(&b.queued);
-            a.wait.add(&b.wait);
-            a.run.add(&b.run);
-        }
-    }
-
     /// Forgets everything.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.decode = Duration::ZERO;
         for s in &mut self.steps {
             s.queued.clear();
@@ -242,17 +215,17 @@ impl StepClock {
 
 /// What one of several devices has done of a stream.
 #[derive(Clone, Debug, Default)]
-pub struct MemberTimes {
+pub(crate) struct MemberTimes {
     /// Records that it answered.
-    pub records: u64,
+    pub(crate) records: u64,
     /// Batches they came in.
-    pub batches: u64,
+    pub(crate) batches: u64,
     /// While it had any.
-    pub busy: Duration,
+    pub(crate) busy: Duration,
     /// Of that, decoding on its thread, where times are taken.
-    pub decode: Duration,
+    pub(crate) decode: Duration,
     /// Why it does not take part any more.
-    pub failed: Option<String>,
+    pub(crate) failed: Option<String>,
 }
 
 #[cfg(test)]
@@ -286,15 +259,5 @@ mod tests {
             let middle = Histogram::middle(b);
             assert!((middle - ns as f64).abs() <= 0.016 * ns as f64 + 0.5, "{ns} {middle}");
         }
-    }
-
-    #[test]
-    fn adding_keeps_every_duration() {
-        let (mut a, mut b) = (Histogram::default(), Histogram::default());
-        (1..=3).for_each(|n| a.record_ns(n));
-        (4..=6).for_each(|n| b.record_ns(n));
-        a.add(&b);
-        assert_eq!((a.count(), a.first_us()), (5, Some(0.001)));
-        assert!((a.total_us() - 0.021).abs() < 1e-12);
     }
 }

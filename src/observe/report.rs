@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// How `--profile` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProfileFormat {
+pub(crate) enum ProfileFormat {
     /// For people.
     Table,
     /// For programs.
@@ -21,51 +21,51 @@ pub enum ProfileFormat {
 
 /// Times of the whole run.
 #[derive(Clone, Copy)]
-pub struct Totals {
+pub(crate) struct Totals {
     /// From the start of `main` until the first record could be read.
-    pub startup: Duration,
+    pub(crate) startup: Duration,
     /// From the start of `main` until the last result was out.
-    pub elapsed: Duration,
+    pub(crate) elapsed: Duration,
     /// What was done.
-    pub summary: Summary,
+    pub(crate) summary: Summary,
 }
 
 /// What runs the network.
 #[derive(Clone, Copy)]
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     /// The device in words.
-    pub device: &'a str,
+    pub(crate) device: &'a str,
     /// The plan.
-    pub plan: &'a Plan,
+    pub(crate) plan: &'a Plan,
     /// Constants that were laid out again at start.
-    pub laid_out_again: usize,
+    pub(crate) laid_out_again: usize,
     /// Start-up times.
-    pub phases: &'a Phases,
+    pub(crate) phases: &'a Phases,
     /// Several devices: each of them.
-    pub members: &'a [Member],
+    pub(crate) members: &'a [Member],
 }
 
 /// One of several devices that share the records.
-pub struct Member {
+pub(crate) struct Member {
     /// The device in words.
-    pub device: String,
+    pub(crate) device: String,
     /// Its plan.
-    pub plan: Plan,
+    pub(crate) plan: Plan,
     /// Its number among those that were asked for, started or not: that of its group in a trace.
-    pub group: usize,
+    pub(crate) group: usize,
 }
 
 /// What an engine measured: the times of its steps, and of each member where several devices share the records.
 #[derive(Default)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// Times of the steps.
-    pub clock: Option<StepClock>,
+    pub(crate) clock: Option<StepClock>,
     /// Of each member what it did, and the times of its steps.
-    pub members: Vec<(MemberTimes, Option<StepClock>)>,
+    pub(crate) members: Vec<(MemberTimes, Option<StepClock>)>,
 }
 
 /// The profile of a run: the times of the plan's steps and of the stream where they were taken.
-pub fn text(
+pub(crate) fn text(
     format: ProfileFormat,
     running: Facts<'_>,
     measured: Measured,

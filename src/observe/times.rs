@@ -5,43 +5,43 @@ use std::time::{Duration, Instant};
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Records answered, bad ones among them.
-    pub records: u64,
+    pub(crate) records: u64,
     /// Batches they came in.
-    pub batches: u64,
+    pub(crate) batches: u64,
     /// Bad records, answered with an error.
-    pub marked: u64,
+    pub(crate) marked: u64,
 }
 
 /// Times of a run, summed up. Measured only where somebody asks for them; no allocation while a run goes on.
 #[derive(Debug, Default)]
-pub struct StreamTimes {
+pub(crate) struct StreamTimes {
     /// System calls that read input which was there already.
-    pub read: Duration,
+    pub(crate) read: Duration,
     /// Finding records, and their numbers where that is not left to the engine's threads, without `read`.
-    pub parse: Duration,
+    pub(crate) parse: Duration,
     /// Waiting for input to come.
-    pub wait: Duration,
+    pub(crate) wait: Duration,
     /// Handing batches to the engine and waiting for it. The rest of the computation runs beside `parse`.
-    pub engine: Duration,
+    pub(crate) engine: Duration,
     /// Answers to text, and text to the system.
-    pub write: Duration,
+    pub(crate) write: Duration,
     /// Batches answered.
-    pub batches: u64,
+    pub(crate) batches: u64,
     /// Records answered.
-    pub records: u64,
+    pub(crate) records: u64,
     /// From the start of a batch's parsing until its answers are written, a value a batch.
-    pub latencies: Latencies,
+    pub(crate) latencies: Latencies,
     /// The same for the first batch: drivers put work off until a kernel runs.
-    pub first: Option<Duration>,
+    pub(crate) first: Option<Duration>,
     /// Where each of them is kept by itself, if somebody wants to know.
-    pub track: Option<Track>,
+    pub(crate) track: Option<Track>,
 }
 
 impl StreamTimes {
     /// Counts a batch whose parsing began at `started`.
-    pub fn answered(&mut self, records: usize, started: Option<Instant>) {
+    pub(crate) fn answered(&mut self, records: usize, started: Option<Instant>) {
         self.batches += 1;
         self.records += records as u64;
         if let Some(started) = started {
@@ -54,7 +54,7 @@ impl StreamTimes {
 
 /// The last latencies of a run, so that percentiles are exact.
 #[derive(Debug)]
-pub struct Latencies {
+pub(crate) struct Latencies {
     nanoseconds: Vec<u64>,
     /// All that were added; the newest are kept.
     added: usize,
@@ -80,7 +80,7 @@ impl Latencies {
     }
 
     /// The smallest latency that `percent` of the kept ones do not exceed (nearest rank); `None` without any.
-    pub fn percentile(&self, percent: f64) -> Option<Duration> {
+    pub(crate) fn percentile(&self, percent: f64) -> Option<Duration> {
         let mut sorted: Vec<f64> = self.nanoseconds.iter().map(|&ns| ns as f64).collect();
         sorted.sort_unstable_by(f64::total_cmp);
         let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;

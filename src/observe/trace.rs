@@ -23,11 +23,11 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Most spans of a trace.
-pub const MOST: usize = 1 << 16;
+pub(crate) const MOST: usize = 1 << 16;
 
 /// What a span is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
+pub(crate) enum Name {
     /// This.
     Text(&'static str),
     /// A step of the plan.
@@ -77,18 +77,18 @@ struct Group {
 
 /// What a group keeps in a trace, which lives as long as the program does.
 #[derive(Clone, Copy, Debug)]
-pub struct Track(&'static Group);
+pub(crate) struct Track(&'static Group);
 
 /// The group of the main thread, and that of the only device or the first of several.
 const PROGRAM: u32 = 0;
 const FIRST: u32 = 1;
 
 /// A group for the reader: its number among the devices that share a stream, its device, and its plan.
-pub type TraceGroup<'a> = (usize, &'a str, &'a Plan);
+pub(crate) type TraceGroup<'a> = (usize, &'a str, &'a Plan);
 
 impl Track {
     /// That of the only device, in a new trace of what began at `start`. The calling thread is the main thread.
-    pub fn new(start: Instant) -> Track {
+    pub(crate) fn new(start: Instant) -> Track {
         Track::with_room(start, MOST)
     }
 
@@ -102,22 +102,22 @@ impl Track {
     }
 
     /// That of one of several devices in the same trace.
-    pub fn member(self, index: usize) -> Track {
+    pub(crate) fn member(self, index: usize) -> Track {
         Track::group(self.0.trace, FIRST + index as u32)
     }
 
     /// From now on `slot` holds batch number `batch` of the stream, from 1.
-    pub fn begin(self, slot: usize, batch: u32) {
+    pub(crate) fn begin(self, slot: usize, batch: u32) {
         self.0.batches[slot].store(batch, Relaxed);
     }
 
     /// The number of the stream's batch in a slot.
-    pub fn batch(self, slot: usize) -> u32 {
+    pub(crate) fn batch(self, slot: usize) -> u32 {
         self.0.batches[slot].load(Relaxed)
     }
 
     /// Nanoseconds from the start of the program to now.
-    pub fn now(self) -> u64 {
+    pub(crate) fn now(self) -> u64 {
         self.at(Instant::now())
     }
 
@@ -126,7 +126,7 @@ impl Track {
     }
 
     /// Keeps what the calling thread did for `records` records of the batch in `slot`; none: for no batch.
-    pub fn span(self, name: Name, slot: usize, records: usize, start: Instant, took: Duration) {
+    pub(crate) fn span(self, name: Name, slot: usize, records: usize, start: Instant, took: Duration) {
         let thread = thread::number();
         // The main thread is the program's, also where it works for a device.
         let group = if thread == self.0.trace.main { PROGRAM } else { self.0.number };
@@ -136,7 +136,7 @@ impl Track {
     }
 
     /// Keeps a command of the device's queue, its times already on the host's clock.
-    pub fn command(self, name: Name, slot: usize, records: usize, times: (u64, u64), waited: u64) {
+    pub(crate) fn command(self, name: Name, slot: usize, records: usize, times: (u64, u64), waited: u64) {
         let (start, end) = times;
         let waited = waited.try_into().unwrap_or(u32::MAX);
         self.keep(Span { start, end, name, waited, ..self.of(slot, records) });
@@ -162,12 +162,12 @@ impl Track {
     }
 
     /// Spans that found no room.
-    pub fn dropped(self) -> u64 {
+    pub(crate) fn dropped(self) -> u64 {
         self.book().dropped
     }
 
     /// The trace of the first `elapsed` of the run as JSON. `sums` is the object of `--profile=json`.
-    pub fn json(self, sums: &str, groups: &[TraceGroup<'_>], elapsed: Duration) -> String {
+    pub(crate) fn json(self, sums: &str, groups: &[TraceGroup<'_>], elapsed: Duration) -> String {
         let mut book = self.book();
         let dropped = book.dropped;
         // Parents before children, which viewers want: they may begin at the same time.
@@ -277,11 +277,11 @@ fn us(ns: u64) -> String {
 }
 
 /// The exchanges that compare a device's clock with the host's; what they waited for is the error that was left.
-pub const CLOCK: Name = Name::Text("clock");
+pub(crate) const CLOCK: Name = Name::Text("clock");
 
 /// A device's clock, by the host's.
 #[derive(Debug)]
-pub struct Clocks {
+pub(crate) struct Clocks {
     /// What is added to times of the device: at least, at most. In nanoseconds.
     bounds: (i64, i64),
     add: i64,
@@ -296,7 +296,7 @@ impl Default for Clocks {
 impl Clocks {
     /// The command with the times `device` was enqueued between the first two times of the host, and was seen to be
     /// done by the third. For exchanges that follow each other at once: clocks do not drift.
-    pub fn compare(&mut self, host: [u64; 3], device: Times) {
+    pub(crate) fn compare(&mut self, host: [u64; 3], device: Times) {
         let (least, most) = bounds(host, device);
         let (least, most) = (least.max(self.bounds.0), most.min(self.bounds.1));
         if least <= most && device.end > 0 {
@@ -306,13 +306,13 @@ impl Clocks {
     }
 
     /// The largest error that is left; `None` if the driver has taken no times.
-    pub fn error(&self) -> Option<u64> {
+    pub(crate) fn error(&self) -> Option<u64> {
         (self.bounds != Clocks::default().bounds).then(|| self.bounds.0.abs_diff(self.bounds.1) / 2)
     }
 
     /// The same of a later command: its start and end by the host's clock, if the driver has taken its times. Corrects
     /// what is added by as little as the host's times demand.
-    pub fn host(&mut self, host: [u64; 3], device: Times) -> Option<(u64, u64)> {
+    pub(crate) fn host(&mut self, host: [u64; 3], device: Times) -> Option<(u64, u64)> {
         let (least, most) = bounds(host, device);
         if device.end == 0 {
             return None;

@@ -5,7 +5,7 @@ use crate::ir::op::Activation;
 
 impl Activation {
     /// The function in float64. NaN stays NaN.
-    pub fn apply(self, x: f64) -> f64 {
+    pub(crate) fn apply(self, x: f64) -> f64 {
         match self {
             Activation::None => x,
             Activation::Sigmoid => 1.0 / (1.0 + libm::exp(-x)),
@@ -28,7 +28,7 @@ impl Activation {
     }
 
     /// Whether its values are between −1 and 1.
-    pub fn bounded(self) -> bool {
+    pub(crate) fn bounded(self) -> bool {
         match self {
             Activation::Sigmoid | Activation::Tanh => true,
             Activation::None | Activation::Relu | Activation::LeakyRelu(_) => false,
@@ -36,7 +36,7 @@ impl Activation {
     }
 
     /// How far its value may be off where `x` is off by `error`, computed in f32.
-    pub fn error(self, error: f64) -> f64 {
+    pub(crate) fn error(self, error: f64) -> f64 {
         if self.bounded() { error.min(2.0) + 1e-6 } else { error * f64::from(self.slope().abs()).max(1.0) }
     }
 }

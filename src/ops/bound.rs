@@ -1,12 +1,12 @@
 //! How far an engine's answer may be from that of the network in float64.
 
 /// Largest difference that a score may have: 1e-4 · max(1, |score|).
-pub fn score_bound(score: f64) -> f64 {
+pub(crate) fn score_bound(score: f64) -> f64 {
     1e-4 * score.abs().max(1.0)
 }
 
 /// How far `found` is from `expected` in units of the bound, over all scores of a record; NaN counts as infinite.
-pub fn excess(expected: &[f64], found: impl Iterator<Item = f32>) -> f64 {
+pub(crate) fn excess(expected: &[f64], found: impl Iterator<Item = f32>) -> f64 {
     expected
         .iter()
         .zip(found)
@@ -17,7 +17,7 @@ pub fn excess(expected: &[f64], found: impl Iterator<Item = f32>) -> f64 {
 
 /// Whether the two largest scores are so close that rounding may swap them: classes are compared only where they are
 /// not.
-pub fn too_close(scores: &[f64]) -> bool {
+pub(crate) fn too_close(scores: &[f64]) -> bool {
     let (mut first, mut second) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     for &s in scores {
         if s > first {

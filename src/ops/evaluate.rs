@@ -11,7 +11,7 @@ impl Graph {
     ///
     /// # Errors
     /// What the operation says of shapes that do not meet.
-    pub fn push(
+    pub(crate) fn push(
         &mut self,
         name: impl Into<Cow<'static, str>>,
         op: Op,
@@ -39,7 +39,7 @@ impl Graph {
     }
 
     /// Floating-point operations of node `i` for one record.
-    pub fn flop(&self, i: usize) -> u64 {
+    pub(crate) fn flop(&self, i: usize) -> u64 {
         let node = &self.nodes[i];
         let shapes: Vec<Shape> = node.inputs.iter().map(|&v| self.values[v].shape).collect();
         node.op.flop(&shapes, self.values[node.output].shape)
@@ -47,7 +47,7 @@ impl Graph {
 
     /// Every value of one record in float64: `values[i]` is that of `Graph::values[i]`; `tensors` has the numbers of
     /// `Graph::tensors`.
-    pub fn evaluate(&self, tensors: &[Vec<f32>], input: Vec<f64>) -> Vec<Vec<f64>> {
+    pub(crate) fn evaluate(&self, tensors: &[Vec<f32>], input: Vec<f64>) -> Vec<Vec<f64>> {
         let mut values: Vec<Vec<f64>> = vec![Vec::new(); self.values.len()];
         values[self.inputs[0]] = input;
         for node in self.nodes.iter() {
@@ -62,12 +62,12 @@ impl Graph {
 
 impl Network {
     /// Multiply-adds of one record, two flop each (biases and activations are not counted, as in the thesis).
-    pub fn flop(&self) -> u64 {
+    pub(crate) fn flop(&self) -> u64 {
         (0..self.graph.nodes.len()).map(|i| self.graph.flop(i)).sum()
     }
 
     /// The last values of one record in float64, from raw inputs; `tensors` has the numbers of the graph's.
-    pub fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
+    pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
         let input = raw.iter().enumerate().map(|(i, &x)| self.transform.apply(i, x)).collect();
         let mut values = self.graph.evaluate(tensors, input);
         self.graph.outputs.first().map_or_else(Vec::new, |&v| values.swap_remove(v))

@@ -4,9 +4,9 @@
 
 mod activation;
 mod affine;
-pub mod bound;
+pub(crate) mod bound;
 mod evaluate;
-pub mod random;
+pub(crate) mod random;
 
 use crate::ir::graph::Shape;
 use crate::ir::op::Op;
@@ -16,7 +16,7 @@ impl Op {
     ///
     /// # Errors
     /// Expected and found, where they do not meet.
-    pub fn shape(self, inputs: &[Shape], tensors: &[(usize, usize)]) -> Result<Shape, String> {
+    pub(crate) fn shape(self, inputs: &[Shape], tensors: &[(usize, usize)]) -> Result<Shape, String> {
         match self {
             Op::Affine => affine::shape(inputs, tensors),
             Op::Activation(_) => activation::shape(inputs),
@@ -24,7 +24,7 @@ impl Op {
     }
 
     /// Floating-point operations for one record. As in the thesis, those of biases and activations are not counted.
-    pub fn flop(self, inputs: &[Shape], output: Shape) -> u64 {
+    pub(crate) fn flop(self, inputs: &[Shape], output: Shape) -> u64 {
         match self {
             Op::Affine => affine::flop(inputs, output),
             Op::Activation(_) => 0,
@@ -32,7 +32,7 @@ impl Op {
     }
 
     /// Its value of one record in float64.
-    pub fn reference(self, inputs: &[&[f64]], tensors: &[&[f32]]) -> Vec<f64> {
+    pub(crate) fn reference(self, inputs: &[&[f64]], tensors: &[&[f32]]) -> Vec<f64> {
         match self {
             Op::Affine => affine::reference(inputs[0], tensors[0], tensors[1]),
             Op::Activation(a) => inputs[0].iter().map(|&x| a.apply(x)).collect(),

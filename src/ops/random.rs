@@ -1,11 +1,11 @@
 //! Random inputs for checks: of no use for secrets.
 
 /// A small random generator (xorshift64*).
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// One of 2^64 − 1 sequences.
-    pub fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed | 1)
     }
 
@@ -17,23 +17,23 @@ impl Random {
     }
 
     /// Another sequence, which this one decides.
-    pub fn split(&mut self) -> Random {
+    pub(crate) fn split(&mut self) -> Random {
         let (high, low) = (u64::from(self.next()), u64::from(self.next()));
         Random::new(high << 32 | low)
     }
 
     /// From −1 to 1.
-    pub fn float(&mut self) -> f32 {
+    pub(crate) fn float(&mut self) -> f32 {
         (self.next() >> 8) as f32 / (1 << 23) as f32 - 1.0
     }
 
     /// 0 to 255.
-    pub fn byte(&mut self) -> u8 {
+    pub(crate) fn byte(&mut self) -> u8 {
         (self.next() >> 24) as u8
     }
 
     /// 0 to `n` − 1.
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         self.next() as usize % n.max(1)
     }
 }

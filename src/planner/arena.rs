@@ -5,8 +5,8 @@ use crate::ir::plan::{ARENA_ALIGN, Buffer, BufferRole};
 
 /// Bytes of an arena, and the least that any arrangement needs.
 pub(super) struct Arena {
-    pub bytes: usize,
-    pub bound: usize,
+    pub(crate) bytes: usize,
+    pub(crate) bound: usize,
 }
 
 /// A buffer's life and size.

@@ -7,25 +7,25 @@ use crate::registry::{Dim, Kernel, Operation, Parameter, Problem};
 
 /// Sizes of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     /// Result and common dimension. Of a `reduce`, `l` is the number of parts.
-    pub problem: Problem,
+    pub(crate) problem: Problem,
     /// Rows of the operand that is read, without padding.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Rows of a pair's first layer; else 0.
-    pub middle: usize,
+    pub(crate) middle: usize,
     /// Work-groups that share the common dimension, each with a result of its own.
-    pub parts: usize,
+    pub(crate) parts: usize,
 }
 
 impl Sizes {
     /// A launch whose work-groups share nothing.
-    pub fn of(problem: Problem) -> Sizes {
+    pub(crate) fn of(problem: Problem) -> Sizes {
         Sizes { problem, rows: problem.l, middle: 0, parts: 1 }
     }
 
     /// Rows and columns of an operand.
-    pub fn of_operand(&self, operation: Operation, operand: &Parameter) -> (usize, usize) {
+    pub(crate) fn of_operand(&self, operation: Operation, operand: &Parameter) -> (usize, usize) {
         let parts = if operation == Operation::Reduce { self.problem.l } else { self.parts };
         let size = |dim| match dim {
             Dim::One => 1,
@@ -42,34 +42,34 @@ impl Sizes {
 
 /// A kernel about to be launched.
 #[derive(Clone, Copy, Debug)]
-pub struct Call<'k> {
+pub(crate) struct Call<'k> {
     /// The kernel.
-    pub kernel: &'k Kernel,
+    pub(crate) kernel: &'k Kernel,
     /// Rows and columns of work-items of a work-group; the driver chooses where it is `None`.
-    pub group: Option<(usize, usize)>,
+    pub(crate) group: Option<(usize, usize)>,
     /// Padded sizes.
-    pub sizes: Sizes,
+    pub(crate) sizes: Sizes,
     /// alpha and beta of a scaled product.
-    pub factors: (f32, f32),
+    pub(crate) factors: (f32, f32),
     /// The slope of the activation that it computes; 0 where that has none.
-    pub slope: f32,
+    pub(crate) slope: f32,
     /// Columns of the result that a launch's second size grows by: a part batch is a multiple of it.
-    pub granule: usize,
+    pub(crate) granule: usize,
 }
 
 /// Arguments and ranges.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Launch {
+pub(crate) struct Launch {
     /// Arguments in order.
-    pub args: Vec<Arg>,
+    pub(crate) args: Vec<Arg>,
     /// Work-items in dimensions 0 and 1.
-    pub global: (Extent, Extent),
+    pub(crate) global: (Extent, Extent),
     /// Work-group size in dimensions 0 and 1.
-    pub local: Option<(usize, usize)>,
+    pub(crate) local: Option<(usize, usize)>,
 }
 
 /// Makes arguments and ranges of a launch; `place` says where an operand is.
-pub fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) -> Arg) -> Launch {
+pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) -> Arg) -> Launch {
     let Call { kernel, sizes, .. } = call;
     let Problem { h, w, l } = sizes.problem;
     let mut args: Vec<Arg> = Vec::new();
@@ -99,7 +99,7 @@ pub fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) -> Arg) -
 
 /// What a repack is compiled with: the levels of both layouts from the outside in, each its order (0 row major, 1 column
 /// major), then rows and columns of the chunks that stand in it, the last of which are elements.
-pub fn repack_options(from: &Layout, to: &Layout) -> String {
+pub(crate) fn repack_options(from: &Layout, to: &Layout) -> String {
     let levels = |layout: &Layout| {
         let orders = std::iter::once(layout.outer).chain(layout.chunks.iter().map(|c| c.order));
         let sizes = layout.chunks.iter().map(|c| (c.rows, c.cols)).chain([(1, 1)]);
@@ -136,13 +136,13 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
 
 /// Mistakes that a test makes in [`bind`], to see that the checks of `bench` find them.
 #[cfg(test)]
-pub mod fault {
+pub(crate) mod fault {
     use super::{Arg, Extent, Launch};
     use std::cell::Cell;
 
     /// A mistake.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Fault {
+    pub(crate) enum Fault {
         /// The first size is one more.
         Size,
         /// The last two operands are each other's.
@@ -156,7 +156,7 @@ pub mod fault {
     }
 
     /// Runs `work` with the mistake in every launch that this thread binds.
-    pub fn with<T>(fault: Fault, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn with<T>(fault: Fault, work: impl FnOnce() -> T) -> T {
         MADE.set(Some(fault));
         let result = work();
         MADE.set(None);

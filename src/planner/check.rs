@@ -7,7 +7,7 @@ use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, Step};
 use crate::registry::{EngineKind, Kernel, Library, Operation, Problem};
 
 /// What is wrong with a plan; nothing of a right one.
-pub fn check(plan: &Plan, library: &Library) -> Vec<String> {
+pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut say =
         |step: &Step, text: String| wrong.push(format!("plan {}: {}: {text}", plan.name, step.kernel));

@@ -8,9 +8,9 @@ use crate::registry::{Covered, Kernel};
 #[derive(Default)]
 pub(super) struct Chain {
     /// Every one, in order.
-    pub nodes: Vec<usize>,
+    pub(crate) nodes: Vec<usize>,
     /// The affine ones, with the activation behind each.
-    pub affine: Vec<(usize, Activation)>,
+    pub(crate) affine: Vec<(usize, Activation)>,
 }
 
 /// The node that a launch may compute together with `node`: the only reader of its value, which does not go out.

@@ -9,8 +9,8 @@
 //! ```
 
 mod arena;
-pub mod bind;
-pub mod check;
+pub(crate) mod bind;
+pub(crate) mod check;
 mod choose;
 mod fuse;
 mod place;
@@ -24,14 +24,14 @@ use crate::registry::{Kernel, Library, Operation, PlanRecipe, lcm};
 #[cfg(test)]
 thread_local! {
     /// Calls of [`plan`] in this thread.
-    pub static CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    pub(crate) static CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// Plans `network` under `recipe`; `batch` overrides the recipe's.
 ///
 /// # Errors
 /// All mistakes at once, each with plan and node.
-pub fn plan(
+pub(crate) fn plan(
     network: &Network,
     recipe: &PlanRecipe,
     library: &Library,

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 /// What a node must be for a kernel to compute it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Covered {
+pub(crate) enum Covered {
     /// An affine layer.
     Affine,
     /// Any activation.
@@ -17,13 +17,13 @@ pub enum Covered {
 
 impl Covered {
     /// Every one, as `library.json` calls them.
-    pub fn all() -> impl Iterator<Item = (&'static str, Covered)> {
+    pub(crate) fn all() -> impl Iterator<Item = (&'static str, Covered)> {
         let activations = Activation::ALL.into_iter().map(|a| (a.name(), Covered::Only(a)));
         [("affine", Covered::Affine), ("activation", Covered::Activation)].into_iter().chain(activations)
     }
 
     /// Whether a node that computes `op` is one.
-    pub fn fits(self, op: Op) -> bool {
+    pub(crate) fn fits(self, op: Op) -> bool {
         match self {
             Covered::Affine => op == Op::Affine,
             Covered::Activation => matches!(op, Op::Activation(_)),
@@ -34,28 +34,28 @@ impl Covered {
 
 /// A chain of nodes, each the only reader of the one before it, that a kernel computes in one launch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Covers {
+pub(crate) struct Covers {
     /// The nodes in order, and whether a network may do without (`"activation?"`).
-    pub chain: Cow<'static, [(Covered, bool)]>,
+    pub(crate) chain: Cow<'static, [(Covered, bool)]>,
     /// The chain stands as often as the network has it (`"..."` at its end).
-    pub repeated: bool,
+    pub(crate) repeated: bool,
 }
 
 impl Covers {
     /// What kernels of an operation cover that do not say it: the node of the same name. Those of the others compute a
     /// part of a node, or none.
-    pub fn of(operation: Operation) -> Covers {
+    pub(crate) fn of(operation: Operation) -> Covers {
         let own = Covered::all().find(|c| c.0 == operation.name());
         Covers { chain: own.map(|c| (c.1, false)).into_iter().collect(), repeated: false }
     }
 
     /// Affine layers of the chain.
-    pub fn affine(&self) -> usize {
+    pub(crate) fn affine(&self) -> usize {
         self.chain.iter().filter(|c| c.0 == Covered::Affine).count()
     }
 
     /// Most nodes that it covers; as good as no bound where the chain is repeated.
-    pub fn most_nodes(&self) -> usize {
+    pub(crate) fn most_nodes(&self) -> usize {
         if self.repeated { usize::MAX } else { self.chain.len() }
     }
 }
@@ -72,22 +72,22 @@ impl Kernel {
     }
 
     /// Whether it is compiled for an activation that is fused into it.
-    pub fn fuses(&self) -> bool {
+    pub(crate) fn fuses(&self) -> bool {
         self.activates() && self.operation.activation().is_none() && !self.covers.repeated
     }
 
     /// The file below `kernels/` that stands in front of its source.
-    pub fn common(&self) -> Option<&'static str> {
+    pub(crate) fn common(&self) -> Option<&'static str> {
         self.activates().then_some("common/activation.cl")
     }
 
     /// Whether it takes all constants of a network at once, and so computes all its nodes or none.
-    pub fn takes_all(&self) -> bool {
+    pub(crate) fn takes_all(&self) -> bool {
         self.operation.parameters().iter().any(|p| p.holds == Holds::Constants)
     }
 
     /// What its entry says to cover and its operands do not fit, or its source could not be compiled for.
-    pub fn check_covers(&self) -> Result<(), String> {
+    pub(crate) fn check_covers(&self) -> Result<(), String> {
         let (covers, operands) = (&self.covers, self.operation.parameters());
         let weights = operands.iter().filter(|p| p.holds == Holds::Weights).count();
         let name = self.operation.name();

@@ -10,68 +10,68 @@ mod wire;
 use crate::ir::layout::Layout;
 use crate::ir::network::Precision;
 use crate::ir::op::Activation;
-pub use crate::ir::op::Operation;
-pub use crate::ir::plan::{EngineKind, Problem};
-pub use covers::{Covered, Covers};
-pub use parameters::{Dim, Holds, Parameter};
+pub(crate) use crate::ir::op::Operation;
+pub(crate) use crate::ir::plan::{EngineKind, Problem};
+pub(crate) use covers::{Covered, Covers};
+pub(crate) use parameters::{Dim, Holds, Parameter};
 use std::borrow::Cow;
 
 impl Operation {
     /// Whether it multiplies matrices: its `flop` is that of a multiply-add.
-    pub fn is_product(self) -> bool {
+    pub(crate) fn is_product(self) -> bool {
         matches!(self, Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers)
     }
 
     /// The activation that the operation computes on its own.
-    pub fn activation(self) -> Option<Activation> {
+    pub(crate) fn activation(self) -> Option<Activation> {
         if let Operation::Activation(a) = self { Some(a) } else { None }
     }
 }
 
 /// A matrix operand: its layout, and what its size must be a multiple of.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Operand {
+pub(crate) struct Operand {
     /// Layout; `None` where the kernel takes any (it works element by element).
-    pub representation: Option<Layout>,
+    pub(crate) representation: Option<Layout>,
     /// The number of rows is a multiple of this.
-    pub row_align: usize,
+    pub(crate) row_align: usize,
     /// The number of columns is a multiple of this.
-    pub col_align: usize,
+    pub(crate) col_align: usize,
     /// It is an image: RGBA float, a pixel is four neighbouring columns of the row-major matrix (b), or four rows of a
     /// column of the column-major one (a).
-    pub image: bool,
+    pub(crate) image: bool,
 }
 
 /// What a device must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Needs {
+pub(crate) struct Needs {
     /// The kernel is part of the host engine.
-    pub host: bool,
+    pub(crate) host: bool,
     /// Images.
-    pub images: bool,
+    pub(crate) images: bool,
     /// Bytes of local memory in a work-group.
-    pub local_bytes: usize,
+    pub(crate) local_bytes: usize,
 }
 
 /// The largest problem that a kernel is for; 0 is no bound. (Of several layers: the first one. Of a repeated chain: the
 /// most of any layer, and the weights of all.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Most {
+pub(crate) struct Most {
     /// Rows of the result.
-    pub h: usize,
+    pub(crate) h: usize,
     /// Common dimension.
-    pub l: usize,
+    pub(crate) l: usize,
     /// Weights, h · l.
-    pub weights: usize,
+    pub(crate) weights: usize,
     /// Affine layers of a repeated chain, whatever else the plan has.
-    pub layers: usize,
+    pub(crate) layers: usize,
     /// Work-groups along the records, whatever else the plan has.
-    pub groups: usize,
+    pub(crate) groups: usize,
 }
 
 impl Most {
     /// Whether layers of at most h rows and a common dimension of at most l are within, with so many weights in all.
-    pub fn admits(&self, h: usize, l: usize, weights: usize) -> bool {
+    pub(crate) fn admits(&self, h: usize, l: usize, weights: usize) -> bool {
         let within = |size, most| most == 0 || size <= most;
         within(h, self.h) && within(l, self.l) && within(weights, self.weights)
     }
@@ -79,101 +79,101 @@ impl Most {
 
 /// What a kernel demands of its problem and its device.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Restrictions {
+pub(crate) struct Restrictions {
     /// Sizes passed before the operands, a letter each: `l` common dimension, `w` width and `h` height of the result
     /// (all padded), `n` height without padding, `m` height of a pair's first layer.
-    pub arglist: Cow<'static, str>,
+    pub(crate) arglist: Cow<'static, str>,
     /// Two floats follow the sizes, alpha and beta: R = alpha·A·B + beta·R. With beta = 0, R is not read.
-    pub scaled: bool,
+    pub(crate) scaled: bool,
     /// Rows and columns of the result that one work-item computes; (0, 1) is one work-item per column.
-    pub scale: (usize, usize),
+    pub(crate) scale: (usize, usize),
     /// Dimension 0 of the work-items, which runs fastest, runs over the columns of the result; else over the rows.
-    pub columns_first: bool,
+    pub(crate) columns_first: bool,
     /// Work-items below the last row of the result return at once, so that rows need no more than the alignments,
     /// whatever the work-group; its columns are those of whole work-groups.
-    pub guarded: bool,
+    pub(crate) guarded: bool,
     /// Left operand: weights, h × l.
-    pub a: Option<Operand>,
+    pub(crate) a: Option<Operand>,
     /// Right operand: activations, l × w, a column per record.
-    pub b: Option<Operand>,
+    pub(crate) b: Option<Operand>,
     /// Result, h × w; also the operand of kernels that work in place.
-    pub r: Option<Operand>,
+    pub(crate) r: Option<Operand>,
     /// It can read its left operand as halves, compiled with -DHALF_WEIGHTS=1.
-    pub half: bool,
+    pub(crate) half: bool,
     /// Floating-point operations per multiply-add (products, see [`Kernel::flop`]) or per element.
-    pub flop: u32,
+    pub(crate) flop: u32,
     /// Work-group size (rows, columns of work-items, whichever comes first); the driver chooses where it is `None`.
-    pub work_group: Option<(usize, usize)>,
+    pub(crate) work_group: Option<(usize, usize)>,
     /// Work-group sizes that a benchmark tries in turn (the kernel runs with any).
-    pub sweep: Cow<'static, [(usize, usize)]>,
+    pub(crate) sweep: Cow<'static, [(usize, usize)]>,
     /// What the device must have.
-    pub needs: Needs,
+    pub(crate) needs: Needs,
     /// Rows and columns of the result that one work-group computes, where `scale` and `work_group` do not say it. Such
     /// a kernel leaves out what is outside, so that sizes need no more than the alignments.
-    pub tile: Option<(usize, usize)>,
+    pub(crate) tile: Option<(usize, usize)>,
     /// The largest problem it is for: a plan takes the next kernel for larger ones.
-    pub most: Most,
+    pub(crate) most: Most,
     /// Work-groups to aim at: with fewer tiles than this, work-groups share the common dimension, and a `reduce` step
     /// adds their parts. 0: never.
-    pub split: usize,
+    pub(crate) split: usize,
 }
 
 /// A kernel of the library.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     /// The name that plans use: `operation_variant`.
-    pub codename: Cow<'static, str>,
+    pub(crate) codename: Cow<'static, str>,
     /// Other names: of the same kernel in another document.
-    pub aliases: Cow<'static, [Cow<'static, str>]>,
+    pub(crate) aliases: Cow<'static, [Cow<'static, str>]>,
     /// What this variant adds, in a line.
-    pub about: Cow<'static, str>,
+    pub(crate) about: Cow<'static, str>,
     /// Document and section that the idea comes from.
-    pub document: Cow<'static, str>,
+    pub(crate) document: Cow<'static, str>,
     /// What it computes.
-    pub operation: Operation,
+    pub(crate) operation: Operation,
     /// The nodes that it computes in one launch; none where it computes a part of a node, or none of a network.
-    pub covers: Covers,
+    pub(crate) covers: Covers,
     /// What may stand behind them and is then computed in the same launch.
-    pub epilogue: Cow<'static, [Covered]>,
+    pub(crate) epilogue: Cow<'static, [Covered]>,
     /// Function in the source; equals `folder_stem` of the source file. Empty for kernels of the host engine.
-    pub function: Cow<'static, str>,
+    pub(crate) function: Cow<'static, str>,
     /// Path of the source below `kernels/`; `None` for kernels of the host engine.
-    pub source: Option<Cow<'static, str>>,
+    pub(crate) source: Option<Cow<'static, str>>,
     /// Constants that its source is compiled with.
-    pub defines: Cow<'static, [(Cow<'static, str>, u32)]>,
+    pub(crate) defines: Cow<'static, [(Cow<'static, str>, u32)]>,
     /// More options of the compiler, which may change results; a kernel that has some is for benchmarks, never for a
     /// plan.
-    pub lab_options: Cow<'static, str>,
+    pub(crate) lab_options: Cow<'static, str>,
     /// Demands.
-    pub restrictions: Restrictions,
+    pub(crate) restrictions: Restrictions,
 }
 
 /// A plan of the library: which kernel serves which operation. `lower` turns it into the steps for one network.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PlanRecipe {
+pub(crate) struct PlanRecipe {
     /// Name for `--plan` and `MORTONNET_PLAN`.
-    pub name: Cow<'static, str>,
+    pub(crate) name: Cow<'static, str>,
     /// One sentence.
-    pub about: Cow<'static, str>,
+    pub(crate) about: Cow<'static, str>,
     /// Which engine runs it.
-    pub engine: EngineKind,
+    pub(crate) engine: EngineKind,
     /// Records of a full batch, before padding.
-    pub batch: usize,
+    pub(crate) batch: usize,
     /// Codenames of its kernels. A node is computed by the kernel that covers the longest chain from it on, takes its
     /// operand in the layout that is there and whose `most` admits the chain; among equally long ones by that whose
     /// work-groups have the least to do, then by the first. Where none admits it, by the shortest that can compute one
     /// layer.
-    pub kernels: Cow<'static, [Cow<'static, str>]>,
+    pub(crate) kernels: Cow<'static, [Cow<'static, str>]>,
     /// Work-groups (rows, columns of work-items) that replace those of kernels: what tuning found.
-    pub groups: Groups,
+    pub(crate) groups: Groups,
 }
 
 /// Kernels by codename, and a work-group for each.
-pub type Groups = Cow<'static, [(Cow<'static, str>, (usize, usize))]>;
+pub(crate) type Groups = Cow<'static, [(Cow<'static, str>, (usize, usize))]>;
 
 impl PlanRecipe {
     /// The work-group that `kernel` runs in under this plan.
-    pub fn group(&self, kernel: &Kernel) -> Option<(usize, usize)> {
+    pub(crate) fn group(&self, kernel: &Kernel) -> Option<(usize, usize)> {
         let found = self.groups.iter().find(|g| g.0 == kernel.codename);
         found.map(|g| g.1).or(kernel.restrictions.work_group)
     }
@@ -181,67 +181,67 @@ impl PlanRecipe {
 
 /// What recognises a device's class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traits<'a> {
+pub(crate) struct Traits<'a> {
     /// CL_DEVICE_VENDOR.
-    pub vendor: &'a str,
+    pub(crate) vendor: &'a str,
     /// CL_DEVICE_NAME.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// Whether its type is CPU.
-    pub cpu: bool,
+    pub(crate) cpu: bool,
     /// NVIDIA's compute capability, where the device tells it.
-    pub compute_capability: Option<(u32, u32)>,
+    pub(crate) compute_capability: Option<(u32, u32)>,
 }
 
 /// A class of devices: how it is recognised, how fast to expect it to be, and its plan.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DeviceClass {
+pub(crate) struct DeviceClass {
     /// Name.
-    pub name: Cow<'static, str>,
+    pub(crate) name: Cow<'static, str>,
     /// Only devices of the type CPU (`"kind": "cpu"`): their names are those of processors, of any make.
-    pub cpu: bool,
+    pub(crate) cpu: bool,
     /// The device's vendor or name contains one of these, ignoring case; empty fits every device.
-    pub matches: Cow<'static, [Cow<'static, str>]>,
+    pub(crate) matches: Cow<'static, [Cow<'static, str>]>,
     /// Only devices that answer with at least this NVIDIA compute capability, (major, minor).
-    pub compute_capability: Option<(u32, u32)>,
+    pub(crate) compute_capability: Option<(u32, u32)>,
     /// The plan for such devices.
-    pub plan: Cow<'static, str>,
+    pub(crate) plan: Cow<'static, str>,
     /// Expected time of a launch in microseconds. Mali's 190 is the middle of clpeak's published results: 149 (T604), 179
     /// to 233 (T628).
-    pub launch_us: f64,
+    pub(crate) launch_us: f64,
     /// Expected rate on networks, in GFLOPS: of the whole device, or of one thread for the host classes.
-    pub gflops: f64,
+    pub(crate) gflops: f64,
     /// Floating-point operations of a compute unit in a clock cycle, by the maker's figures; 0 where there are none.
-    pub flop_per_cycle: f64,
+    pub(crate) flop_per_cycle: f64,
 }
 
 impl DeviceClass {
     /// Peak in GFLOPS by the maker's figures; 0 where there are none.
-    pub fn nominal(&self, compute_units: u32, mhz: u32) -> f64 {
+    pub(crate) fn nominal(&self, compute_units: u32, mhz: u32) -> f64 {
         f64::from(compute_units) * f64::from(mhz) * self.flop_per_cycle / 1e3
     }
 }
 
 /// Path (below `kernels/`) and text of every kernel source.
-pub type KernelSources = Cow<'static, [(Cow<'static, str>, Cow<'static, str>)]>;
+pub(crate) type KernelSources = Cow<'static, [(Cow<'static, str>, Cow<'static, str>)]>;
 
 /// Everything in `kernels/library.json`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Library {
+pub(crate) struct Library {
     /// Hash of library.json and all sources (hexadecimal).
-    pub hash: Cow<'static, str>,
+    pub(crate) hash: Cow<'static, str>,
     /// Kernels in teaching order.
-    pub kernels: Cow<'static, [Kernel]>,
+    pub(crate) kernels: Cow<'static, [Kernel]>,
     /// Plans.
-    pub plans: Cow<'static, [PlanRecipe]>,
+    pub(crate) plans: Cow<'static, [PlanRecipe]>,
     /// Classes of OpenCL devices; the first that matches counts.
-    pub devices: Cow<'static, [DeviceClass]>,
+    pub(crate) devices: Cow<'static, [DeviceClass]>,
     /// Classes of hosts by CPU architecture (as `std::env::consts::ARCH` has it).
-    pub hosts: Cow<'static, [DeviceClass]>,
+    pub(crate) hosts: Cow<'static, [DeviceClass]>,
 }
 
 impl Library {
     /// The kernel called `codename` (or with that alias), with its index.
-    pub fn kernel(&self, codename: &str) -> Option<(usize, &Kernel)> {
+    pub(crate) fn kernel(&self, codename: &str) -> Option<(usize, &Kernel)> {
         self.kernels
             .iter()
             .enumerate()
@@ -249,7 +249,7 @@ impl Library {
     }
 
     /// `recipe` with a launch for each layer: without its kernel for all layers. `None` where it has none.
-    pub fn layer_by_layer(&self, recipe: &PlanRecipe) -> Option<PlanRecipe> {
+    pub(crate) fn layer_by_layer(&self, recipe: &PlanRecipe) -> Option<PlanRecipe> {
         let other = |name: &&Cow<'static, str>| self.kernel(name).is_none_or(|(_, k)| !k.covers.repeated);
         let kernels: Vec<Cow<'static, str>> = recipe.kernels.iter().filter(other).cloned().collect();
         let fewer = kernels.len() < recipe.kernels.len();
@@ -258,7 +258,7 @@ impl Library {
     }
 
     /// The plan called `name`; the error lists the plans.
-    pub fn plan(&self, name: &str) -> Result<&PlanRecipe, String> {
+    pub(crate) fn plan(&self, name: &str) -> Result<&PlanRecipe, String> {
         self.plans.iter().find(|p| p.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.plans.iter().map(|p| &*p.name).collect();
             format!("no plan is called \"{name}\"; the library has {}", names.join(", "))
@@ -266,7 +266,7 @@ impl Library {
     }
 
     /// The class of a device. One that does not tell what a class demands is not of that class.
-    pub fn device_class(&self, device: Traits<'_>) -> Option<&DeviceClass> {
+    pub(crate) fn device_class(&self, device: Traits<'_>) -> Option<&DeviceClass> {
         let text = format!("{} {}", device.vendor, device.name).to_ascii_lowercase();
         let capable = |least| device.compute_capability.is_some_and(|found| found >= least);
         let able = |c: &&DeviceClass| (device.cpu || !c.cpu) && c.compute_capability.is_none_or(capable);
@@ -276,39 +276,39 @@ impl Library {
     }
 
     /// The class of a host by its architecture; the last class fits every architecture.
-    pub fn host_class(&self, arch: &str) -> Option<&DeviceClass> {
+    pub(crate) fn host_class(&self, arch: &str) -> Option<&DeviceClass> {
         self.hosts.iter().find(|c| c.matches.is_empty() || c.matches.iter().any(|m| m == arch))
     }
 }
 
 /// Limits of a device, as far as kernels depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceLimits {
+pub(crate) struct DeviceLimits {
     /// Most work-items of a work-group.
-    pub work_group: usize,
+    pub(crate) work_group: usize,
     /// Most work-items of a work-group in dimensions 0 and 1.
-    pub work_items: (usize, usize),
+    pub(crate) work_items: (usize, usize),
     /// Local memory in bytes.
-    pub local_bytes: usize,
+    pub(crate) local_bytes: usize,
     /// Images.
-    pub images: bool,
+    pub(crate) images: bool,
     /// Largest buffer in bytes.
-    pub max_alloc: u64,
+    pub(crate) max_alloc: u64,
 }
 
 impl Restrictions {
     /// Work-items over rows and columns of the result, as dimensions 0 and 1.
-    pub fn dimensions<T>(&self, (rows, cols): (T, T)) -> (T, T) {
+    pub(crate) fn dimensions<T>(&self, (rows, cols): (T, T)) -> (T, T) {
         if self.columns_first { (cols, rows) } else { (rows, cols) }
     }
 
     /// Whether it works in place and element by element, in whatever layout.
-    pub fn elementwise(&self) -> bool {
+    pub(crate) fn elementwise(&self) -> bool {
         self.b.is_none() && self.r.as_ref().is_some_and(|o| o.representation.is_none())
     }
 
     /// What rows and columns of the result must be multiples of so that whole work-groups cover them.
-    pub fn whole_groups(&self, (y, x): (usize, usize)) -> (usize, usize) {
+    pub(crate) fn whole_groups(&self, (y, x): (usize, usize)) -> (usize, usize) {
         let rows = if self.guarded { 1 } else { self.scale.0.max(1) * y };
         (rows, self.scale.1.max(1) * x)
     }
@@ -317,7 +317,7 @@ impl Restrictions {
 impl Kernel {
     /// Whether the kernel may run this problem, on this device if one is known. Every restriction that fails is one
     /// line of the error.
-    pub fn admits(&self, problem: Problem, device: Option<&DeviceLimits>) -> Result<(), Vec<String>> {
+    pub(crate) fn admits(&self, problem: Problem, device: Option<&DeviceLimits>) -> Result<(), Vec<String>> {
         let mut failed = Vec::new();
         let r = &self.restrictions;
         let Problem { h, w, l } = problem;
@@ -370,7 +370,7 @@ impl Kernel {
 
     /// Floating-point operations of `problem` without padding: of a product so many a multiply-add, and with alpha and
     /// beta two more for each result (ARM, §1.4.9: 2N²(N+1)); of other kernels so many an element.
-    pub fn flop(&self, problem: Problem) -> u64 {
+    pub(crate) fn flop(&self, problem: Problem) -> u64 {
         let Problem { h, w, l } = problem;
         let (results, flop) = ((h * w) as u64, u64::from(self.restrictions.flop));
         if !self.operation.is_product() {
@@ -381,7 +381,7 @@ impl Kernel {
 
     /// The smallest problem this kernel runs that holds `real`, in work-groups of `group`: sizes rounded up to what
     /// alignments, layouts and whole work-groups of whole tiles demand.
-    pub fn pad(&self, real: Problem, group: Option<(usize, usize)>) -> Problem {
+    pub(crate) fn pad(&self, real: Problem, group: Option<(usize, usize)>) -> Problem {
         let r = &self.restrictions;
         let group = group.filter(|_| r.tile.is_none());
         let ((mut h, mut w), mut l) = (group.map_or((1, 1), |g| r.whole_groups(g)), 1);
@@ -403,7 +403,7 @@ impl Kernel {
     }
 
     /// Options its source is compiled with: its constants, the fused activation, the work-group (dimensions 0 and 1).
-    pub fn options(
+    pub(crate) fn options(
         &self,
         activation: Activation,
         weights: Precision,
@@ -428,7 +428,7 @@ impl Kernel {
 
     /// Whether `text` is a source of this kernel: one kernel function of its name, that takes a uint for each letter
     /// of the arglist (for `s` the slope of its activation, a float), then alpha and beta where it is scaled, then its operands. The error says what was expected.
-    pub fn check_source(&self, text: &str) -> Result<(), String> {
+    pub(crate) fn check_source(&self, text: &str) -> Result<(), String> {
         let code: Vec<&str> = text.lines().map(|l| l.split("//").next().unwrap_or("")).collect();
         let code = code.join(" ");
         let heads: Vec<&str> = code.split("kernel void ").skip(1).collect();
@@ -477,7 +477,7 @@ impl Kernel {
 }
 
 /// Least common multiple.
-pub fn lcm(a: usize, b: usize) -> usize {
+pub(crate) fn lcm(a: usize, b: usize) -> usize {
     let (mut x, mut y) = (a, b);
     while y != 0 {
         (x, y) = (y, x % y);

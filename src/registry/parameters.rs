@@ -5,7 +5,7 @@ use crate::ir::layout::Layout;
 
 /// What the operand of a parameter holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub(crate) enum Holds {
     /// Weights: a constant that may be stored as halves, or an image.
     Weights,
     /// Summands of rows: a constant of floats.
@@ -24,7 +24,7 @@ pub enum Holds {
 
 /// A number of rows or columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dim {
+pub(crate) enum Dim {
     /// 1
     One,
     /// Rows of the result.
@@ -43,15 +43,15 @@ pub enum Dim {
 
 /// A parameter of a kernel for an operand: its name in the source, what it holds, its rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parameter {
+pub(crate) struct Parameter {
     /// Name in the source.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What it holds.
-    pub holds: Holds,
+    pub(crate) holds: Holds,
     /// Rows.
-    pub rows: Dim,
+    pub(crate) rows: Dim,
     /// Columns.
-    pub cols: Dim,
+    pub(crate) cols: Dim,
 }
 
 const fn parameter(name: &'static str, holds: Holds, rows: Dim, cols: Dim) -> Parameter {
@@ -66,7 +66,7 @@ const CLASSES: Parameter = parameter("classes", Holds::Classes, Dim::One, Dim::W
 
 impl Operation {
     /// What a kernel of this operation takes after its sizes, in order.
-    pub fn parameters(self) -> &'static [Parameter] {
+    pub(crate) fn parameters(self) -> &'static [Parameter] {
         match self {
             Operation::Matmul => const { &[A, B, R] },
             Operation::Bias => const { &[R, BIAS] },
@@ -122,7 +122,7 @@ impl Operation {
 
 impl Kernel {
     /// The layout in which the kernel takes `parameter`; row major where it does not say.
-    pub fn layout(&self, parameter: &Parameter) -> Layout {
+    pub(crate) fn layout(&self, parameter: &Parameter) -> Layout {
         let r = &self.restrictions;
         let of = match parameter.name {
             "a" => &r.a,
@@ -134,7 +134,7 @@ impl Kernel {
     }
 
     /// Whether it reads `parameter` as an image.
-    pub fn reads_image(&self, parameter: &Parameter) -> bool {
+    pub(crate) fn reads_image(&self, parameter: &Parameter) -> bool {
         let of = match parameter.name {
             "a" => &self.restrictions.a,
             "b" => &self.restrictions.b,

@@ -17,7 +17,7 @@ const IDX_LABELS: &[u8] = &[0, 0, 8, 1];
 
 /// The expected classes of a run, and how many were met so far.
 #[derive(Debug)]
-pub struct Expected {
+pub(crate) struct Expected {
     place: String,
     classes: Classes,
     right: u64,
@@ -33,16 +33,16 @@ enum Classes {
 
 /// How many records of a run have the expected class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Accuracy {
+pub(crate) struct Accuracy {
     /// Records with the expected class.
-    pub right: u64,
+    pub(crate) right: u64,
     /// Records.
-    pub total: u64,
+    pub(crate) total: u64,
 }
 
 impl Accuracy {
     /// The share of right records; 0 for a run without records.
-    pub fn fraction(&self) -> f64 {
+    pub(crate) fn fraction(&self) -> f64 {
         if self.total == 0 { 0.0 } else { self.right as f64 / self.total as f64 }
     }
 }
@@ -58,7 +58,7 @@ impl Expected {
     /// an idx file of labels.
     ///
     /// Where all are labels they are taken as such, even if they look like indices.
-    pub fn read(path: &Path, spec: &OutputSpec<'_>) -> Result<Self, Error> {
+    pub(crate) fn read(path: &Path, spec: &OutputSpec<'_>) -> Result<Self, Error> {
         let place = crate::escape::path(path);
         let bytes = fs::read(path).map_err(|e| Error::io(&place, e))?;
         Self::parse(&bytes, place, spec)
@@ -88,7 +88,7 @@ impl Expected {
     }
 
     /// Compares the class of the next record.
-    pub fn check(&mut self, verdict: Verdict<'_>) {
+    pub(crate) fn check(&mut self, verdict: Verdict<'_>) {
         let i = self.seen as usize;
         let right = match (&self.classes, verdict) {
             (Classes::One(classes), Verdict::Class(c)) => classes.get(i) == Some(&c),
@@ -100,7 +100,7 @@ impl Expected {
     }
 
     /// The result; an error where the run had more or fewer records than the file has classes.
-    pub fn finish(&self) -> Result<Accuracy, Error> {
+    pub(crate) fn finish(&self) -> Result<Accuracy, Error> {
         let expected = match &self.classes {
             Classes::One(classes) => classes.len(),
             Classes::Sets(sets) => sets.len(),
@@ -209,7 +209,7 @@ fn meanings(items: &[Item<'_>], place: &str, spec: &OutputSpec<'_>) -> Result<Ve
 
 /// The expected scores of a run, and how many records have them so far.
 #[derive(Debug)]
-pub struct ExpectedScores {
+pub(crate) struct ExpectedScores {
     place: String,
     /// Record after record, as `-o scores` writes them.
     scores: Vec<f32>,
@@ -233,7 +233,7 @@ struct Difference {
 
 /// How many records of a run have the expected scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Agreement {
+pub(crate) struct Agreement {
     right: u64,
     total: u64,
     tolerance: f64,
@@ -242,7 +242,7 @@ pub struct Agreement {
 
 impl Agreement {
     /// Whether all have.
-    pub fn complete(&self) -> bool {
+    pub(crate) fn complete(&self) -> bool {
         self.right == self.total
     }
 }
@@ -263,10 +263,10 @@ impl fmt::Display for Agreement {
 
 impl ExpectedScores {
     /// Largest error without a wish: the bound that all kernels keep.
-    pub const TOLERANCE: f64 = 1e-4;
+    pub(crate) const TOLERANCE: f64 = 1e-4;
 
     /// Reads a file with the scores of a record a line, or an npy or idx file of them.
-    pub fn read(path: &Path, tolerance: f64, spec: &OutputSpec<'_>) -> Result<Self, Error> {
+    pub(crate) fn read(path: &Path, tolerance: f64, spec: &OutputSpec<'_>) -> Result<Self, Error> {
         let place = crate::escape::path(path);
         let source = FileSource::open(path).map_err(|e| Error::io(&place, e))?;
         Self::from(source, place, tolerance, spec.outputs)
@@ -293,7 +293,7 @@ impl ExpectedScores {
     }
 
     /// Compares the scores of the next record.
-    pub fn check(&mut self, scores: impl Iterator<Item = f32>) {
+    pub(crate) fn check(&mut self, scores: impl Iterator<Item = f32>) {
         let record = self.seen;
         self.seen += 1;
         let Some(expected) = self.scores.get(record * self.width..(record + 1) * self.width) else { return };
@@ -310,12 +310,12 @@ impl ExpectedScores {
     }
 
     /// Counts a record without scores.
-    pub fn miss(&mut self) {
+    pub(crate) fn miss(&mut self) {
         self.seen += 1;
     }
 
     /// The result; an error where the run had more or fewer records than the file.
-    pub fn finish(&self) -> Result<Agreement, Error> {
+    pub(crate) fn finish(&self) -> Result<Agreement, Error> {
         same_length(&self.place, self.scores.len() / self.width, self.seen as u64)?;
         let ExpectedScores { right, tolerance, worst, .. } = *self;
         Ok(Agreement { right, total: self.seen as u64, tolerance, worst })

@@ -14,57 +14,59 @@ mod source;
 mod tests;
 mod writer;
 
-pub use expect::{Accuracy, Agreement, Expected, ExpectedScores};
-pub use reader::{Format, InputShape, Next, Position, RecordReader};
-pub use source::{FileSource, MemorySource, Source};
-pub use writer::{
+pub(crate) use expect::{Expected, ExpectedScores};
+pub(crate) use reader::{Format, InputShape, Next, Position, RecordReader};
+#[cfg(test)]
+pub(crate) use source::MemorySource;
+pub(crate) use source::{FileSource, Source};
+pub(crate) use writer::{
     ERROR, Output, OutputSpec, ResultWriter, Stdout, Verdict, check, check_mark, needs_argmax, needs_scores,
 };
 
 use crate::engine::{Engine, SLOTS};
 use crate::error::Error;
 use crate::observe::times::StreamTimes;
-pub use crate::observe::times::Summary;
+pub(crate) use crate::observe::times::Summary;
 use crate::observe::trace::{Name, Track};
 use crate::sys::signal;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Everything that a run needs besides its input.
-pub struct Stream<'a, 'w, W> {
+pub(crate) struct Stream<'a, 'w, W> {
     /// What computes.
-    pub engine: &'a mut dyn Engine,
+    pub(crate) engine: &'a mut dyn Engine,
     /// The input's format; `None`: told by its first bytes.
-    pub format: Option<Format>,
+    pub(crate) format: Option<Format>,
     /// What a record is made of.
-    pub shape: InputShape<'a>,
+    pub(crate) shape: InputShape<'a>,
     /// Where the answers go.
-    pub writer: &'a mut ResultWriter<'w, W>,
+    pub(crate) writer: &'a mut ResultWriter<'w, W>,
     /// Told why a record is bad: one that cannot be read or whose scores are none. It is answered with [`ERROR`], and the run
     /// goes on. What leaves the records behind it in doubt ends the run all the same: a wrong header, the end in the middle
     /// of a binary record. `None`: the first bad record ends the run.
-    pub bad: Option<&'a mut Bad<'a>>,
+    pub(crate) bad: Option<&'a mut Bad<'a>>,
     /// Classes to compare with.
-    pub expected: Option<&'a mut Expected>,
+    pub(crate) expected: Option<&'a mut Expected>,
     /// Scores to compare with; the engine must hand them out.
-    pub expected_scores: Option<&'a mut ExpectedScores>,
+    pub(crate) expected_scores: Option<&'a mut ExpectedScores>,
     /// Where the time goes, if somebody wants to know.
-    pub times: Option<&'a mut StreamTimes>,
+    pub(crate) times: Option<&'a mut StreamTimes>,
     /// Told how far the run is whenever SIGUSR1 asks; no batch is on its way then.
-    pub asked: Option<&'a mut Asked<'a>>,
+    pub(crate) asked: Option<&'a mut Asked<'a>>,
 }
 
 /// What is told why a record is bad.
-pub type Bad<'a> = dyn FnMut(&Error) + 'a;
+pub(crate) type Bad<'a> = dyn FnMut(&Error) + 'a;
 
 /// What is told how far a run is: the engine, times if they are taken, and what was done.
-pub type Asked<'a> = dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + 'a;
+pub(crate) type Asked<'a> = dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + 'a;
 
 impl<W: Write> Stream<'_, '_, W> {
     /// Answers all records of `inputs`, a name and a source each. An input is asked for when the one before has ended;
     /// records of several share batches. Before an error is returned everything read before it is answered;
     /// [`Error::Stopped`] is one: SIGINT or SIGTERM came, nothing more was read, and part of a record is dropped.
-    pub fn run<S: Source>(
+    pub(crate) fn run<S: Source>(
         self,
         inputs: impl Iterator<Item = Result<(String, S), Error>>,
     ) -> Result<Summary, Error> {

@@ -22,7 +22,7 @@ const BUFFER: usize = 1 << 20;
 
 /// How the input is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// Numbers as text, separated by commas, a record a line.
     Csv,
     /// f32, little-endian.
@@ -37,7 +37,7 @@ pub enum Format {
 
 impl Format {
     /// The format called `name` on the command line.
-    pub fn parse(name: &str) -> Result<Self, String> {
+    pub(crate) fn parse(name: &str) -> Result<Self, String> {
         Ok(match name {
             "csv" => Format::Csv,
             "f32" => Format::F32,
@@ -51,18 +51,18 @@ impl Format {
 
 /// What a record is made of.
 #[derive(Clone, Copy)]
-pub struct InputShape<'a> {
+pub(crate) struct InputShape<'a> {
     /// Numbers of a record.
-    pub width: usize,
+    pub(crate) width: usize,
     /// Their names, or nothing: then a header may hold any names.
-    pub features: &'a [Cow<'static, str>],
+    pub(crate) features: &'a [Cow<'static, str>],
     /// What happens to each number before it is rounded to f32.
-    pub transform: &'a Transform,
+    pub(crate) transform: &'a Transform,
 }
 
 impl<'a> InputShape<'a> {
     /// The input of `network`.
-    pub fn of(network: &'a Network) -> Self {
+    pub(crate) fn of(network: &'a Network) -> Self {
         InputShape { width: network.width, features: &network.features, transform: &network.transform }
     }
 }
@@ -110,7 +110,7 @@ impl Decode for Coding {
 
 /// What [`RecordReader::advance`] found.
 #[derive(Debug)]
-pub enum Next {
+pub(crate) enum Next {
     /// A whole record.
     Record,
     /// Something in place of a record that the reader can skip, and why it is none. Only where bad records are marked.
@@ -123,7 +123,7 @@ pub enum Next {
 
 /// Where in a source a record stands, both counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Position {
+pub(crate) enum Position {
     /// The line of a text file.
     Line(u64),
     /// The record of a binary file.
@@ -132,7 +132,7 @@ pub enum Position {
 
 impl Position {
     /// `place:17` or `place: record 17`.
-    pub fn within(self, place: &str) -> String {
+    pub(crate) fn within(self, place: &str) -> String {
         match self {
             Position::Line(n) => format!("{place}:{n}"),
             Position::Record(n) => format!("{place}: record {n}"),
@@ -278,7 +278,7 @@ enum InputDecoder {
 }
 
 /// Finds records in a source. Allocates when it is made, for a file's header and for an error, never for a record.
-pub struct RecordReader<'a, S> {
+pub(crate) struct RecordReader<'a, S> {
     window: Window<S>,
     context: Context<'a>,
     format: Option<Format>,
@@ -290,7 +290,7 @@ pub struct RecordReader<'a, S> {
 
 impl<'a, S: Source> RecordReader<'a, S> {
     /// A reader of `source`, called `place` in messages. Without a `format` the first bytes tell it.
-    pub fn new(source: S, place: String, format: Option<Format>, shape: InputShape<'a>) -> Self {
+    pub(crate) fn new(source: S, place: String, format: Option<Format>, shape: InputShape<'a>) -> Self {
         let data = vec![0; BUFFER.max(64 * shape.width)].into_boxed_slice();
         let window = Window {
             source,
@@ -310,7 +310,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
     }
 
     /// Goes on with another source, in the same buffer.
-    pub fn reopen(&mut self, source: S, place: String) {
+    pub(crate) fn reopen(&mut self, source: S, place: String) {
         let w = &mut self.window;
         w.source = source;
         (w.start, w.end, w.ended) = (0, 0, false);
@@ -319,28 +319,23 @@ impl<'a, S: Source> RecordReader<'a, S> {
     }
 
     /// Says from now on what is none where a record should be, and goes on behind it, or not.
-    pub fn set_mark(&mut self, mark: bool) {
+    pub(crate) fn set_mark(&mut self, mark: bool) {
         self.context.mark = mark;
     }
 
     /// Takes the time of reads from now on, or not, and keeps each on `track`.
-    pub fn set_timed(&mut self, timed: bool, track: Option<Track>) {
+    pub(crate) fn set_timed(&mut self, timed: bool, track: Option<Track>) {
         self.window.timed = timed;
         self.window.track = track;
     }
 
     /// Time spent in reads that did not have to wait, since the last call.
-    pub fn take_read_time(&mut self) -> Duration {
+    pub(crate) fn take_read_time(&mut self) -> Duration {
         std::mem::take(&mut self.window.time)
     }
 
-    /// The name of the source.
-    pub fn place(&self) -> &str {
-        &self.context.place
-    }
-
     /// Where the last record stands.
-    pub fn position(&self) -> Position {
+    pub(crate) fn position(&self) -> Position {
         match &self.decoder {
             InputDecoder::Start => Position::Record(0),
             InputDecoder::Csv(csv) => Position::Line(csv.line()),
@@ -349,7 +344,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
     }
 
     /// Finds the next record, without waiting for input.
-    pub fn advance(&mut self) -> Result<Next, Error> {
+    pub(crate) fn advance(&mut self) -> Result<Next, Error> {
         loop {
             let begun = match &mut self.decoder {
                 InputDecoder::Csv(csv) => return csv.next(&mut self.window, &self.context),
@@ -387,12 +382,12 @@ impl<'a, S: Source> RecordReader<'a, S> {
     }
 
     /// The bytes of the record that was found last, and what they mean. They stay until `advance` or `wait`.
-    pub fn record(&self) -> (&Arc<dyn Decode>, &[u8]) {
+    pub(crate) fn record(&self) -> (&Arc<dyn Decode>, &[u8]) {
         (&self.coding, &self.window.data[self.window.record.clone()])
     }
 
     /// Writes the numbers of the record that was found last.
-    pub fn decode(&mut self, record: &mut RecordMut<'_>) -> Result<(), Error> {
+    pub(crate) fn decode(&mut self, record: &mut RecordMut<'_>) -> Result<(), Error> {
         let bytes = &self.window.data[self.window.record.clone()];
         let good = match record.contiguous() {
             Some(values) => self.coding.decode(bytes, values),
@@ -410,7 +405,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
     }
 
     /// Waits for more input, or for a signal. After [`Next::Idle`] only.
-    pub fn wait(&mut self) -> Result<(), Error> {
+    pub(crate) fn wait(&mut self) -> Result<(), Error> {
         if !self.window.source.wait() {
             return Ok(());
         }

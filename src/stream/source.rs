@@ -2,6 +2,7 @@
 
 use crate::sys::io::{ready, wait_readable, widen_pipe};
 use crate::sys::signal;
+#[cfg(test)]
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -10,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// A stream of bytes that can say whether a read would have to wait.
-pub trait Source {
+pub(crate) trait Source {
     /// Reads some bytes and waits for the first (or fails with `WouldBlock`, then nothing was read); 0 is the end.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
 
@@ -38,7 +39,7 @@ impl<S: Source + ?Sized> Source for Box<S> {
 }
 
 /// stdin or a file, without a buffer of its own.
-pub struct FileSource {
+pub(crate) struct FileSource {
     file: File,
     /// Regular files are always ready: no need to ask the system.
     regular: bool,
@@ -46,12 +47,12 @@ pub struct FileSource {
 
 impl FileSource {
     /// The standard input.
-    pub fn stdin() -> io::Result<Self> {
+    pub(crate) fn stdin() -> io::Result<Self> {
         Self::new(File::from(io::stdin().as_fd().try_clone_to_owned()?))
     }
 
     /// The file at `path`. Does not wait for the writer of a FIFO: the first read does, and a signal can end that.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Self::new(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?)
     }
 
@@ -84,20 +85,23 @@ impl Source for FileSource {
 }
 
 /// Bytes in memory that arrive in given pieces, for tests.
-pub struct MemorySource {
+#[cfg(test)]
+pub(crate) struct MemorySource {
     pieces: VecDeque<Vec<u8>>,
     /// Bytes of the first piece that were read already.
     read: usize,
 }
 
+#[cfg(test)]
 impl MemorySource {
     /// A source whose reads return at most one piece each. An empty piece is a pause: the source is not ready until
     /// somebody waits, that is, reads.
-    pub fn new(pieces: impl IntoIterator<Item = Vec<u8>>) -> Self {
+    pub(crate) fn new(pieces: impl IntoIterator<Item = Vec<u8>>) -> Self {
         MemorySource { pieces: pieces.into_iter().collect(), read: 0 }
     }
 }
 
+#[cfg(test)]
 impl Source for MemorySource {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         while let Some(piece) = self.pieces.front() {

@@ -15,7 +15,7 @@ const BUFFER: usize = 1 << 16;
 
 /// What a line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
+pub(crate) enum Output {
     /// The class, as a number from 0.
     Class,
     /// The name of the class.
@@ -32,7 +32,7 @@ pub enum Output {
 
 impl Output {
     /// The output called `text` on the command line.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         Ok(match text {
             "class" => Output::Class,
             "label" => Output::Label,
@@ -52,29 +52,29 @@ impl Output {
     }
 
     /// What is written where nothing was asked for.
-    pub fn default_for(kind: Kind) -> Self {
+    pub(crate) fn default_for(kind: Kind) -> Self {
         if kind == Kind::Values { Output::Scores } else { Output::Class }
     }
 }
 
 /// What the last values of the network mean.
 #[derive(Clone, Copy)]
-pub struct OutputSpec<'a> {
+pub(crate) struct OutputSpec<'a> {
     /// What they are.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// From values to probabilities (for [`Kind::Values`]: to outputs).
-    pub activation: FinalActivation,
+    pub(crate) activation: FinalActivation,
     /// Probability above which `Binary` and `Multilabel` give a class.
-    pub threshold: f64,
+    pub(crate) threshold: f64,
     /// Number of last values.
-    pub outputs: usize,
+    pub(crate) outputs: usize,
     /// Names of the classes, or nothing: then the index is the name.
-    pub labels: &'a [Cow<'static, str>],
+    pub(crate) labels: &'a [Cow<'static, str>],
 }
 
 impl<'a> OutputSpec<'a> {
     /// The output of `network`.
-    pub fn of(network: &'a Network) -> Self {
+    pub(crate) fn of(network: &'a Network) -> Self {
         OutputSpec {
             kind: network.output.kind,
             activation: network.output.activation,
@@ -85,13 +85,13 @@ impl<'a> OutputSpec<'a> {
     }
 
     /// Number of classes: two for `Binary`.
-    pub fn classes(&self) -> usize {
+    pub(crate) fn classes(&self) -> usize {
         if self.kind == Kind::Binary { 2 } else { self.outputs }
     }
 }
 
 /// Whether the lines of bad records can be told from those of others; the message is a usage error.
-pub fn check_mark(output: Output, spec: &OutputSpec<'_>) -> Result<(), String> {
+pub(crate) fn check_mark(output: Output, spec: &OutputSpec<'_>) -> Result<(), String> {
     match output == Output::Label && spec.labels.iter().any(|label| label == ERROR) {
         true => Err(format!(
             "--on-error mark: this network has a class called {ERROR:?}; use -o class or -o json"
@@ -101,7 +101,7 @@ pub fn check_mark(output: Output, spec: &OutputSpec<'_>) -> Result<(), String> {
 }
 
 /// Whether `output` makes sense for this network; the message is a usage error.
-pub fn check(output: Output, spec: &OutputSpec<'_>) -> Result<(), String> {
+pub(crate) fn check(output: Output, spec: &OutputSpec<'_>) -> Result<(), String> {
     if spec.kind != Kind::Values {
         return Ok(());
     }
@@ -116,18 +116,18 @@ pub fn check(output: Output, spec: &OutputSpec<'_>) -> Result<(), String> {
 }
 
 /// Whether the engine must hand out scores.
-pub fn needs_scores(output: Output, spec: &OutputSpec<'_>) -> bool {
+pub(crate) fn needs_scores(output: Output, spec: &OutputSpec<'_>) -> bool {
     spec.kind != Kind::Classes || !matches!(output, Output::Class | Output::Label)
 }
 
 /// Whether the engine must find the arg-max; `expect`: the classes are compared with expected ones.
-pub fn needs_argmax(output: Output, spec: &OutputSpec<'_>, expect: bool) -> bool {
+pub(crate) fn needs_argmax(output: Output, spec: &OutputSpec<'_>, expect: bool) -> bool {
     spec.kind == Kind::Classes && (expect || matches!(output, Output::Class | Output::Label | Output::Json))
 }
 
 /// What was decided about a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict<'a> {
+pub(crate) enum Verdict<'a> {
     /// One class.
     Class(u32),
     /// The classes of a `Multilabel` network, in rising order.
@@ -137,10 +137,10 @@ pub enum Verdict<'a> {
 }
 
 /// The line of a bad record; in JSON the key of the reason.
-pub const ERROR: &str = "error";
+pub(crate) const ERROR: &str = "error";
 
 /// Writes a line a record. Does not allocate after construction.
-pub struct ResultWriter<'a, W> {
+pub(crate) struct ResultWriter<'a, W> {
     out: W,
     output: Output,
     spec: OutputSpec<'a>,
@@ -157,7 +157,7 @@ pub struct ResultWriter<'a, W> {
 
 impl<'a, W: io::Write> ResultWriter<'a, W> {
     /// A writer to `out`. [`check`] must hold.
-    pub fn new(out: W, output: Output, spec: OutputSpec<'a>) -> Self {
+    pub(crate) fn new(out: W, output: Output, spec: OutputSpec<'a>) -> Self {
         let classes = spec.classes();
         // Room for the longest line behind a full buffer: of each class index, escaped label, probability and score.
         let labels: usize = spec.labels.iter().map(|l| 6 * l.len()).sum();
@@ -176,17 +176,17 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     }
 
     /// Records written.
-    pub fn records(&self) -> u64 {
+    pub(crate) fn records(&self) -> u64 {
         self.record
     }
 
     /// Bad records among them.
-    pub fn marked(&self) -> u64 {
+    pub(crate) fn marked(&self) -> u64 {
         self.marked
     }
 
     /// Writes the line of one record and says what was decided. `place` names the input record in an error.
-    pub fn write(
+    pub(crate) fn write(
         &mut self,
         answer: Answer<'_>,
         place: impl FnOnce() -> String,
@@ -221,7 +221,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     }
 
     /// Writes the line of a record that has no answer because of `why`.
-    pub fn mark(&mut self, why: &Error) -> Result<(), Error> {
+    pub(crate) fn mark(&mut self, why: &Error) -> Result<(), Error> {
         let b = &mut self.buffer;
         if self.output == Output::Json {
             b.extend_from_slice(b"{\"record\":");
@@ -246,12 +246,12 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     }
 
     /// The scores of the record that was written last, whose `answer` this was, as `scores` writes them.
-    pub fn last_scores<'b>(&'b self, answer: &Answer<'b>) -> impl Iterator<Item = f32> + 'b {
+    pub(crate) fn last_scores<'b>(&'b self, answer: &Answer<'b>) -> impl Iterator<Item = f32> + 'b {
         outputs(&self.spec, &self.values, answer)
     }
 
     /// Hands everything to the system. Must be called at the end: dropping a writer writes nothing.
-    pub fn flush(&mut self) -> Result<(), Error> {
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
         self.drain()?;
         self.out.flush().map_err(output_error)
     }
@@ -447,13 +447,13 @@ fn escaped(b: &mut Vec<u8>, byte: u8) {
 }
 
 /// stdout without a buffer of its own.
-pub struct Stdout {
+pub(crate) struct Stdout {
     file: File,
 }
 
 impl Stdout {
     /// The standard output.
-    pub fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Stdout { file: File::from(io::stdout().as_fd().try_clone_to_owned()?) })
     }
 }

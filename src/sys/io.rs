@@ -6,12 +6,12 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Whether a read of `fd` would return at once: data, the end, or an error that the read will tell.
-pub fn ready(fd: BorrowedFd<'_>) -> bool {
+pub(crate) fn ready(fd: BorrowedFd<'_>) -> bool {
     poll_one(fd, POLLIN, 0)
 }
 
 /// Waits until a read of `fd` would return at once; `false`: one of the program's signals came first.
-pub fn wait_readable(fd: BorrowedFd<'_>) -> bool {
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>) -> bool {
     let entry = |fd| pollfd { fd, events: POLLIN, revents: 0 };
     let mut entries = [entry(fd.as_raw_fd()), entry(signal::wake())];
     poll_all(&mut entries, -1);
@@ -23,7 +23,7 @@ pub fn wait_readable(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// Waits until a write to `fd` would return at once.
-pub fn wait_writable(fd: BorrowedFd<'_>) {
+pub(crate) fn wait_writable(fd: BorrowedFd<'_>) {
     poll_one(fd, POLLOUT, -1);
 }
 
@@ -49,14 +49,14 @@ fn poll_all(entries: &mut [pollfd], timeout: c_int) -> bool {
 
 /// Lets the pipe `fd` hold more bytes than it usually does: its two ends wait for each other less often. Any other
 /// kind of file, and a system that does not allow it, stays as it is.
-pub fn widen_pipe(fd: BorrowedFd<'_>) {
+pub(crate) fn widen_pipe(fd: BorrowedFd<'_>) {
     const BYTES: c_int = 1 << 20;
     // SAFETY: the call takes two numbers.
     unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, BYTES) };
 }
 
 /// Where `byte` stands first in `bytes`, by the C library's vectors.
-pub fn find(bytes: &[u8], byte: u8) -> Option<usize> {
+pub(crate) fn find(bytes: &[u8], byte: u8) -> Option<usize> {
     // SAFETY: the call reads inside the slice only, and a result that is not null points into it.
     unsafe {
         let found = libc::memchr(bytes.as_ptr().cast(), byte.into(), bytes.len()).cast::<u8>();
@@ -67,7 +67,7 @@ pub fn find(bytes: &[u8], byte: u8) -> Option<usize> {
 /// Cores that this process may use (sched_getaffinity); at least 1.
 ///
 /// `std::thread::available_parallelism` also reads cgroup quotas, which boards do not set, with ten kilobytes of code.
-pub fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     // SAFETY: an all-zero set is a valid one; the call writes no more than its size.
     let count = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -81,7 +81,7 @@ pub fn cores() -> usize {
 
 /// Takes a lock on a whole file, shared or for this descriptor alone, without waiting; whether it was free. It goes
 /// with the descriptor, so the system gives it back when the process dies.
-pub fn lock(fd: &impl AsRawFd, alone: bool) -> io::Result<bool> {
+pub(crate) fn lock(fd: &impl AsRawFd, alone: bool) -> io::Result<bool> {
     let kind = if alone { libc::LOCK_EX } else { libc::LOCK_SH };
     // SAFETY: the call takes two numbers.
     if unsafe { libc::flock(fd.as_raw_fd(), kind | libc::LOCK_NB) } == 0 {
@@ -94,7 +94,7 @@ pub fn lock(fd: &impl AsRawFd, alone: bool) -> io::Result<bool> {
 }
 
 /// The user whose rights this process has.
-pub fn user() -> u32 {
+pub(crate) fn user() -> u32 {
     // SAFETY: the call takes nothing and cannot fail.
     unsafe { libc::geteuid() }
 }

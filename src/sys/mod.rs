@@ -1,10 +1,11 @@
-//! What needs the system or the linker: the linked constants, readiness of a file descriptor, who may have
-//! written a file, signals, threads. Safe
-//! faces over the unsafe calls.
+//! What needs the system or the linker, safe faces over the unsafe calls: the linked block, readiness of a file
+//! descriptor, who may have written a file, signals, threads.
 #![allow(unsafe_code)]
 
-pub mod io;
-pub mod linked;
-pub mod own;
-pub mod signal;
-pub mod thread;
+#[cfg(test)]
+pub(crate) mod counting;
+pub(crate) mod io;
+pub(crate) mod linked;
+pub(crate) mod own;
+pub(crate) mod signal;
+pub(crate) mod thread;

@@ -8,14 +8,14 @@ use std::path::Path;
 
 /// A plain file of this user's or root's that nobody else may write, opened for reading.
 #[derive(Debug)]
-pub struct OwnFile {
+pub(crate) struct OwnFile {
     file: File,
     about: Metadata,
 }
 
 impl OwnFile {
     /// Opens `path`. Neither links are followed nor the other end of a FIFO waited for.
-    pub fn open(path: &Path) -> Result<OwnFile, ReadError> {
+    pub(crate) fn open(path: &Path) -> Result<OwnFile, ReadError> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = match File::options().read(true).custom_flags(flags).open(path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Err(ReadError::Missing),
@@ -33,7 +33,7 @@ impl OwnFile {
     }
 
     /// All of it, if it has at most `most` bytes.
-    pub fn read(&self, most: u64) -> Result<OwnBytes, ReadError> {
+    pub(crate) fn read(&self, most: u64) -> Result<OwnBytes, ReadError> {
         let mut bytes = Vec::new();
         // A length that was true a moment ago bounds nothing.
         let read = match self.about.len() > most {
@@ -50,29 +50,29 @@ impl OwnFile {
     }
 
     /// The file.
-    pub fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
     /// What the system knew of it when it was opened.
-    pub fn about(&self) -> &Metadata {
+    pub(crate) fn about(&self) -> &Metadata {
         &self.about
     }
 }
 
 /// Bytes of an [`OwnFile`]; nothing else makes them.
 #[derive(Debug)]
-pub struct OwnBytes(Vec<u8>);
+pub(crate) struct OwnBytes(Vec<u8>);
 
 impl OwnBytes {
     /// Those from `start` on.
-    pub fn behind(mut self, start: usize) -> OwnBytes {
+    pub(crate) fn behind(mut self, start: usize) -> OwnBytes {
         self.0.drain(..start);
         self
     }
 
     /// As any others.
-    pub fn into_vec(self) -> Vec<u8> {
+    pub(crate) fn into_vec(self) -> Vec<u8> {
         self.0
     }
 }
@@ -87,7 +87,7 @@ impl std::ops::Deref for OwnBytes {
 
 /// Why a file is not read.
 #[derive(Debug)]
-pub enum ReadError {
+pub(crate) enum ReadError {
     /// It is not there.
     Missing,
     /// What is wrong with it.
@@ -96,7 +96,7 @@ pub enum ReadError {
 
 /// Why a folder or a file may hold what this user did not put there.
 #[derive(Debug)]
-pub enum Foreign {
+pub(crate) enum Foreign {
     /// Whose it is.
     Owner(u32),
     /// Its permissions.
@@ -105,7 +105,7 @@ pub enum Foreign {
 
 impl Foreign {
     /// In words.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self {
             Foreign::Owner(owner) => format!("it belongs to another user ({owner}, this is {})", user()),
             Foreign::Mode(mode) => format!("others may write to it (mode {:03o})", mode & 0o7777),
@@ -114,7 +114,7 @@ impl Foreign {
 }
 
 /// Whether nobody but this user and root could write it.
-pub fn own(about: &Metadata) -> Result<(), Foreign> {
+pub(crate) fn own(about: &Metadata) -> Result<(), Foreign> {
     match about.uid() {
         owner if owner != 0 && owner != user() => Err(Foreign::Owner(owner)),
         _ if about.mode() & 0o022 != 0 => Err(Foreign::Mode(about.mode())),

@@ -28,7 +28,7 @@ static SERVED: AtomicU32 = AtomicU32::new(0);
 
 /// From now on SIGUSR1 is a question: see [`asked`]. To be called before anything is started that may have handlers of
 /// its own. What whoever started the program had it ignore (nohup, jobs in the background) stays ignored.
-pub fn serve_questions() -> io::Result<()> {
+pub(crate) fn serve_questions() -> io::Result<()> {
     // SAFETY: the call takes two numbers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     if fd < 0 {
@@ -44,30 +44,30 @@ pub fn serve_questions() -> io::Result<()> {
 }
 
 /// From now on SIGINT and SIGTERM ask for an end: see [`stop`]. After [`serve_questions`].
-pub fn serve_stops() {
+pub(crate) fn serve_stops() {
     SERVED.store(HEARD.load(SeqCst), SeqCst);
     keep();
 }
 
 /// Installs the handler again: the compiler in many OpenCL drivers (LLVM in PoCL and Mesa) puts its own in place when it
 /// first runs, which may be at a launch. It hands signals to stop on, and drops questions.
-pub fn keep() {
+pub(crate) fn keep() {
     let served = SERVED.load(SeqCst);
     ALL.into_iter().filter(|signal| served & 1 << signal != 0).for_each(handle);
 }
 
 /// The first signal that asked for an end, if there was one.
-pub fn stop() -> Option<c_int> {
+pub(crate) fn stop() -> Option<c_int> {
     Some(STOP.load(SeqCst)).filter(|&signal| signal != 0)
 }
 
 /// Whether somebody has asked since the last call.
-pub fn asked() -> bool {
+pub(crate) fn asked() -> bool {
     ASKED.swap(false, SeqCst)
 }
 
 /// Ends the program by `signal`: whoever waits for it (a shell, systemd) learns that it was stopped.
-pub fn die(signal: c_int) -> ! {
+pub(crate) fn die(signal: c_int) -> ! {
     // SAFETY: the set is filled before it is used; the calls take numbers otherwise.
     unsafe {
         let mut set = MaybeUninit::uninit();

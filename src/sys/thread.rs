@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The number of the calling thread: 1 for the first thread that asks.
-pub fn number() -> u32 {
+pub(crate) fn number() -> u32 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     thread_local!(static NUMBER: Cell<u32> = const { Cell::new(0) });
     NUMBER.with(|number| {
@@ -18,18 +18,18 @@ pub fn number() -> u32 {
 }
 
 /// What a thread runs.
-pub trait Serve: Send + Sync + 'static {
+pub(crate) trait Serve: Send + Sync + 'static {
     /// The thread's life.
     fn serve(&self);
 }
 
 /// A thread, started with pthread_create(3). The standard library's threads allocate when they come to life, in
 /// whatever the starter has reached by then; waiting for it takes milliseconds on an idle core.
-pub struct Thread(libc::pthread_t);
+pub(crate) struct Thread(libc::pthread_t);
 
 impl Thread {
     /// Starts a thread that runs `serve`.
-    pub fn start<T: Serve>(work: Arc<T>) -> io::Result<Thread> {
+    pub(crate) fn start<T: Serve>(work: Arc<T>) -> io::Result<Thread> {
         extern "C" fn run<T: Serve>(work: *mut libc::c_void) -> *mut libc::c_void {
             // SAFETY: `start` gave this thread a count of an `Arc<T>`.
             unsafe { Arc::from_raw(work.cast_const().cast::<T>()) }.serve();
@@ -51,7 +51,7 @@ impl Thread {
     }
 
     /// Waits for its end.
-    pub fn join(self) {
+    pub(crate) fn join(self) {
         // SAFETY: joined once, as `self` is gone; never detached.
         unsafe { libc::pthread_join(self.0, std::ptr::null_mut()) };
     }

@@ -40,7 +40,7 @@ const MOST_BAD: usize = 2;
 
 /// What a compiled program depends on.
 #[derive(Debug)]
-pub struct Key {
+pub(crate) struct Key {
     head: String,
     driver: String,
     name: String,
@@ -49,7 +49,7 @@ pub struct Key {
 impl Key {
     /// The key of a program for a driver, each described by (name, value) lines. Other versions of this program have
     /// other keys.
-    pub fn new(driver: &[(&str, &str)], program: &[(&str, &str)]) -> Key {
+    pub(crate) fn new(driver: &[(&str, &str)], program: &[(&str, &str)]) -> Key {
         let mut head = format!("{FIRST_LINE}\nmortonnet {}\n", env!("CARGO_PKG_VERSION"));
         let mut add = |lines: &[(&str, &str)]| {
             for (name, value) in lines {
@@ -65,13 +65,13 @@ impl Key {
 
 /// The blobs of the cache folder.
 #[derive(Debug)]
-pub struct Blobs {
+pub(crate) struct Blobs {
     folder: Folder,
 }
 
 /// A blob is being handed to the driver; over when this is dropped.
 #[derive(Debug)]
-pub struct Loading {
+pub(crate) struct Loading {
     marker: Option<(PathBuf, File)>,
 }
 
@@ -86,18 +86,18 @@ impl Drop for Loading {
 
 impl Blobs {
     /// Those of the cache folder; the error says why there is none.
-    pub fn open() -> Result<Blobs, String> {
+    pub(crate) fn open() -> Result<Blobs, String> {
         let folder = Folder::named()?;
         folder.check().map(|()| Blobs { folder })
     }
 
     /// Where they are, for messages.
-    pub fn folder(&self) -> String {
+    pub(crate) fn folder(&self) -> String {
         self.folder.name()
     }
 
     /// What looks like a marker and is none, a line each.
-    pub fn ignored(&self) -> Vec<String> {
+    pub(crate) fn ignored(&self) -> Vec<String> {
         let marker = |name: &String| name.contains('.') && !self.is_own(name);
         let names = self.folder.names("kernel-").into_iter().filter(marker);
         let line = |name: String| {
@@ -107,7 +107,7 @@ impl Blobs {
     }
 
     /// The bytes for `key`, and a marker to be held while the driver takes them; the error says why there are none.
-    pub fn load(&self, key: &Key) -> Result<(ProgramBinary, Loading), String> {
+    pub(crate) fn load(&self, key: &Key) -> Result<(ProgramBinary, Loading), String> {
         self.condemn(key);
         let is_bad = |name: &&String| name.ends_with(BAD) && self.is_own(name);
         let bad = self.folder.names(&key.driver).iter().filter(is_bad).count();
@@ -188,7 +188,7 @@ impl Blobs {
     }
 
     /// Leaves `bytes` for later runs, unless they are there already; then makes room.
-    pub fn store(&self, key: &Key, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn store(&self, key: &Key, bytes: &[u8]) -> io::Result<()> {
         let mut all = key.head.clone().into_bytes();
         all.extend_from_slice(tail(bytes).as_bytes());
         all.extend_from_slice(bytes);

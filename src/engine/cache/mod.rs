@@ -7,7 +7,7 @@
 
 mod blobs;
 
-pub use blobs::{Blobs, Key, Loading};
+pub(crate) use blobs::{Blobs, Key};
 
 use crate::escape;
 use crate::sys::own::{Foreign, OwnFile, ReadError, own};
@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The cache folder. It need not be there yet.
 #[derive(Clone, Debug)]
-pub struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     /// The one that the environment names: MORTONNET_CACHE (empty switches caching off), else CACHE_DIRECTORY
     /// (systemd), XDG_CACHE_HOME/mortonnet, HOME/.cache/mortonnet. The error says why there is none.
-    pub fn named() -> Result<Folder, String> {
+    pub(crate) fn named() -> Result<Folder, String> {
         folder_of(|name| std::env::var_os(name)).map(Folder).ok_or_else(|| {
             match std::env::var_os("MORTONNET_CACHE") {
                 Some(_) => "off: MORTONNET_CACHE is empty".into(),
@@ -35,19 +35,19 @@ impl Folder {
     }
 
     /// Its path, for messages.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         escape::path(&self.0)
     }
 
     /// The path of a file in it.
-    pub fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
     /// Whether it may be used, where it is there: who may write in a folder may exchange what is in it (a sticky bit
     /// does not keep anybody from putting files there first). It may be reached through a link: systemd does that for
     /// DynamicUser. The error says what is wrong, and what to do.
-    pub fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         // Where it is missing or out of reach, reading and writing will say so.
         let Ok(about) = fs::metadata(&self.0) else { return Ok(()) };
         let name = self.name();
@@ -69,7 +69,7 @@ impl Folder {
     }
 
     /// The text of a small file; `None` where it is not there. The error says what is wrong with it.
-    pub fn text(&self, name: &str, most: u64) -> Result<Option<String>, String> {
+    pub(crate) fn text(&self, name: &str, most: u64) -> Result<Option<String>, String> {
         match self.open(name).and_then(|file| file.read(most)) {
             Ok(bytes) => String::from_utf8(bytes.into_vec()).map(Some).map_err(|_| "it is no text".into()),
             Err(ReadError::Missing) => Ok(None),
@@ -79,7 +79,7 @@ impl Folder {
 
     /// Writes `name` so that readers see the old file or the whole new one. A folder that is not there is made for
     /// this user alone: what stands in it may be run.
-    pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         self.check().map_err(|why| io::Error::new(ErrorKind::PermissionDenied, why))?;
         let (path, new) = (self.at(name), self.at(&format!("{name}.{}.new", unique())));
@@ -96,7 +96,7 @@ impl Folder {
     }
 
     /// Names in it that start like this, in no order.
-    pub fn names(&self, start: &str) -> Vec<String> {
+    pub(crate) fn names(&self, start: &str) -> Vec<String> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().map_while(Result::ok);
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         names.filter(|name| name.starts_with(start)).collect()
@@ -132,7 +132,7 @@ fn unique() -> String {
 }
 
 /// FNV-1a of 64 bits, for file names and checksums.
-pub fn hash(parts: &[&str]) -> u64 {
+pub(crate) fn hash(parts: &[&str]) -> u64 {
     parts.iter().fold(START, |h, p| fnv(fnv(h, p.as_bytes()), &[0]))
 }
 

@@ -51,7 +51,7 @@ const BATCHES: usize = 4;
 const SLOT_BYTES: usize = 64 << 20;
 
 /// An engine that takes part, built on its own thread.
-pub struct Member {
+pub(crate) struct Member {
     control: Arc<WorkerControl>,
     thread: Option<Thread>,
     facts: MemberFacts,
@@ -59,21 +59,21 @@ pub struct Member {
 
 /// What is known of a member's engine.
 #[derive(Clone, Debug)]
-pub struct MemberFacts {
+pub(crate) struct MemberFacts {
     /// Its device, in words.
-    pub name: String,
+    pub(crate) name: String,
     /// Most records of a batch.
-    pub batch: usize,
+    pub(crate) batch: usize,
     /// Part batches cost as much as the next multiple of this.
-    pub granule: usize,
+    pub(crate) granule: usize,
     /// It is a CPU device, whose driver compiles into this process and shares what it has compiled among devices.
-    pub in_process: bool,
+    pub(crate) in_process: bool,
     /// Where what it does is kept, if somebody wants to know; its engine has the same.
-    pub track: Option<Track>,
+    pub(crate) track: Option<Track>,
 }
 
 /// What builds an engine, on the thread that will use it.
-pub type Build = Box<dyn FnOnce() -> Result<(Box<dyn Engine + Send>, MemberFacts), Error> + Send>;
+pub(crate) type Build = Box<dyn FnOnce() -> Result<(Box<dyn Engine + Send>, MemberFacts), Error> + Send>;
 
 /// What a member's thread and the others share before the stream.
 struct WorkerControl {
@@ -95,7 +95,7 @@ enum WorkerState {
 
 impl Member {
     /// Starts a thread that builds an engine, and waits for it.
-    pub fn start(build: Build) -> Result<Member, Error> {
+    pub(crate) fn start(build: Build) -> Result<Member, Error> {
         let (state, changed) = (Mutex::new(WorkerState::Building), Condvar::new());
         let control = Arc::new(WorkerControl { build: Mutex::new(Some(build)), state, changed });
         let thread =
@@ -107,11 +107,6 @@ impl Member {
             member.facts = facts?;
         }
         Ok(member)
-    }
-
-    /// What is known of its engine.
-    pub fn facts(&self) -> &MemberFacts {
-        &self.facts
     }
 }
 
@@ -168,17 +163,17 @@ impl Serve for WorkerControl {
 
 /// What of a record the stream wants.
 #[derive(Clone, Copy, Debug)]
-pub struct RecordSizes {
+pub(crate) struct RecordSizes {
     /// Numbers of a record.
-    pub width: usize,
+    pub(crate) width: usize,
     /// Scores of a record; 0 where they are not wanted.
-    pub scores: usize,
+    pub(crate) scores: usize,
     /// Whether there are classes.
-    pub classes: bool,
+    pub(crate) classes: bool,
 }
 
 /// Several engines as one.
-pub struct MultiEngine {
+pub(crate) struct MultiEngine {
     shared: Arc<Shared>,
     members: Vec<Member>,
     /// The input of each slot. Members have it while the slot is submitted.
@@ -631,7 +626,12 @@ impl Worker {
 impl MultiEngine {
     /// Puts the `members`, all of which run the same network, to work. `timed`: keep the time that they decode. `sizes`:
     /// those of a record. `track` is the stream's.
-    pub fn new(members: Vec<Member>, sizes: RecordSizes, timed: bool, track: Option<Track>) -> MultiEngine {
+    pub(crate) fn new(
+        members: Vec<Member>,
+        sizes: RecordSizes,
+        timed: bool,
+        track: Option<Track>,
+    ) -> MultiEngine {
         let all: usize = members.iter().map(|m| m.facts.batch).sum();
         let most = SLOT_BYTES / (4 * sizes.width).max(1);
         let batch = (BATCHES * all).min(most.max(all));

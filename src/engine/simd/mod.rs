@@ -13,5 +13,5 @@ mod team;
 #[cfg(test)]
 mod tests;
 
-pub use micro::decode;
-pub use team::{Action, Place, Step, Team, Weights};
+pub(crate) use micro::decode;
+pub(crate) use team::{Action, Place, Step, Team, Weights};

@@ -40,7 +40,7 @@ const LINE: usize = 16;
 
 /// The weights of a layer, on a cache line's boundary: a vector that crosses lines costs two accesses (8 % of the time
 /// of large layers).
-pub struct Weights(Source);
+pub(crate) struct Weights(Source);
 
 enum Source {
     /// As the build has laid them out.
@@ -53,7 +53,7 @@ enum Source {
 
 impl Weights {
     /// Takes them as they are, or copies what the allocator has placed.
-    pub fn new(weights: Values) -> Result<Weights, Error> {
+    pub(crate) fn new(weights: Values) -> Result<Weights, Error> {
         Ok(Weights(match weights {
             Values::F16(halves) => Source::Halves(halves),
             Values::F32(Cow::Borrowed(baked)) => Source::Baked(baked),
@@ -96,7 +96,7 @@ impl StoredAs<'_> {
 
 /// Where a step reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// The batch.
     Input,
     /// A buffer between steps.
@@ -106,7 +106,7 @@ pub enum Place {
 }
 
 /// What a step does.
-pub enum Action {
+pub(crate) enum Action {
     /// A layer, from one place to another.
     Affine {
         /// Panels of `panel` × `columns`.
@@ -129,13 +129,13 @@ pub enum Action {
 }
 
 /// A step of the network.
-pub struct Step {
+pub(crate) struct Step {
     /// What it does.
-    pub action: Action,
+    pub(crate) action: Action,
     /// What it reads.
-    pub from: Place,
+    pub(crate) from: Place,
     /// What it writes.
-    pub to: Place,
+    pub(crate) to: Place,
 }
 
 /// Floats on a cache line's boundary that several threads read and write. Zero at first, and memory only where
@@ -297,7 +297,7 @@ struct Clock {
 }
 
 /// The threads, seen from the one that submits batches.
-pub struct Team {
+pub(crate) struct Team {
     shared: Arc<Shared>,
     workers: Vec<Thread>,
     /// The job of each slot that is under way.
@@ -316,7 +316,7 @@ impl Team {
     ///
     /// # Panics
     /// If sizes of steps and buffers do not fit together.
-    pub fn new(
+    pub(crate) fn new(
         steps: Vec<Step>,
         rows: (usize, &[usize], usize),
         width: usize,
@@ -383,22 +383,22 @@ impl Team {
     }
 
     /// Name of the instruction set in use.
-    pub fn instruction_set(&self) -> &'static str {
+    pub(crate) fn instruction_set(&self) -> &'static str {
         self.shared.kernels.name
     }
 
     /// Threads, the caller's included.
-    pub fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.shared.threads
     }
 
     /// Most records of a batch.
-    pub fn batch(&self) -> usize {
+    pub(crate) fn batch(&self) -> usize {
         self.batch
     }
 
     /// The input of a slot: from a record to the next, and the values. Waits if a job reads it.
-    pub fn input(&mut self, slot: usize) -> (usize, &mut [f32]) {
+    pub(crate) fn input(&mut self, slot: usize) -> (usize, &mut [f32]) {
         self.collect(slot);
         let buffer = &self.shared.inputs[slot];
         // SAFETY: the slot's job is complete, and another one needs `&mut self`.
@@ -406,7 +406,7 @@ impl Team {
     }
 
     /// The records of a slot that come as bytes. Waits if a job reads them.
-    pub fn deferred(&mut self, slot: usize) -> &mut Deferred {
+    pub(crate) fn deferred(&mut self, slot: usize) -> &mut Deferred {
         self.collect(slot);
         // SAFETY: the slot's job is complete, and another one needs `&mut self`.
         unsafe { &mut *self.shared.deferred[slot].0.get() }
@@ -416,14 +416,14 @@ impl Team {
     ///
     /// # Panics
     /// If the slot was submitted and not collected.
-    pub fn refused(&self, slot: usize, from: usize) -> Option<(usize, Refusal)> {
+    pub(crate) fn refused(&self, slot: usize, from: usize) -> Option<(usize, Refusal)> {
         assert!(self.flying[slot].is_none(), "slot {slot} was not collected");
         // SAFETY: only `&mut self` writes to it.
         unsafe { &*self.shared.deferred[slot].0.get() }.refused(self.shared.width, from)
     }
 
     /// Starts the first `records` records of a slot, 1 to the batch; does not wait for large ones.
-    pub fn submit(&mut self, slot: usize, records: usize) {
+    pub(crate) fn submit(&mut self, slot: usize, records: usize) {
         assert!((1..=self.batch).contains(&records), "{records} records");
         self.deferred(slot).submit();
         if records >= self.share_from {
@@ -442,7 +442,7 @@ impl Team {
     }
 
     /// Waits for a slot's job, and works at it.
-    pub fn collect(&mut self, slot: usize) {
+    pub(crate) fn collect(&mut self, slot: usize) {
         if let Some(job) = self.flying[slot].take() {
             self.shared.schedule.complete(job, &*self.shared);
         }
@@ -452,7 +452,7 @@ impl Team {
     ///
     /// # Panics
     /// If the slot was submitted and not collected.
-    pub fn scores(&self, slot: usize) -> (usize, &[f32]) {
+    pub(crate) fn scores(&self, slot: usize) -> (usize, &[f32]) {
         assert!(self.flying[slot].is_none(), "slot {slot} was not collected");
         let buffer = &self.shared.scores[slot];
         // SAFETY: no job writes to it, and another one needs `&mut self`.
@@ -460,22 +460,22 @@ impl Team {
     }
 
     /// The class of a record of a collected slot, where the network ends with an arg-max.
-    pub fn class(&self, slot: usize, record: usize) -> u32 {
+    pub(crate) fn class(&self, slot: usize, record: usize) -> u32 {
         self.shared.classes[slot][record].load(Relaxed)
     }
 
     /// Forgets the times of the steps so far.
-    pub fn forget_times(&self) {
+    pub(crate) fn forget_times(&self) {
         self.shared.clock().into_iter().for_each(|mut clock| clock.sums.clear());
     }
 
     /// From now on what is timed is kept on `track` too.
-    pub fn trace(&self, track: Track) {
+    pub(crate) fn trace(&self, track: Track) {
         self.shared.clock().into_iter().for_each(|mut clock| clock.track = Some(track));
     }
 
     /// The measured times of the steps.
-    pub fn times(&self) -> Option<StepClock> {
+    pub(crate) fn times(&self) -> Option<StepClock> {
         self.shared.clock().map(|clock| clock.sums.clone())
     }
 }

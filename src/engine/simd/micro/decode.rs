@@ -2,19 +2,19 @@
 
 /// The decoders for this CPU.
 #[derive(Clone, Copy)]
-pub struct Decoder {
+pub(crate) struct Decoder {
     widen: fn(&[u8], &mut [f32]),
     integers: fn(&[u8], &mut [f32]) -> (usize, usize),
 }
 
 impl Decoder {
     /// The best for this CPU, asked at run time.
-    pub fn detect() -> Decoder {
+    pub(crate) fn detect() -> Decoder {
         Decoder::all().next().unwrap_or(Decoder::PORTABLE)
     }
 
     /// Everything this CPU can run, the best first.
-    pub fn all() -> impl Iterator<Item = Decoder> {
+    pub(crate) fn all() -> impl Iterator<Item = Decoder> {
         #[cfg(target_arch = "x86_64")]
         let list = [
             #[cfg(mortonnet_avx512)]
@@ -40,14 +40,14 @@ impl Decoder {
     }
 
     /// What every CPU runs. It leaves text to the caller.
-    pub const PORTABLE: Decoder = Decoder { widen, integers: |_, _| (0, 0) };
+    pub(crate) const PORTABLE: Decoder = Decoder { widen, integers: |_, _| (0, 0) };
 
     /// Every byte as a number.
     ///
     /// # Panics
     /// If the lengths differ.
     #[inline]
-    pub fn widen(&self, bytes: &[u8], values: &mut [f32]) {
+    pub(crate) fn widen(&self, bytes: &[u8], values: &mut [f32]) {
         assert_eq!(bytes.len(), values.len());
         (self.widen)(bytes, values);
     }
@@ -56,7 +56,7 @@ impl Decoder {
     /// `values`, up to the first field that is anything else. How many were read, and the bytes they took. It may stop
     /// before it must.
     #[inline]
-    pub fn integers(&self, text: &[u8], values: &mut [f32]) -> (usize, usize) {
+    pub(crate) fn integers(&self, text: &[u8], values: &mut [f32]) -> (usize, usize) {
         (self.integers)(text, values)
     }
 }

@@ -15,19 +15,19 @@ use std::ops::Range;
 /// `rows.end` values, `rows` of which nobody else touches meanwhile.
 pub(crate) struct Subproblem<'a, E> {
     /// The layer.
-    pub layer: &'a Affine<'a, E>,
+    pub(crate) layer: &'a Affine<'a, E>,
     /// Rows to compute.
-    pub rows: Range<usize>,
+    pub(crate) rows: Range<usize>,
     /// Number of records.
-    pub records: usize,
+    pub(crate) records: usize,
     /// Value k of record n is `x[n · x_stride + k]`.
-    pub x: *const f32,
+    pub(crate) x: *const f32,
     /// In values.
-    pub x_stride: usize,
+    pub(crate) x_stride: usize,
     /// Row r for record n goes to `result[n · result_stride + r]`.
-    pub result: *mut f32,
+    pub(crate) result: *mut f32,
     /// In values.
-    pub result_stride: usize,
+    pub(crate) result_stride: usize,
 }
 
 /// Runs the body for each `$i` below `$n` (a constant, at most 8), written out: a loop over

@@ -17,7 +17,7 @@
 mod aarch64;
 #[cfg(target_arch = "arm")]
 mod arm;
-pub mod decode;
+pub(crate) mod decode;
 mod kernel;
 mod vector;
 #[cfg(target_arch = "x86_64")]
@@ -32,17 +32,17 @@ use vector::{Lanes4, Vector};
 /// One affine layer. `E` is how its weights are stored.
 pub(super) struct Affine<'a, E = f32> {
     /// Weights, `rows`/P panels of `columns` × P.
-    pub weights: &'a [E],
+    pub(crate) weights: &'a [E],
     /// Biases, `rows`.
-    pub biases: &'a [f32],
+    pub(crate) biases: &'a [f32],
     /// Rows of a panel, a multiple of 4.
-    pub panel: usize,
+    pub(crate) panel: usize,
     /// Columns of the weights: the padded common dimension.
-    pub columns: usize,
+    pub(crate) columns: usize,
     /// Common dimension: columns behind it are padding and not read.
-    pub inputs: usize,
+    pub(crate) inputs: usize,
     /// Applied to each sum.
-    pub activation: Activation,
+    pub(crate) activation: Activation,
 }
 
 impl<E> Affine<'_, E> {
@@ -59,19 +59,19 @@ impl<E> Affine<'_, E> {
 #[derive(Clone, Copy)]
 pub(super) struct Kernels {
     /// Name of the instruction set.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What a core does with it, roughly: tells whether sharing work pays.
-    pub gflops: u32,
+    pub(crate) gflops: u32,
     /// Floats of a vector.
-    pub lanes: usize,
+    pub(crate) lanes: usize,
     /// Records and vectors of a tile.
-    pub tile: (usize, usize),
+    pub(crate) tile: (usize, usize),
     /// SAFETY: the subproblem is sound, the CPU has the instruction set.
-    pub affine: unsafe fn(&Subproblem<'_, f32>),
+    pub(crate) affine: unsafe fn(&Subproblem<'_, f32>),
     /// The same of weights stored as halves: made for single records, fewer tiles are compiled.
-    pub affine_of_halves: unsafe fn(&Subproblem<'_, Half>),
+    pub(crate) affine_of_halves: unsafe fn(&Subproblem<'_, Half>),
     /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
-    pub activate: unsafe fn(Activation, *mut f32, usize),
+    pub(crate) activate: unsafe fn(Activation, *mut f32, usize),
 }
 
 /// What every CPU runs: four lanes in plain Rust.

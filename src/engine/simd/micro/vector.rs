@@ -48,7 +48,7 @@ impl Stored for f32 {
 /// A half, as bits: half the memory traffic. Infinities and NaN are not among weights.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(crate) struct Half(pub u16);
+pub(crate) struct Half(pub(crate) u16);
 
 impl Stored for Half {
     #[inline(always)]

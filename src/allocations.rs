@@ -3,55 +3,26 @@
 //! Between the first and the last batch, on every thread. (What an OpenCL driver written in C allocates is its own
 //! affair; that the program creates no OpenCL objects there is tested by counting calls, in `program/devices.rs`.)
 //!
-//! One test, because the counter is one for the process.
+//! In a process of its own, because the counter is one for all its threads: the test starts itself again.
 
-use mortonnet::baked::{library, network};
-use mortonnet::engine::Engine;
-use mortonnet::engine::host::HostEngine;
-use mortonnet::engine::model::{Model, recipe};
-use mortonnet::engine::opencl::Wanted;
-use mortonnet::engine::select::{DeviceWish, Request, start};
-use mortonnet::error::Error;
-use mortonnet::ir::network::Kind;
-use mortonnet::lab::network::generated;
-use mortonnet::observe::times::StreamTimes;
-use mortonnet::observe::trace::Track;
-use mortonnet::registry::EngineKind;
-use mortonnet::stream::{Format, InputShape, Output, OutputSpec, ResultWriter, Source, Stream};
-use std::alloc::{GlobalAlloc, Layout, System};
+use crate::baked::{library, network};
+use crate::engine::Engine;
+use crate::engine::host::HostEngine;
+use crate::engine::model::{Model, recipe};
+use crate::engine::opencl::Wanted;
+use crate::engine::select::{DeviceWish, Request, start};
+use crate::error::Error;
+use crate::ir::network::Kind;
+use crate::lab::network::generated;
+use crate::observe::times::StreamTimes;
+use crate::observe::trace::Track;
+use crate::registry::EngineKind;
+use crate::stream::{Format, InputShape, Output, OutputSpec, ResultWriter, Source, Stream};
+use crate::sys::counting;
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call is handed on to the system's allocator as it is.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, SeqCst);
-        // SAFETY: the caller's promise is System's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is System's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, SeqCst);
-        // SAFETY: the caller's promise is System's.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const RECORDS: usize = 10_000;
 
@@ -68,7 +39,7 @@ impl Source for Watched {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let n = buf.len().min(self.bytes.len() - self.at).min(self.batch);
         buf[..n].copy_from_slice(&self.bytes[self.at..self.at + n]);
-        let now = ALLOCATIONS.load(SeqCst);
+        let now = counting::allocations();
         // The second batch is read when the first is done or being computed; the third when its answers are out.
         if (2 * self.batch..3 * self.batch).contains(&self.at) {
             self.span.set((now, now));
@@ -100,6 +71,19 @@ impl io::Write for Sink {
 
 #[test]
 fn nothing_is_allocated_between_the_first_and_the_last_batch() {
+    const ALONE: &str = "MORTONNET_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "allocations::nothing_is_allocated_between_the_first_and_the_last_batch";
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        let done = again.args([name, "--exact", "--nocapture"]).env(ALONE, "1").output().unwrap();
+        let text = String::from_utf8_lossy(&done.stdout);
+        assert!(
+            done.status.success() && text.contains("1 passed"),
+            "{text}{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
+        return;
+    }
     assert!(
         std::path::Path::new("/etc/OpenCL/vendors/pocl.icd").exists(),
         "PoCL is missing: tests/run installs it"
@@ -183,7 +167,7 @@ fn threads_allocate_nothing() {
     let track = Track::new(Instant::now());
     engine.trace(track).unwrap();
     assert_eq!(engine.threads(), 3);
-    let before = ALLOCATIONS.load(SeqCst);
+    let before = counting::allocations();
     for (batch, records) in [64, 1, 40, 64, 3, 64].into_iter().cycle().take(60).enumerate() {
         let slot = batch % 2;
         for n in 0..records {
@@ -199,5 +183,5 @@ fn threads_allocate_nothing() {
     }
     engine.collect(1).unwrap();
     assert!(engine.answer(1, 0).class.is_some());
-    assert_eq!(ALLOCATIONS.load(SeqCst) - before, 0, "host engine with threads: allocations");
+    assert_eq!(counting::allocations() - before, 0, "host engine with threads: allocations");
 }
