@@ -17,7 +17,10 @@
 //! cli       the command line
 //! ```
 
-#[cfg(test)]
+// What only the lab uses is dead without it.
+#![cfg_attr(not(feature = "lab"), allow(dead_code, unused_imports))]
+
+#[cfg(all(test, feature = "lab"))]
 mod allocations;
 #[cfg(test)]
 #[allow(dead_code)]

@@ -169,7 +169,7 @@ impl Command {
             }
         }
         let asks = |(option, value): &(&str, OsString)| {
-            let whole = format!("--{option}={}", value.display());
+            let whole = format!("--{option}={}", value.to_string_lossy());
             FORMS.iter().find(|form| form.name == whole || form.name.strip_prefix("--") == Some(option))
         };
         let form = match word {

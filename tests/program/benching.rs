@@ -40,10 +40,24 @@ fn every_kernel_is_right_on_pocl() {
     right(Witness::Pocl, &[], &names.iter().map(|n| &**n).collect::<Vec<_>>());
 }
 
+/// One of each family, as below.
+#[test]
+fn chosen_kernels_are_right_on_oclgrind_with_mali_like_limits() {
+    let names = [
+        "affine_packed_4x4",
+        "matmul_morton_4_2",
+        "bias_morton_4_2_grouped",
+        "relu_unbound",
+        "argmax_packed",
+    ];
+    right(Witness::Oclgrind, &[], &names);
+}
+
 /// With races and uninitialised values reported, and the limits of a Mali, but for kernels that are made for more local
 /// memory. Of images the simulator reports every read as uninitialised, of the tiled products a store of their (right)
 /// results.
 #[test]
+#[ignore = "long: tests/run --all"]
 fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
     const LARGE: (&str, &str) = ("OCLGRIND_LOCAL_MEM_SIZE", "49152");
     let names = device_kernels();

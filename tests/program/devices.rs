@@ -43,16 +43,23 @@ fn on_device(witness: Witness, program: &Path, args: &[&str], input: impl Into<V
 
 #[test]
 fn digits_on_pocl_under_every_plan() {
-    digits(Witness::Pocl);
+    digits(Witness::Pocl, &plans());
+}
+
+/// One launch for all layers, and three for each.
+#[test]
+fn digits_on_oclgrind_under_chosen_plans() {
+    digits(Witness::Oclgrind, &["mali-midgard".into(), "thesis-morton".into()]);
 }
 
 #[test]
+#[ignore = "long: tests/run --all"]
 fn digits_on_oclgrind_under_every_plan() {
-    digits(Witness::Oclgrind);
+    digits(Witness::Oclgrind, &plans());
 }
 
 /// The whole test set: the host's classes, and scores within the bound.
-fn digits(witness: Witness) {
+fn digits(witness: Witness, plans: &[String]) {
     let csv = fs::read_to_string(root().join("model/digits/test.csv")).unwrap();
     let vectors: Vec<Vec<f64>> =
         csv.lines().map(|l| l.split(',').map(|v| v.parse().unwrap()).collect()).collect();
@@ -60,7 +67,7 @@ fn digits(witness: Witness) {
     let host = run(DIGITS, &["-o", "json"], csv.clone());
     let host = parts(&host.lines());
     reference.check(&vectors, &host.1.iter().map(|s| &**s).collect::<Vec<_>>(), "host");
-    for plan in &plans() {
+    for plan in plans {
         let lines = on_device(witness, Path::new(DIGITS), &["--plan", plan, "-o", "json"], csv.clone());
         let found = parts(&lines);
         assert_eq!(found.0, host.0, "{witness:?} {plan}");
