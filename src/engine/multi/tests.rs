@@ -204,9 +204,15 @@ fn a_member_that_fails_loses_nothing() {
     for (who, after) in [(1, 8), (0, 8), (2, 12), (1, 1), (0, 2)] {
         let (mut engine, dials) = engine(&[(8, 100, 5), (8, 100, 5), (8, 100, 5)]);
         dials[who].fails_after.store(after, SeqCst);
-        let (answered, error) = stream(&mut engine, [96; 30]);
-        assert!(error.is_none(), "{error:?}");
-        assert_eq!(answered, 30 * 96, "{who} {after}");
+        // A member gets the less, the slower it seems: on a busy machine it takes a while until it has got so much.
+        for _ in 0..50 {
+            let (answered, error) = stream(&mut engine, [96; 30]);
+            assert!(error.is_none(), "{error:?}");
+            assert_eq!(answered, 30 * 96, "{who} {after}");
+            if engine.members()[who].0.failed.is_some() {
+                break;
+            }
+        }
         let failed: Vec<bool> = engine.members().iter().map(|m| m.0.failed.is_some()).collect();
         assert_eq!(failed.iter().filter(|f| **f).count(), 1);
         assert!(failed[who]);
