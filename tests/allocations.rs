@@ -4,6 +4,7 @@
 //! affair; that the program creates no OpenCL objects there is tested by counting calls, in `program/devices.rs`.)
 //!
 //! One test, because the counter is one for the process.
+#![cfg(feature = "lab")]
 
 use mortonnet::baked::{NETWORK, library};
 use mortonnet::engine::Engine;
