@@ -124,8 +124,8 @@ impl Given {
             let what = if form.name.starts_with("bench") { "NAME" } else { "FILE" };
             return Err(Error::Usage(format!("{} takes no {what}", form.name)));
         }
-        let host = |o: &&(&str, OsString)| o.0 == "device" && o.1 == "host";
-        if self.options.iter().rfind(|o| o.0 == "device").is_some_and(|o| host(&o)) {
+        let device = self.options.iter().rfind(|o| o.0 == "device").and_then(|o| o.1.to_str());
+        if device.is_some_and(|d| DeviceWish::parse(d) == Ok(DeviceWish::Host)) {
             if let Some(option) = ["compute-units", "kernels"].into_iter().find(|o| self.has(o)) {
                 return Err(Error::Usage(format!(
                     "--{option} is for OpenCL devices, --device host is none: name one, for example -d opencl"

@@ -237,6 +237,7 @@ fn what_contradicts_itself_is_refused() {
         ("bench -f u8", "bench does not use --format, which is for classifying records"),
         ("--repeat 3", "classifying records does not use --repeat, which is for bench, bench NAME"),
         ("-d host --kernels d", "--kernels is for OpenCL devices, --device host is none"),
+        ("-d 0 --kernels d -d host", "--kernels is for OpenCL devices, --device host is none"),
         ("-d host --compute-units 4 x", "--compute-units is for OpenCL devices, --device host is none"),
         ("tune -d host --kernels d", "--kernels is for OpenCL devices"),
         ("bench network -d host --kernels d", "--kernels is for OpenCL devices"),
