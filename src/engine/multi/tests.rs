@@ -262,11 +262,14 @@ fn who_becomes_slow_gets_less() {
     stream(&mut engine, [80; 20]);
     let then = dials[1].records.load(SeqCst) - first;
     assert!(then > 0 && then < 200, "{then}");
-    // And more again when it has recovered.
+    // And more again when it has recovered: soon, but on a busy machine it may be measured as slow once more.
     dials[1].record_us.store(100, SeqCst);
-    stream(&mut engine, [80; 40]);
-    let last = dials[1].records.load(SeqCst) - first - then;
-    assert!(last > 800, "{last}");
+    let recovered = (0..10).any(|_| {
+        let before = dials[1].records.load(SeqCst);
+        stream(&mut engine, [80; 40]);
+        dials[1].records.load(SeqCst) - before > 800
+    });
+    assert!(recovered, "{then}");
 }
 
 #[test]
