@@ -7,8 +7,8 @@ use super::matrix::Files;
 use crate::block::hex;
 use crate::ir::layout::Layout;
 use crate::registry::{
-    Covered, Covers, DeviceClass, EngineKind, Groups, Kernel, KernelSources, Library, Most, Needs, Operand,
-    Operation, PlanRecipe, Restrictions,
+    Covered, Covers, DRIVERS_CHOICE, DeviceClass, EngineKind, Groups, Kernel, KernelSources, Library, Most,
+    Needs, Operand, Operation, PlanRecipe, Restrictions,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -426,7 +426,7 @@ fn read_groups(o: &Object<'_>, names: &[String], mistakes: &mut Mistakes) -> Gro
     let place = o.at("workGroups");
     let Some(value) = o.get("workGroups") else { return Groups::default() };
     let Some(map) = value.as_object() else {
-        mistakes.add(place, "expected {KERNEL: [rows, columns], …}");
+        mistakes.add(place, "expected {KERNEL: [rows, columns] or null, …}");
         return Groups::default();
     };
     let mut groups = Vec::new();
@@ -434,7 +434,8 @@ fn read_groups(o: &Object<'_>, names: &[String], mistakes: &mut Mistakes) -> Gro
         if !names.contains(name) {
             mistakes.add(&place, format_args!("the plan has no kernel {name}"));
         }
-        groups.extend(sizes(value, &place, mistakes).map(|group| (name.clone().into(), group)));
+        let group = if value.is_null() { Some(DRIVERS_CHOICE) } else { sizes(value, &place, mistakes) };
+        groups.extend(group.map(|group| (name.clone().into(), group)));
     }
     groups.into()
 }

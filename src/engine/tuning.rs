@@ -204,7 +204,8 @@ fn groups(base: &PlanRecipe, kernels: &[Cow<'static, str>], lines: &str) -> Resu
             (Some((name, kernel)), &[rows, cols])
                 if groups.iter().all(|g| g.0 != *name)
                     && (kernel.restrictions.sweep.contains(&(rows, cols))
-                        || base.group(kernel) == Some((rows, cols))) =>
+                        || base.group(kernel) == Some((rows, cols))
+                        || base.groups.contains(&(name.clone(), (rows, cols)))) =>
             {
                 groups.push((name.clone(), (rows, cols)));
             }

@@ -21,7 +21,7 @@ use crate::lab::network::{Harness, measured, quantile};
 use crate::lab::render::{self, OutputFormat};
 use crate::lab::table::{Cell, Plot, Report, Row, Section};
 use crate::planner;
-use crate::registry::{EngineKind, Kernel, Operation, PlanRecipe};
+use crate::registry::{DRIVERS_CHOICE, EngineKind, Kernel, Operation, PlanRecipe};
 use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -338,8 +338,12 @@ fn plan_file(recipe: &PlanRecipe, identity: &(String, String), median: f64) -> R
         quoted
     };
     let kernels: Vec<String> = recipe.kernels.iter().map(|k| text(k)).collect();
+    let group = |&(rows, cols): &(usize, usize)| match (rows, cols) {
+        DRIVERS_CHOICE => "null".to_string(),
+        _ => format!("[{rows}, {cols}]"),
+    };
     let groups: Vec<String> =
-        recipe.groups.iter().map(|(k, (rows, cols))| format!("{}: [{rows}, {cols}]", text(k))).collect();
+        recipe.groups.iter().map(|(k, g)| format!("{}: {}", text(k), group(g))).collect();
     let layouts: Vec<String> = model
         .plan
         .layouts()

@@ -168,14 +168,20 @@ pub(crate) struct PlanRecipe {
     pub(crate) groups: Groups,
 }
 
-/// Kernels by codename, and a work-group for each.
+/// Kernels by codename, and a work-group for each, or [`DRIVERS_CHOICE`].
 pub(crate) type Groups = Cow<'static, [(Cow<'static, str>, (usize, usize))]>;
+
+/// A plan's word for a kernel whose work-group the driver chooses, whatever the kernel's entry has (`null` in files).
+pub(crate) const DRIVERS_CHOICE: (usize, usize) = (0, 0);
 
 impl PlanRecipe {
     /// The work-group that `kernel` runs in under this plan.
     pub(crate) fn group(&self, kernel: &Kernel) -> Option<(usize, usize)> {
         let found = self.groups.iter().find(|g| g.0 == kernel.codename);
-        found.map(|g| g.1).or(kernel.restrictions.work_group)
+        match found {
+            Some(group) => Some(group.1).filter(|&g| g != DRIVERS_CHOICE),
+            None => kernel.restrictions.work_group,
+        }
     }
 }
 

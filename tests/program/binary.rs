@@ -44,11 +44,15 @@ pub fn release(folder: &str, args: &[&str]) -> PathBuf {
 
 /// The size of a program without what was baked: constants and golden vectors are the network's, not code.
 pub fn code_bytes(program: &Path) -> u64 {
-    let info = Command::new(program).arg("--info").output().unwrap();
-    let info = String::from_utf8(info.stdout).unwrap();
-    let line = info.lines().find(|l| l.starts_with("constants ")).unwrap();
-    let data: u64 = line.split("golden vectors ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-    fs::metadata(program).unwrap().len() - data
+    let text = Command::new(program).arg("--info=block").output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    let sections = text.lines().filter_map(|l| l.strip_prefix("section ")?.split_once(": "));
+    let data: Vec<u64> = sections
+        .filter(|(name, _)| *name == "constants" || name.starts_with("golden"))
+        .map(|(_, rest)| rest.split(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert_eq!(data.len(), 4, "{text}");
+    fs::metadata(program).unwrap().len() - data.iter().sum::<u64>()
 }
 
 #[test]

