@@ -14,15 +14,21 @@ use std::sync::LazyLock;
 /// What every start reads.
 struct Head {
     block: Block,
-    network: NetworkSection,
-    plan: PlanSection,
+    network: Network,
+    golden_given: bool,
+    plan: Plan,
+    /// Where each constant of the plan starts in the section of constants.
+    offsets: Cow<'static, [usize]>,
+    /// Steps of each plan of the library.
+    steps: Cow<'static, [(Cow<'static, str>, usize)]>,
     library: Library,
 }
 
 fn read() -> Result<Head, String> {
     let block = Block::open(linked::block())?;
-    let (network, plan) = (block.read(Section::Network)?, block.read(Section::Plan)?);
-    Ok(Head { block, network, plan, library: block.read(Section::Library)? })
+    let (network, golden_given): NetworkSection = block.read(Section::Network)?;
+    let (plan, (offsets, steps)): PlanSection = block.read(Section::Plan)?;
+    Ok(Head { block, network, golden_given, plan, offsets, steps, library: block.read(Section::Library)? })
 }
 
 static HEAD: LazyLock<Result<Head, String>> = LazyLock::new(read);
@@ -68,12 +74,12 @@ pub(crate) fn block() -> Block {
 
 /// The network.
 pub(crate) fn network() -> &'static Network {
-    &head().network.0
+    &head().network
 }
 
 /// The plan that its constants are laid out for.
 pub(crate) fn plan() -> &'static Plan {
-    &head().plan.0
+    &head().plan
 }
 
 /// The kernel library.
@@ -83,12 +89,12 @@ pub(crate) fn library() -> &'static Library {
 
 /// Whether the golden vectors came with the network.
 pub(crate) fn golden_given() -> bool {
-    head().network.1
+    head().golden_given
 }
 
 /// Steps of the library's plan `name` for the network.
 pub(crate) fn steps(name: &str) -> Option<usize> {
-    head().plan.1.1.iter().find(|s| s.0 == name).map(|s| s.1)
+    head().steps.iter().find(|s| s.0 == name).map(|s| s.1)
 }
 
 /// The kernel sources, comments stripped.
@@ -101,7 +107,7 @@ pub(crate) fn sources() -> Result<&'static KernelSources, Error> {
 
 /// Constant `i` of [`plan`], padded and in its layout.
 pub(crate) fn constant(i: usize) -> Values {
-    let (offset, constant) = (head().plan.1.0[i], &plan().constants[i]);
+    let (offset, constant) = (head().offsets[i], &plan().constants[i]);
     let bytes = &block().section(Section::Constants)[offset..offset + constant.bytes()];
     match constant.precision {
         Precision::F32 => Values::F32(Cow::Borrowed(linked::floats(bytes))),
