@@ -5,6 +5,7 @@ usage: tests/times.py [ARGUMENT...]
 """
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,8 @@ def main():
     command = ["cargo", "test", *sys.argv[1:]]
     environment = {**os.environ, "RUST_TEST_THREADS": str(THREADS)}
     times, begin, ends = {}, 0.0, {}
+    # A shell starts what goes to the background with SIGINT ignored, and whatever runs below would inherit that.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", env=environment) as process:
         for line in process.stdout:
             if end := END.match(line):
