@@ -21,7 +21,7 @@ constant sampler_t pixel =
 #ifdef GROUP_0
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
 #endif
-kernel void affine_image(uint l, uint h, float slope,
+kernel void affine_image(uint l, uint h, float2 params,
                          read_only image2d_t a,
                          global const float *restrict b,
                          global const float *restrict bias,

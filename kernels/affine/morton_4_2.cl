@@ -14,7 +14,7 @@
 #endif
 
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
-kernel void affine_morton_4_2(uint l, uint h, float slope,
+kernel void affine_morton_4_2(uint l, uint h, float2 params,
                               global const float4 *restrict a,
                               global const float4 *restrict b,
                               global const float2 *restrict bias,

@@ -36,7 +36,7 @@ float4 wide(ushort4 from)
 #define AHEAD 12
 
 __attribute__((reqd_work_group_size(GROUP_0, 1, 1)))
-kernel void affine_narrow(uint l, uint w, uint h, float slope,
+kernel void affine_narrow(uint l, uint w, uint h, float2 params,
                           global const UNIT *restrict a,
                           global const float4 *restrict b,
                           global const float *restrict bias,

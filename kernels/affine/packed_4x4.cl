@@ -36,7 +36,7 @@
     c3 += (x).s3 * (y)
 
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
-kernel void affine_packed_4x4(uint l, uint h, float slope,
+kernel void affine_packed_4x4(uint l, uint h, float2 params,
                               global const WEIGHT *restrict a,
                               global const float4 *restrict b,
                               global const float4 *restrict bias,
@@ -71,7 +71,7 @@ kernel void affine_packed_4x4(uint l, uint h, float slope,
 #else
 #error "affine_packed_4x4: K_STEP must be 1 or 4"
 #endif
-#if ACTIVATION == 2 || ACTIVATION == 4
+#if ACTIVATION == 2 || ACTIVATION >= 4
     c0 = ACTIVATE(c0);
     c1 = ACTIVATE(c1);
     c2 = ACTIVATE(c2);

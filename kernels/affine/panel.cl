@@ -57,7 +57,7 @@ typedef __fp16 weight16 __attribute__((ext_vector_type(16)));
 #endif
 
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
-kernel void affine_panel(uint l, uint h, float slope,
+kernel void affine_panel(uint l, uint h, float2 params,
                          global const WEIGHT *restrict a,
                          global const float *restrict b,
                          global const float16 *restrict bias,

@@ -3,11 +3,19 @@
 // f(x) + 0 * x. That is f(x) for finite x and NaN for the others, so that a sum that has
 // overflowed is seen at the end; OpenCL compilers keep it without fast-math options.
 // x is the name of a value of any float type: it is evaluated more than once.
-// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU, 3 tanh, 4 leaky ReLU; slope is an argument of the kernel.
+// ACTIVATION: 0 none, 1 sigmoid, 2 ReLU, 3 tanh, 4 leaky ReLU, 5 clip; the others are no kernel's epilogue: 6 ELU,
+// 7 GELU, 8 GELU by tanh, 9 hard sigmoid, 10 hard swish. params is an argument of the kernel: a slope, two limits,
+// alpha and gamma, alpha and beta.
 #define SIGMOID(x) (1.0f / (1.0f + exp(-(x))) + 0.0f * (x))
 #define RELU(x) (max((x), 0.0f) + 0.0f * (x)) // whatever max gives for NaN and infinities
 #define TANH(x) (tanh(x) + 0.0f * (x))
-#define LEAKY_RELU(x) ((x) > 0.0f ? (x) : slope * (x)) // NaN and infinities stay
+#define LEAKY_RELU(x) ((x) > 0.0f ? (x) : params.x * (x)) // NaN and infinities stay
+#define CLIP(x) (min(max((x), params.x), params.y) + 0.0f * (x))
+#define ELU(x) (params.y * ((x) > 0.0f ? (x) : params.x * expm1(x)) + 0.0f * (x))
+#define GELU(x) (0.5f * (x) * (1.0f + erf(0.70710678f * (x))) + 0.0f * (x))
+#define GELU_TANH(x) (0.5f * (x) * (1.0f + tanh(0.79788456f * ((x) + 0.044715f * (x) * (x) * (x)))) + 0.0f * (x))
+#define HARD_SIGMOID(x) (min(max(params.x * (x) + params.y, 0.0f), 1.0f) + 0.0f * (x))
+#define HARD_SWISH(x) ((x) * min(max((x) * 0.16666667f + 0.5f, 0.0f), 1.0f) + 0.0f * (x))
 // exp2 takes half the registers of exp; the error of the scaled argument moves a result
 // by less than an ulp of 1.
 #define SIGMOID_EXP2(x) (1.0f / (1.0f + exp2(-1.44269504f * (x))) + 0.0f * (x))
@@ -26,6 +34,18 @@
 #define ACTIVATE(x) TANH(x)
 #elif ACTIVATION == 4
 #define ACTIVATE(x) LEAKY_RELU(x)
+#elif ACTIVATION == 5
+#define ACTIVATE(x) CLIP(x)
+#elif ACTIVATION == 6
+#define ACTIVATE(x) ELU(x)
+#elif ACTIVATION == 7
+#define ACTIVATE(x) GELU(x)
+#elif ACTIVATION == 8
+#define ACTIVATE(x) GELU_TANH(x)
+#elif ACTIVATION == 9
+#define ACTIVATE(x) HARD_SIGMOID(x)
+#elif ACTIVATION == 10
+#define ACTIVATE(x) HARD_SWISH(x)
 #else
-#error "ACTIVATION must be 0 (none), 1 (sigmoid), 2 (ReLU), 3 (tanh) or 4 (leaky ReLU)"
+#error "ACTIVATION must be a code of common/activation, 0 to 10"
 #endif

@@ -9,7 +9,7 @@
 // LAYERS: affine layers, at most 8. CLASSES: how many rows the arg-max looks at; 0 is no arg-max.
 // HIDDEN: what a work-group has of hidden, ROWS of r, both in fours of values.
 // Of each layer n: Ln columns of its padded weights, Kn terms of a sum that are no padding, Qn rows
-// that are no padding, in fours, ACTn as ACTIVATION in common/activation with the slope SLOPEn, An and Bn where its
+// that are no padding, in fours, ACTn as ACTIVATION in common/activation with the parameters PARAMSn, An and Bn where its
 // weights and its biases start in a, in fours, Sn where its results start in the work-group's part
 // of hidden, in fours (of the last layer 0).
 // K_STEP: terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches: the others);
@@ -78,7 +78,7 @@
 // turn, which takes the next tile.
 uint layer(uint t, global const float4 *a, global const float4 *b, global float4 *r,
            const uint weights, const uint biases, const uint l, const uint terms, const uint quads,
-           const uint activation, const float slope, const uint b_group, const uint b_start, const uint r_group,
+           const uint activation, const float2 params, const uint b_group, const uint b_start, const uint r_group,
            const uint r_start)
 {
     for (; ROW(t) < quads; t += GROUP_0) {
@@ -124,6 +124,12 @@ uint layer(uint t, global const float4 *a, global const float4 *b, global float4
             c2 = LEAKY_RELU(c2);
             c3 = LEAKY_RELU(c3);
         }
+        if (activation == 5) {
+            c0 = CLIP(c0);
+            c1 = CLIP(c1);
+            c2 = CLIP(c2);
+            c3 = CLIP(c3);
+        }
         r[at] = c0;
         r[at + 4] = c1;
         r[at + 8] = c2;
@@ -148,7 +154,7 @@ uint layer(uint t, global const float4 *a, global const float4 *b, global float4
 // Layer n out of the array from; NEXT: out of hidden, behind layer m.
 #define LAYER(n, from, group, start)                                                         \
     t = layer(t, a, from, n + 1 < LAYERS ? hidden : r, A##n, B##n, L##n, K##n, Q##n, ACT##n, \
-              SLOPE##n, group, start, n + 1 < LAYERS ? HIDDEN : ROWS, S##n)
+              (float2)(PARAMS##n), group, start, n + 1 < LAYERS ? HIDDEN : ROWS, S##n)
 #define NEXT(n, m)                 \
     barrier(CLK_GLOBAL_MEM_FENCE); \
     LAYER(n, hidden, HIDDEN, S##m)

@@ -48,7 +48,7 @@ float4 wide(ushort4 from)
 #endif
 
 __attribute__((reqd_work_group_size(GROUP_0, 1, 1)))
-kernel void pair_records(uint l, uint m, uint w, uint h, float slope,
+kernel void pair_records(uint l, uint m, uint w, uint h, float2 params,
                          global const UNIT *restrict a,
                          global const float *restrict bias,
                          global const WEIGHT *restrict a2,

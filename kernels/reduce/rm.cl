@@ -6,7 +6,7 @@
 // ACTIVATION: as in common/activation.
 
 __attribute__((reqd_work_group_size(128, 1, 1)))
-kernel void reduce_rm(uint l, uint w, uint h, float slope,
+kernel void reduce_rm(uint l, uint w, uint h, float2 params,
                       global const float4 *restrict b,
                       global const float *restrict bias,
                       global float4 *restrict r)

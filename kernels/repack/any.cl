@@ -1,37 +1,7 @@
 // Copies a matrix from one layout into another, one element per work-item.
 // Differs: the baseline. Where two kernels of a plan want different layouts, this stands between.
-// Source: thesis, section 8.3.3; place is MIndex of section 8.2.
-// Layouts: b FROM, r TO. Of b's l rows n count; r gets zeros in its rows behind them.
-// FROM, TO: a layout as its grammar has it, from the outside in: three numbers for each level, the
-// order (0 row major, 1 column major), then rows and columns of the chunks that stand in it. The
-// last chunks are elements, 1 by 1: R is 0,1,1 and C_4_2_R is 1,4,2,0,1,1.
-#ifndef FROM
-#define FROM 0,1,1
-#endif
-#ifndef TO
-#define TO 1,1,1
-#endif
-
-constant uint from_levels[] = {FROM};
-constant uint to_levels[] = {TO};
-#define LEVELS(list) (sizeof(list) / (3 * sizeof(uint)))
-
-// Where element (row, col) of a rows by cols matrix stands.
-uint place(constant uint *level, const uint levels, uint rows, uint cols, uint row, uint col)
-{
-    uint index = 0;
-    for (uint k = 0; k < levels; ++k, level += 3) {
-        const uint y = level[1], x = level[2];
-        const uint i = row / y, j = col / x;
-        index += (level[0] ? j * (rows / y) + i : i * (cols / x) + j) * (y * x);
-        row -= i * y;
-        col -= j * x;
-        rows = y;
-        cols = x;
-    }
-    return index;
-}
-
+// Source: thesis, section 8.3.3.
+// Layouts: b FROM, r TO, as in common/place. Of b's l rows n count; r gets zeros in its rows behind them.
 kernel void repack_any(uint l, uint w, uint h, uint n,
                        global const float *restrict b,
                        global float *restrict r)
@@ -40,6 +10,6 @@ kernel void repack_any(uint l, uint w, uint h, uint n,
     const uint col = get_global_id(1);
     float x = 0.0f;
     if (row < n)
-        x = b[place(from_levels, LEVELS(from_levels), l, w, row, col)];
-    r[place(to_levels, LEVELS(to_levels), h, w, row, col)] = x;
+        x = b[PLACE_B(l, w, row, col)];
+    r[PLACE_R(h, w, row, col)] = x;
 }

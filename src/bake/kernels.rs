@@ -133,8 +133,8 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         r.require(k, mistakes);
     });
     let arglist = r.text("arglist", mistakes).unwrap_or("");
-    if let Some(bad) = arglist.chars().find(|c| !"lwhnms".contains(*c)) {
-        mistakes.add(r.at("arglist"), format_args!("expected letters of \"lwhnms\", found '{bad}'"));
+    if let Some(bad) = arglist.chars().find(|c| !"lwhnmspgv".contains(*c)) {
+        mistakes.add(r.at("arglist"), format_args!("expected letters of \"lwhnmspgv\", found '{bad}'"));
     }
     let scale = pair(r.get("scale"), &r.at("scale"), ["rows", "cols"], mistakes).unwrap_or((1, 1));
     let needs = r.get("needs").map_or(Some(Needs::default()), |v| read_needs(v, r.at("needs"), mistakes))?;
@@ -563,7 +563,7 @@ fn read_sources(
         }
     }
     let mut common: Vec<&str> = Vec::new();
-    for path in kernels.iter().filter(|k| k.source.is_some()).filter_map(Kernel::common) {
+    for path in kernels.iter().filter(|k| k.source.is_some()).flat_map(Kernel::common) {
         if !common.contains(&path) {
             common.push(path);
         }
@@ -594,7 +594,7 @@ pub(crate) fn keep_those_of_plans(library: &mut Library, sources: &mut KernelSou
     let plans = &library.plans;
     library.kernels.to_mut().retain(|k| plans.iter().any(|p| p.kernels.contains(&k.codename)));
     let kernels = &library.kernels;
-    let made_of = |k: &Kernel, path: &str| k.source.as_deref() == Some(path) || k.common() == Some(path);
+    let made_of = |k: &Kernel, path: &str| k.source.as_deref() == Some(path) || k.common().any(|c| c == path);
     sources.to_mut().retain(|(path, _)| kernels.iter().any(|k| made_of(k, path)));
 }
 

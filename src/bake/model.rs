@@ -9,7 +9,7 @@ use crate::block::hex;
 use crate::ir::graph::{Graph, Role, Shape, Tensors};
 use crate::ir::half;
 use crate::ir::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
-use crate::ir::op::{Op, Slope};
+use crate::ir::op::{Float, Op};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ const LAYERS: [(&str, FileLayer); 6] = [
     ("ReLULayer", FileLayer::Activation(Activation::Relu)),
     ("TanhLayer", FileLayer::Activation(Activation::Tanh)),
     // The slope is the file's.
-    ("LeakyReLULayer", FileLayer::Activation(Activation::LeakyRelu(Slope::new(0.0)))),
+    ("LeakyReLULayer", FileLayer::Activation(Activation::LeakyRelu(Float::new(0.0)))),
     ("SoftmaxLayer", FileLayer::Softmax),
 ];
 
@@ -285,7 +285,7 @@ fn leaky_relu(l: &Object<'_>, mistakes: &mut Mistakes) -> Option<Activation> {
         mistakes.add(l.at("slope"), "expected a number that a float holds");
         return None;
     }
-    Some(Activation::LeakyRelu(Slope::new(slope)))
+    Some(Activation::LeakyRelu(Float::new(slope)))
 }
 
 /// An affine layer, if the size of its weights is known, and its weights, if they can be read.

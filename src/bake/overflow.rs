@@ -4,7 +4,7 @@
 //! sum leaves the range of f32 in whatever order it is added up. Such a record is worth most where nothing else leaves
 //! the range: a device that loses this one infinity gives an ordinary class.
 
-use crate::ir::graph::Node;
+use crate::ir::graph::{Node, Shape};
 use crate::ir::network::Network;
 use crate::ir::op::{Activation, Op};
 
@@ -66,9 +66,12 @@ enum Layer<'a> {
 impl Layer<'_> {
     /// The values behind it in float64.
     fn step(self, values: &[f64]) -> Vec<f64> {
+        let input = [(values, Shape::vector(values.len()))];
         match self {
-            Layer::Affine { weights, biases, .. } => Op::Affine.reference(&[values], &[weights, biases]),
-            Layer::Activation(a) => Op::Activation(a).reference(&[values], &[]),
+            Layer::Affine { weights, biases, .. } => {
+                Op::Affine.reference(&input, &[weights, biases], Shape::vector(biases.len()))
+            }
+            Layer::Activation(a) => Op::Activation(a).reference(&input, &[], input[0].1),
         }
     }
 }
@@ -77,17 +80,16 @@ impl Layer<'_> {
 fn layers<'a>(network: &Network, tensors: &'a [Vec<f32>]) -> Option<Vec<Layer<'a>>> {
     let graph = &network.graph;
     let chain = (1..graph.nodes.len()).all(|i| graph.only_consumer(graph.nodes[i - 1].output) == Some(i));
-    chain.then(|| {
-        let layer = |node: &Node| match node.op {
-            Op::Affine => Layer::Affine {
-                inputs: graph.tensors[node.tensors[0]].cols,
-                weights: &tensors[node.tensors[0]],
-                biases: &tensors[node.tensors[1]],
-            },
-            Op::Activation(a) => Layer::Activation(a),
-        };
-        graph.nodes.iter().map(layer).collect()
-    })
+    let layer = |node: &Node| match node.op {
+        Op::Affine => Some(Layer::Affine {
+            inputs: graph.tensors[node.tensors[0]].cols,
+            weights: &tensors[node.tensors[0]],
+            biases: &tensors[node.tensors[1]],
+        }),
+        Op::Activation(a) => Some(Layer::Activation(a)),
+        _ => None,
+    };
+    if chain { graph.nodes.iter().map(layer).collect() } else { None }
 }
 
 struct Search<'a> {

@@ -212,6 +212,10 @@ pub(crate) enum Argument<'a> {
     U32(u32),
     /// A `float`.
     F32(f32),
+    /// A `float2`.
+    F32x2([f32; 2]),
+    /// A `uint16`.
+    U32x16([u32; 16]),
     /// A buffer, or a sub-buffer.
     Buffer {
         /// Which.
@@ -269,6 +273,8 @@ impl Kernel {
             let (size, value, of): (usize, *const c_void, _) = match argument {
                 Argument::U32(value) => (4, (&raw const *value).cast(), None),
                 Argument::F32(value) => (4, (&raw const *value).cast(), None),
+                Argument::F32x2(values) => (8, values.as_ptr().cast(), None),
+                Argument::U32x16(values) => (64, values.as_ptr().cast(), None),
                 #[cfg(test)]
                 Argument::Local(bytes) => (*bytes, ptr::null(), None),
                 Argument::Buffer { buffer, bytes } if buffer.bytes() < *bytes => {

@@ -102,11 +102,12 @@ fn output(n: &Network) -> String {
 }
 
 fn layers(n: &Network) -> String {
-    let mut text = n.width.to_string();
+    let mut text = n.graph.values[n.graph.inputs[0]].shape.to_string();
     for node in n.graph.nodes.iter() {
         let _ = match node.op {
-            Op::Affine => write!(text, " → {}", n.graph.values[node.output].shape.len()),
+            Op::Affine => write!(text, " → {}", n.graph.values[node.output].shape),
             Op::Activation(a) => write!(text, " {}", a.name()),
+            op => write!(text, " → {} {}", op.name(), n.graph.values[node.output].shape),
         };
     }
     text

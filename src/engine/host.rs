@@ -160,7 +160,7 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             };
             (action, from, to)
         }
-        Operation::Activation(_) => {
+        Operation::Sigmoid | Operation::Relu | Operation::Activation => {
             let activation = step.activation;
             let at = buffer(0)?;
             (Action::Activate(activation), at, at)
@@ -174,6 +174,12 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
         | Operation::Reduce
         | Operation::Pair
         | Operation::Layers
+        | Operation::Convolution
+        | Operation::Pool
+        | Operation::Scale
+        | Operation::Combine
+        | Operation::Softmax
+        | Operation::Gather
         | Operation::Repack
         | Operation::Sobel
         | Operation::Order

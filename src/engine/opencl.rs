@@ -453,6 +453,8 @@ impl Slot {
             let argument = |(arg, bytes): (&Arg, usize)| match *arg {
                 Arg::Size(n) => Argument::U32(n),
                 Arg::Scalar(x) => Argument::F32(x),
+                Arg::Pair((x, y)) => Argument::F32x2([x, y]),
+                Arg::Geometry(geometry) => Argument::U32x16(geometry.words()),
                 Arg::Constant(_) | Arg::Constants => {
                     // All of them together are the only one.
                     let i = if let Arg::Constant(i) = *arg { i } else { 0 };
@@ -609,7 +611,7 @@ mod tests {
                         Arg::Buffer(i) => plan.buffers[i].len(plan.padded_batch) * 4,
                         Arg::Constant(i) => plan.constants[i].bytes(),
                         Arg::Constants => places(&plan.constants).1,
-                        Arg::Size(_) | Arg::Scalar(_) => 0,
+                        Arg::Size(_) | Arg::Scalar(_) | Arg::Pair(_) | Arg::Geometry(_) => 0,
                     };
                     assert!(touched <= has, "{}: {}: {arg:?}: {touched} of {has}", plan.name, step.kernel);
                     exact += usize::from(touched == has && has > 0);

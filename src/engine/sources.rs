@@ -33,7 +33,7 @@ impl Sources {
         let (name, text) = self.file(kernel, kernel.source.as_deref().unwrap_or_default())?;
         kernel.check_source(&text).map_err(|e| Error::device(format!("{name}: {e}")))?;
         let mut all = String::new();
-        if let Some(common) = kernel.common() {
+        for common in kernel.common() {
             let (name, text) = self.file(kernel, common)?;
             push(&mut all, &name, &text);
         }
@@ -83,8 +83,8 @@ impl Sources {
     ) -> Result<(), Error> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let edited = |k: &Kernel| {
-            let files = [k.source.as_deref(), k.common()];
-            files.into_iter().flatten().any(|path| folder.join(path).exists())
+            let own = k.source.iter().any(|path| folder.join(&**path).exists());
+            own || k.common().any(|path| folder.join(path).exists())
         };
         if kernels.into_iter().any(edited) { Ok(()) } else { Err(unread(folder, user)) }
     }

@@ -31,6 +31,21 @@ impl Shape {
     pub(crate) const fn is_empty(self) -> bool {
         self.len() == 0
     }
+
+    /// Where an element stands in the order c, y, x.
+    pub(crate) const fn index(self, c: usize, y: usize, x: usize) -> usize {
+        (c * self.h + y) * self.w + x
+    }
+}
+
+/// `1×28×28`, or `10` of a vector.
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Shape { c, h: 1, w: 1 } => write!(f, "{c}"),
+            Shape { c, h, w } => write!(f, "{c}×{h}×{w}"),
+        }
+    }
 }
 
 /// Something that is computed of each record, or its input.
@@ -49,6 +64,8 @@ pub(crate) enum Role {
     Weights,
     /// Summands, one for each output.
     Biases,
+    /// Factors of single channels, or of single values.
+    Factors,
 }
 
 impl Role {
@@ -57,6 +74,7 @@ impl Role {
         match self {
             Role::Weights => "weights",
             Role::Biases => "biases",
+            Role::Factors => "factors",
         }
     }
 }

@@ -8,4 +8,5 @@ pub(crate) mod npy;
 pub(crate) mod op;
 pub(crate) mod plan;
 pub(crate) mod values;
+pub(crate) mod view;
 pub(crate) mod wire;

@@ -209,14 +209,18 @@ impl Network {
         }
     }
 
-    /// `64-32-10 relu`: the sizes, and the activations where they are all the same or listed otherwise.
+    /// `1×28×28-20×24×24-10 relu`: the shapes behind layers with weights, and the activations where they are all the same
+    /// or listed otherwise.
     pub(crate) fn shape(&self) -> String {
-        let mut sizes = vec![self.width.to_string()];
+        let mut sizes = vec![self.graph.values[self.graph.inputs[0]].shape.to_string()];
         let mut activations: Vec<&str> = Vec::new();
         for node in self.graph.nodes.iter() {
             match node.op {
-                Op::Affine => sizes.push(self.graph.values[node.output].shape.len().to_string()),
+                Op::Affine | Op::Convolution { .. } => {
+                    sizes.push(self.graph.values[node.output].shape.to_string());
+                }
                 Op::Activation(a) => activations.push(a.name()),
+                _ => {}
             }
         }
         activations.dedup();

@@ -1,12 +1,49 @@
 //! What nodes of a graph and kernels compute, as plain data. `ops` knows what it means.
 
-/// What a node computes.
+use super::graph::Shape;
+
+/// What a node computes. Values are in the order c, y, x; each operation's file in `ops` says more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Op {
     /// R = W·I + b, W of outputs × inputs.
     Affine,
+    /// Weights that a window carries over the image: W of outputs × (ky, kx, c), c of one group.
+    Convolution {
+        /// Where it looks.
+        window: Window,
+        /// Groups of channels, each of which sees its own channels only.
+        groups: usize,
+    },
+    /// The largest value of a window, or their mean.
+    Pool {
+        /// Which of the two.
+        kind: Pool,
+        /// Where it looks.
+        window: Window,
+    },
     /// An element-wise function.
     Activation(Activation),
+    /// x where it is above 0, else slope · x, with a slope of each channel.
+    PRelu,
+    /// x · factor + bias, of each channel or of each element.
+    Scale,
+    /// Two values, element by element; of the second each channel may have one element for all pixels.
+    Combine(Arithmetic),
+    /// Values one behind the other along an axis.
+    Concat(Axis),
+    /// A border of a constant.
+    Pad {
+        /// Its rows and columns.
+        border: Border,
+        /// The constant.
+        value: Float,
+    },
+    /// Softmax over the channels of each pixel, or its logarithm.
+    Softmax(SoftmaxOf),
+    /// The same elements in another shape.
+    Reshape(Shape),
+    /// The axes in another order: axis i of the result is axis `.0[i]` of the operand.
+    Transpose([Axis; 3]),
 }
 
 impl Op {
@@ -14,9 +51,117 @@ impl Op {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Op::Affine => "affine",
+            Op::Convolution { .. } => "convolution",
+            Op::Pool { kind: Pool::Max, .. } => "max_pool",
+            Op::Pool { kind: Pool::Mean | Pool::PaddedMean, .. } => "average_pool",
             Op::Activation(a) => a.name(),
+            Op::PRelu => "prelu",
+            Op::Scale => "scale",
+            Op::Combine(a) => a.name(),
+            Op::Concat(_) => "concat",
+            Op::Pad { .. } => "pad",
+            Op::Softmax(SoftmaxOf::Linear) => "softmax",
+            Op::Softmax(SoftmaxOf::Logarithm) => "log_softmax",
+            Op::Reshape(_) => "reshape",
+            Op::Transpose(_) => "transpose",
         }
     }
+}
+
+/// How a window runs over an image, (height, width) each. What it covers of the border does not count, or counts as 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// Its size.
+    pub(crate) size: (usize, usize),
+    /// From one to the next.
+    pub(crate) stride: (usize, usize),
+    /// From one of its elements to the next.
+    pub(crate) dilation: (usize, usize),
+    /// What stands around the image.
+    pub(crate) border: Border,
+    /// The last window may begin inside the image and end outside of its border.
+    pub(crate) ceil: bool,
+}
+
+impl Window {
+    /// A window of `size` that stands side by side.
+    pub(crate) const fn of(size: (usize, usize)) -> Window {
+        let border = Border { top: 0, left: 0, bottom: 0, right: 0 };
+        Window { size, stride: (1, 1), dilation: (1, 1), border, ceil: false }
+    }
+}
+
+/// Rows and columns around an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Border {
+    /// Rows above.
+    pub(crate) top: usize,
+    /// Columns to the left.
+    pub(crate) left: usize,
+    /// Rows below.
+    pub(crate) bottom: usize,
+    /// Columns to the right.
+    pub(crate) right: usize,
+}
+
+/// What a pooling makes of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pool {
+    /// The largest value; NaN where there is one.
+    Max,
+    /// The mean of the values inside the image.
+    Mean,
+    /// The mean with zeros in the border.
+    PaddedMean,
+}
+
+/// An axis of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Axis {
+    /// Channels.
+    C,
+    /// Rows of the image.
+    Y,
+    /// Columns of the image.
+    X,
+}
+
+/// How two values are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arithmetic {
+    /// a + b
+    Add,
+    /// a − b
+    Subtract,
+    /// a · b
+    Multiply,
+    /// a / b
+    Divide,
+}
+
+impl Arithmetic {
+    /// Every one, in the order of their codes.
+    pub(crate) const ALL: [Arithmetic; 4] =
+        [Arithmetic::Add, Arithmetic::Subtract, Arithmetic::Multiply, Arithmetic::Divide];
+
+    /// Its name in `library.json`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Arithmetic::Add => "add",
+            Arithmetic::Subtract => "subtract",
+            Arithmetic::Multiply => "multiply",
+            Arithmetic::Divide => "divide",
+        }
+    }
+}
+
+/// What a softmax gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SoftmaxOf {
+    /// Probabilities.
+    Linear,
+    /// Their logarithms.
+    Logarithm,
 }
 
 /// An element-wise function between layers.
@@ -31,17 +176,44 @@ pub(crate) enum Activation {
     /// tanh x
     Tanh,
     /// x above 0, slope · x below; NaN stays NaN
-    LeakyRelu(Slope),
+    LeakyRelu(Float),
+    /// x between the two: min(max(x, low), high); NaN stays NaN
+    Clip {
+        /// The lower limit, which may be −∞.
+        low: Float,
+        /// The upper limit, which may be ∞.
+        high: Float,
+    },
+    /// γ · x above 0, γ · α · (eˣ − 1) below
+    Elu {
+        /// α
+        alpha: Float,
+        /// γ: 1 for the ELU, more for the SELU.
+        gamma: Float,
+    },
+    /// x · Φ(x), Φ the normal distribution's
+    Gelu,
+    /// x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))
+    GeluTanh,
+    /// α · x + β between 0 and 1
+    HardSigmoid {
+        /// α
+        alpha: Float,
+        /// β
+        beta: Float,
+    },
+    /// x · (x / 6 + 1/2, between 0 and 1)
+    HardSwish,
 }
 
-/// The slope of an activation below 0: finite.
+/// A float that is compared by its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Slope(u32);
+pub(crate) struct Float(u32);
 
-impl Slope {
+impl Float {
     /// Of a number.
-    pub(crate) const fn new(slope: f32) -> Slope {
-        Slope(slope.to_bits())
+    pub(crate) const fn new(x: f32) -> Float {
+        Float(x.to_bits())
     }
 
     /// The number.
@@ -50,19 +222,36 @@ impl Slope {
     }
 }
 
-impl std::fmt::Debug for Slope {
+impl std::fmt::Debug for Float {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.get())
     }
 }
 
 impl Activation {
-    /// One with some slope: kernels and entries serve every other, tests use this one.
-    const LEAKY_RELU: Activation = Activation::LeakyRelu(Slope::new(0.25));
+    /// Those that kernels apply to their results, with some parameters: kernels and entries serve every other, tests use
+    /// these.
+    pub(crate) const FUSED: [Activation; 5] = [
+        Activation::Sigmoid,
+        Activation::Relu,
+        Activation::Tanh,
+        Activation::LeakyRelu(Float::new(0.25)),
+        Activation::Clip { low: Float::new(-0.25), high: Float::new(0.5) },
+    ];
 
     /// Every one that is a function, in the order of their codes.
-    pub(crate) const ALL: [Activation; 4] =
-        [Activation::Sigmoid, Activation::Relu, Activation::Tanh, Activation::LEAKY_RELU];
+    pub(crate) const ALL: [Activation; 10] = [
+        Activation::FUSED[0],
+        Activation::FUSED[1],
+        Activation::FUSED[2],
+        Activation::FUSED[3],
+        Activation::FUSED[4],
+        Activation::Elu { alpha: Float::new(0.5), gamma: Float::new(1.25) },
+        Activation::Gelu,
+        Activation::GeluTanh,
+        Activation::HardSigmoid { alpha: Float::new(0.2), beta: Float::new(0.5) },
+        Activation::HardSwish,
+    ];
 
     /// The value the kernels know it by (`-DACTIVATION=…`, `kernels/common/activation.cl`).
     pub(crate) fn code(self) -> u32 {
@@ -72,6 +261,12 @@ impl Activation {
             Activation::Relu => 2,
             Activation::Tanh => 3,
             Activation::LeakyRelu(_) => 4,
+            Activation::Clip { .. } => 5,
+            Activation::Elu { .. } => 6,
+            Activation::Gelu => 7,
+            Activation::GeluTanh => 8,
+            Activation::HardSigmoid { .. } => 9,
+            Activation::HardSwish => 10,
         }
     }
 
@@ -83,12 +278,30 @@ impl Activation {
             Activation::Relu => "relu",
             Activation::Tanh => "tanh",
             Activation::LeakyRelu(_) => "leaky_relu",
+            Activation::Clip { .. } => "clip",
+            Activation::Elu { .. } => "elu",
+            Activation::Gelu => "gelu",
+            Activation::GeluTanh => "gelu_tanh",
+            Activation::HardSigmoid { .. } => "hard_sigmoid",
+            Activation::HardSwish => "hard_swish",
         }
     }
 
-    /// Its slope below 0, of which kernels have an argument; 0 where it has none.
-    pub(crate) fn slope(self) -> f32 {
-        if let Activation::LeakyRelu(slope) = self { slope.get() } else { 0.0 }
+    /// Its parameters, of which kernels have arguments: a slope, or two limits; 0 where it has none.
+    pub(crate) fn parameters(self) -> [f32; 2] {
+        match self {
+            Activation::LeakyRelu(slope) => [slope.get(), 0.0],
+            Activation::Clip { low, high } => [low.get(), high.get()],
+            Activation::Elu { alpha, gamma } => [alpha.get(), gamma.get()],
+            Activation::HardSigmoid { alpha, beta } => [alpha.get(), beta.get()],
+            Activation::None
+            | Activation::Sigmoid
+            | Activation::Relu
+            | Activation::Tanh
+            | Activation::Gelu
+            | Activation::GeluTanh
+            | Activation::HardSwish => [0.0; 2],
+        }
     }
 }
 
@@ -107,8 +320,24 @@ pub(crate) enum Operation {
     Pair,
     /// all affine layers with their activations, then the arg-max: a network in one kernel
     Layers,
-    /// R = f(R)
-    Activation(Activation),
+    /// R = activation(convolution of B with A, + b)
+    Convolution,
+    /// R = the largest value, or the mean, of each window of B
+    Pool,
+    /// R = sigmoid(R)
+    Sigmoid,
+    /// R = max(R, 0)
+    Relu,
+    /// R = f(R), f any element-wise function
+    Activation,
+    /// R = B · factor + bias; or R = B, times a factor where it is below 0
+    Scale,
+    /// R = B and C, element by element
+    Combine,
+    /// R = softmax of each pixel's channels, or its logarithm
+    Softmax,
+    /// rows of one matrix as rows of another
+    Gather,
     /// the same matrix in another layout
     Repack,
     /// class of every column: the row of its largest value, the lowest of equal ones, `NAN_CLASS` if one is NaN or
@@ -124,17 +353,22 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// Every operation, in the order of a layer.
-    pub(crate) const ALL: [Operation; 15] = [
+    pub(crate) const ALL: [Operation; 20] = [
         Operation::Matmul,
         Operation::Bias,
         Operation::Affine,
         Operation::Reduce,
         Operation::Pair,
         Operation::Layers,
-        Operation::Activation(Activation::Sigmoid),
-        Operation::Activation(Activation::Relu),
-        Operation::Activation(Activation::Tanh),
-        Operation::Activation(Activation::LEAKY_RELU),
+        Operation::Convolution,
+        Operation::Pool,
+        Operation::Sigmoid,
+        Operation::Relu,
+        Operation::Activation,
+        Operation::Scale,
+        Operation::Combine,
+        Operation::Softmax,
+        Operation::Gather,
         Operation::Repack,
         Operation::ArgMax,
         Operation::Sobel,
@@ -151,7 +385,15 @@ impl Operation {
             Operation::Reduce => "reduce",
             Operation::Pair => "pair",
             Operation::Layers => "layers",
-            Operation::Activation(a) => a.name(),
+            Operation::Convolution => "convolution",
+            Operation::Pool => "pool",
+            Operation::Sigmoid => "sigmoid",
+            Operation::Relu => "relu",
+            Operation::Activation => "activation",
+            Operation::Scale => "scale",
+            Operation::Combine => "combine",
+            Operation::Softmax => "softmax",
+            Operation::Gather => "gather",
             Operation::Repack => "repack",
             Operation::ArgMax => "argmax",
             Operation::Sobel => "sobel",

@@ -6,6 +6,7 @@
 use super::layout::Layout;
 use super::network::Precision;
 use super::op::{Activation, Operation};
+use super::view::Geometry;
 pub(crate) use crate::ir::graph::Role;
 use std::borrow::Cow;
 use std::fmt;
@@ -133,8 +134,12 @@ impl Extent {
 pub(crate) enum Arg {
     /// A size.
     Size(u32),
-    /// A factor.
+    /// A factor, or a constant.
     Scalar(f32),
+    /// The parameters of an activation.
+    Pair((f32, f32)),
+    /// Images and a window.
+    Geometry(Geometry),
     /// `Plan::constants[i]`
     Constant(usize),
     /// `Plan::buffers[i]`

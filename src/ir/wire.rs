@@ -132,6 +132,16 @@ impl<T: Wire> Wire for Option<T> {
     }
 }
 
+impl<T: Wire> Wire for [T; 3] {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|item| item.put(out));
+    }
+
+    fn take(from: &mut Reader) -> Result<Self, Damaged> {
+        Ok([T::take(from)?, T::take(from)?, T::take(from)?])
+    }
+}
+
 impl<A: Wire, B: Wire> Wire for (A, B) {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);
@@ -208,33 +218,49 @@ mod data {
     use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
     use crate::ir::layout::{Chunk, Layout, Order};
     use crate::ir::network::{FinalActivation, Kind, Network, Output, Precision, Transform};
-    use crate::ir::op::{Activation, Op, Operation, Slope};
+    use crate::ir::op::{
+        Activation, Arithmetic, Axis, Border, Float, Op, Operation, Pool, SoftmaxOf, Window,
+    };
     use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Plan, Problem, Step};
+    use crate::ir::view::{Geometry, Image, RowMap};
     use crate::ir::wire::{Damaged, Reader, Wire};
 
     variants! {
         Order { R, C }
-        Role { Weights, Biases }
+        Role { Weights, Biases, Factors }
         Kind { Classes, Binary, Multilabel, Values }
         FinalActivation { Softmax, Sigmoid, Tanh, None }
         Transform { Identity, ScaleOffset { scale, offset }, MeanStd { mean, std } }
         Precision { F32, F16 }
-        Activation { None, Sigmoid, Relu, Tanh, LeakyRelu(slope) }
-        Op { Affine, Activation(function) }
-        Operation { Matmul, Bias, Affine, Reduce, Pair, Layers, Activation(function), Repack, ArgMax, Sobel, Order, Probe }
+        Activation {
+            None, Sigmoid, Relu, Tanh, LeakyRelu(slope), Clip { low, high }, Elu { alpha, gamma }, Gelu, GeluTanh,
+            HardSigmoid { alpha, beta }, HardSwish
+        }
+        Op {
+            Affine, Convolution { window, groups }, Pool { kind, window }, Activation(function), PRelu, Scale,
+            Combine(arithmetic), Concat(axis), Pad { border, value }, Softmax(of), Reshape(shape), Transpose(axes)
+        }
+        Pool { Max, Mean, PaddedMean }
+        Axis { C, Y, X }
+        Arithmetic { Add, Subtract, Multiply, Divide }
+        SoftmaxOf { Linear, Logarithm }
+        Operation {
+            Matmul, Bias, Affine, Reduce, Pair, Layers, Convolution, Pool, Sigmoid, Relu, Activation, Scale, Combine,
+            Softmax, Gather, Repack, ArgMax, Sobel, Order, Probe
+        }
         EngineKind { Host, OpenCl }
         BufferRole { Input, Hidden, Scores, Classes }
         Extent { Fixed(items), Records { records, items } }
-        Arg { Size(value), Scalar(value), Constant(index), Buffer(index), Constants }
+        Arg { Size(value), Scalar(value), Pair(values), Geometry(geometry), Constant(index), Buffer(index), Constants }
     }
 
-    impl Wire for Slope {
+    impl Wire for Float {
         fn put(&self, out: &mut Vec<u8>) {
             self.get().put(out);
         }
 
         fn take(from: &mut Reader) -> Result<Self, Damaged> {
-            f32::take(from).map(Slope::new)
+            f32::take(from).map(Float::new)
         }
     }
 
@@ -242,6 +268,11 @@ mod data {
         Chunk { rows, cols, order }
         Layout { outer, chunks }
         Shape { c, h, w }
+        RowMap { first, loops }
+        Image { first, pixel, line }
+        Geometry { input, output, window, groups }
+        Border { top, left, bottom, right }
+        Window { size, stride, dilation, border, ceil }
         Value { name, shape }
         Tensor { name, role, rows, cols }
         Node { name, op, inputs, tensors, output }

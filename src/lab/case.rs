@@ -270,7 +270,10 @@ impl Lab {
         let mut random = self.random();
         let Problem { h, w, l } = real;
         let mut floats = |n: usize| (0..n).map(|_| random.float()).collect::<Vec<f32>>();
-        let in_place = matches!(entry.operation, Operation::Bias | Operation::Activation(_));
+        let in_place = matches!(
+            entry.operation,
+            Operation::Bias | Operation::Sigmoid | Operation::Relu | Operation::Activation
+        );
         // Results are poisoned unless the kernel reads them.
         let reads = in_place || (entry.restrictions.scaled && beta != 0.0);
         let r = if reads { floats(h * w) } else { vec![f32::NAN; h * w] };
@@ -337,9 +340,9 @@ impl Lab {
         let queue = self.queue.clone();
         let (real, sizes) =
             (data.sizes(entry, data.real, parts, false), data.sizes(entry, padded, parts, true));
-        let slope = entry.operation.activation().unwrap_or(activation).slope();
+        let params = entry.operation.activation().unwrap_or(activation).parameters();
         let factors = (data.alpha, data.beta);
-        let call = Call { kernel: entry, group, sizes, factors, slope, granule: padded.w };
+        let call = Call { kernel: entry, group, sizes, factors, params, granule: padded.w };
         let mut operands: Vec<&Parameter> = Vec::new();
         let launch = bind(&call, |operand| {
             operands.push(operand);
@@ -410,6 +413,8 @@ impl Lab {
         let argument = |arg: &Arg| match *arg {
             Arg::Size(n) => Some(Argument::U32(n)),
             Arg::Scalar(x) => Some(Argument::F32(x)),
+            Arg::Pair((x, y)) => Some(Argument::F32x2([x, y])),
+            Arg::Geometry(geometry) => Some(Argument::U32x16(geometry.words())),
             Arg::Buffer(i) => match (&image, buffers.iter().find(|b| b.0 == operands[i].name)) {
                 (_, Some((_, Guarded { view: buffer, .. }))) => {
                     Some(Argument::Buffer { buffer, bytes: touched(operands[i]) })
@@ -489,7 +494,8 @@ impl Lab {
         let factors: &[(f32, f32)] =
             if entry.restrictions.scaled { &[(1.0, 0.0), (1.0, 0.1), (-2.0, 1.0)] } else { &[(1.0, 0.0)] };
         let activations: &[Activation] = match entry.operation {
-            _ if entry.fuses() => &[&[Activation::None][..], &Activation::ALL].concat(),
+            Operation::Activation => entry.activations(),
+            _ if entry.fuses() => &[&[Activation::None][..], entry.activations()].concat(),
             _ => &[Activation::None],
         };
         let stored =
@@ -504,7 +510,7 @@ impl Lab {
                         if weights == Precision::F16 {
                             data.become_halves();
                         }
-                        if entry.common().is_some()
+                        if entry.common().next().is_some()
                             || matches!(entry.operation, Operation::ArgMax | Operation::Repack)
                         {
                             data.overflow();
@@ -895,12 +901,19 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
             finite.into_iter().map(column).chain(lost).fold(0.0, f64::max)
         }
         // Checked as a network.
-        Operation::Layers => 0.0,
+        Operation::Layers
+        | Operation::Convolution
+        | Operation::Pool
+        | Operation::Scale
+        | Operation::Combine
+        | Operation::Softmax
+        | Operation::Gather => 0.0,
         Operation::Bias => {
             let exact = |i: usize| f64::from(data.r[i]) + f64::from(data.bias[i / real.w]);
             reference::elementwise(&read_r()?, exact, 2f64.powi(-24))
         }
-        Operation::Activation(activation) => {
+        Operation::Sigmoid | Operation::Relu | Operation::Activation => {
+            let activation = entry.operation.activation().unwrap_or(activation);
             let exact = |i: usize| match data.r[i] {
                 x if x.is_finite() => activation.apply(f64::from(x)),
                 _ => f64::NAN,

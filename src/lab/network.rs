@@ -579,14 +579,17 @@ fn sequential(
     input: &[f32],
     records: usize,
 ) -> (Vec<f32>, Vec<(String, f64)>) {
-    let (mut values, mut steps) = (input.to_vec(), Vec::new());
+    let graph = &network.graph;
+    let (mut all, mut steps) = (vec![Vec::new(); graph.values.len()], Vec::new());
+    all[graph.inputs[0]] = input.to_vec();
     let mut timed = |layer: usize, operation: &str, work: &mut dyn FnMut()| {
         let start = Instant::now();
         work();
         steps.push((label(layer, operation), start.elapsed().as_secs_f64() * 1e3));
     };
-    for (i, node) in network.graph.nodes.iter().enumerate() {
-        match node.op {
+    for (i, node) in graph.nodes.iter().enumerate() {
+        let values: &Vec<f32> = &all[node.inputs[0]];
+        let result = match node.op {
             Op::Affine => {
                 let (w, biases) = (&weights[node.tensors[0]], &weights[node.tensors[1]]);
                 let (outputs, inputs) = (biases.len(), w.len() / biases.len().max(1));
@@ -607,14 +610,40 @@ fn sequential(
                         results.iter_mut().for_each(|r| *r += bias);
                     }
                 });
-                values = result;
+                result
             }
-            Op::Activation(a) => timed(i, a.name(), &mut || {
-                values.iter_mut().for_each(|v| *v = a.apply(f64::from(*v)) as f32);
-            }),
-        }
+            Op::Activation(a) => {
+                let mut result = values.clone();
+                timed(i, a.name(), &mut || {
+                    result.iter_mut().for_each(|v| *v = a.apply(f64::from(*v)) as f32);
+                });
+                result
+            }
+            op => {
+                let shape = graph.values[node.output].shape;
+                let mut result = vec![0.0f32; shape.len() * records];
+                let column = |value: usize, col: usize| -> Vec<f64> {
+                    all[value].iter().skip(col).step_by(records).map(|&v| f64::from(v)).collect()
+                };
+                let arrays: Vec<&[f32]> = node.tensors.iter().map(|&t| &*weights[t]).collect();
+                timed(i, op.name(), &mut || {
+                    for col in 0..records {
+                        let inputs: Vec<Vec<f64>> = node.inputs.iter().map(|&v| column(v, col)).collect();
+                        let inputs: Vec<(&[f64], Shape)> = inputs
+                            .iter()
+                            .zip(&*node.inputs)
+                            .map(|(x, &v)| (&x[..], graph.values[v].shape))
+                            .collect();
+                        let of = op.reference(&inputs, &arrays, shape);
+                        result.iter_mut().skip(col).step_by(records).zip(of).for_each(|(r, x)| *r = x as f32);
+                    }
+                });
+                result
+            }
+        };
+        all[node.output] = result;
     }
-    (values, steps)
+    (graph.outputs.first().map(|&v| std::mem::take(&mut all[v])).unwrap_or_default(), steps)
 }
 
 /// Median and half the distance between the quartiles; one value has no such distance.

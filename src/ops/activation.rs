@@ -24,20 +24,79 @@ impl Activation {
                     x
                 }
             }
+            Activation::Clip { low, high } => clip(x, f64::from(low.get()), f64::from(high.get())),
+            Activation::Elu { alpha, gamma } => {
+                let below = f64::from(alpha.get()) * libm::expm1(x);
+                f64::from(gamma.get()) * if x < 0.0 { below } else { x }
+            }
+            Activation::Gelu => 0.5 * x * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2)),
+            Activation::GeluTanh => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+                0.5 * x * (1.0 + libm::tanh(inner))
+            }
+            Activation::HardSigmoid { alpha, beta } => {
+                clip(f64::from(alpha.get()) * x + f64::from(beta.get()), 0.0, 1.0)
+            }
+            Activation::HardSwish => x * clip(x / 6.0 + 0.5, 0.0, 1.0),
         }
     }
 
-    /// Whether its values are between −1 and 1.
+    /// Whether its values are between −1 and 1, and those it is computed of are those of an exponential.
     pub(crate) fn bounded(self) -> bool {
         match self {
             Activation::Sigmoid | Activation::Tanh => true,
-            Activation::None | Activation::Relu | Activation::LeakyRelu(_) => false,
+            Activation::None
+            | Activation::Relu
+            | Activation::LeakyRelu(_)
+            | Activation::Clip { .. }
+            | Activation::Elu { .. }
+            | Activation::Gelu
+            | Activation::GeluTanh
+            | Activation::HardSigmoid { .. }
+            | Activation::HardSwish => false,
+        }
+    }
+
+    /// The most that its value changes where `x` changes by 1.
+    fn steepest(self) -> f64 {
+        let [a, b] = self.parameters().map(|p| f64::from(p.abs()));
+        match self {
+            Activation::Sigmoid | Activation::Tanh | Activation::None | Activation::Relu => 1.0,
+            Activation::Clip { .. } => 1.0,
+            Activation::LeakyRelu(_) => a.max(1.0),
+            Activation::Elu { .. } => b * a.max(1.0),
+            Activation::Gelu | Activation::GeluTanh => 1.13,
+            Activation::HardSigmoid { .. } => a,
+            Activation::HardSwish => 1.5,
+        }
+    }
+
+    /// What computing it in f32 adds to its error, beside roundings of `x` and of its value: that of exponentials.
+    pub(crate) fn own_error(self) -> f64 {
+        match self {
+            Activation::Sigmoid | Activation::Tanh => 2f64.powi(-20),
+            Activation::Elu { .. } => {
+                2f64.powi(-20) * f64::from(self.parameters()[0] * self.parameters()[1]).abs().max(1.0)
+            }
+            Activation::Gelu | Activation::GeluTanh => 2f64.powi(-19),
+            _ => 0.0,
         }
     }
 
     /// How far its value may be off where `x` is off by `error`, computed in f32.
     pub(crate) fn error(self, error: f64) -> f64 {
-        if self.bounded() { error.min(2.0) + 1e-6 } else { error * f64::from(self.slope().abs()).max(1.0) }
+        if self.bounded() { error.min(2.0) + 1e-6 } else { error * self.steepest() + self.own_error() }
+    }
+}
+
+/// `x` between the two; NaN stays NaN.
+fn clip(x: f64, low: f64, high: f64) -> f64 {
+    if x < low {
+        low
+    } else if x > high {
+        high
+    } else {
+        x
     }
 }
 

@@ -51,9 +51,10 @@ impl Graph {
         let mut values: Vec<Vec<f64>> = vec![Vec::new(); self.values.len()];
         values[self.inputs[0]] = input;
         for node in self.nodes.iter() {
-            let inputs: Vec<&[f64]> = node.inputs.iter().map(|&i| &*values[i]).collect();
+            let inputs: Vec<(&[f64], Shape)> =
+                node.inputs.iter().map(|&i| (&*values[i], self.values[i].shape)).collect();
             let weights: Vec<&[f32]> = node.tensors.iter().map(|&i| &*tensors[i]).collect();
-            let output = node.op.reference(&inputs, &weights);
+            let output = node.op.reference(&inputs, &weights, self.values[node.output].shape);
             values[node.output] = output;
         }
         values

@@ -1,12 +1,18 @@
-//! The operations that a network is made of, one file each: shape rule, work, float64 reference.
+//! The operations that a network is made of: shape rule, work, float64 reference.
 //!
+//! Elements of a value are in the order c, y, x; columns of a convolution's weights in the order ky, kx, c.
 //! `docs/EXTENDING.md`, "A new operation", lists all places that a new one touches.
 
 mod activation;
 mod affine;
 pub(crate) mod bound;
+mod convolution;
+mod elements;
 mod evaluate;
+mod moves;
+mod pool;
 pub(crate) mod random;
+mod window;
 
 use crate::ir::graph::Shape;
 use crate::ir::op::Op;
@@ -17,25 +23,70 @@ impl Op {
     /// # Errors
     /// Expected and found, where they do not meet.
     pub(crate) fn shape(self, inputs: &[Shape], tensors: &[(usize, usize)]) -> Result<Shape, String> {
-        match self {
+        let one = || match inputs {
+            &[input] => Ok(input),
+            _ => Err("it has one input".to_string()),
+        };
+        let shape = match self {
             Op::Affine => affine::shape(inputs, tensors),
+            Op::Convolution { window, groups } => convolution::shape(inputs, tensors, &window, groups),
+            Op::Pool { window, .. } => pool::shape(inputs, &window),
             Op::Activation(_) => activation::shape(inputs),
-        }
+            Op::PRelu => elements::scaled(inputs, tensors, 1),
+            Op::Scale => elements::scaled(inputs, tensors, 2),
+            Op::Combine(_) => elements::combined(inputs),
+            Op::Concat(axis) => moves::concatenated(inputs, axis),
+            Op::Pad { border, .. } => Ok(moves::padded(one()?, border)),
+            Op::Softmax(_) => one(),
+            Op::Reshape(shape) => moves::reshaped(one()?, shape),
+            Op::Transpose(axes) => moves::transposed(one()?, axes),
+        }?;
+        if shape.is_empty() { Err("its value is empty".into()) } else { Ok(shape) }
     }
 
-    /// Floating-point operations for one record. As in the thesis, those of biases and activations are not counted.
+    /// Floating-point operations for one record. As in the thesis, those of biases and activations are not counted, nor
+    /// are those of other single elements.
     pub(crate) fn flop(self, inputs: &[Shape], output: Shape) -> u64 {
         match self {
             Op::Affine => affine::flop(inputs, output),
-            Op::Activation(_) => 0,
+            Op::Convolution { window, groups } => convolution::flop(inputs[0], output, &window, groups),
+            Op::Pool { window, .. } => pool::flop(output, &window),
+            Op::Activation(_)
+            | Op::PRelu
+            | Op::Scale
+            | Op::Combine(_)
+            | Op::Concat(_)
+            | Op::Pad { .. }
+            | Op::Softmax(_)
+            | Op::Reshape(_)
+            | Op::Transpose(_) => 0,
         }
     }
 
-    /// Its value of one record in float64.
-    pub(crate) fn reference(self, inputs: &[&[f64]], tensors: &[&[f32]]) -> Vec<f64> {
+    /// Its value of one record, of shape `output`, in float64, from its inputs with their shapes.
+    pub(crate) fn reference(self, inputs: &[(&[f64], Shape)], tensors: &[&[f32]], output: Shape) -> Vec<f64> {
+        let (values, shape) = inputs[0];
         match self {
-            Op::Affine => affine::reference(inputs[0], tensors[0], tensors[1]),
-            Op::Activation(a) => inputs[0].iter().map(|&x| a.apply(x)).collect(),
+            Op::Affine => affine::reference(values, tensors[0], tensors[1]),
+            Op::Convolution { window, groups } => {
+                convolution::reference(inputs[0], (tensors[0], tensors[1]), output, &window, groups)
+            }
+            Op::Pool { kind, window } => pool::reference(inputs[0], output, kind, &window),
+            Op::Activation(a) => values.iter().map(|&x| a.apply(x)).collect(),
+            Op::PRelu => elements::prelu(values, shape, tensors[0]),
+            Op::Scale => elements::scale(values, shape, (tensors[0], tensors[1])),
+            Op::Combine(arithmetic) => elements::combine(arithmetic, inputs[0], inputs[1].0),
+            Op::Concat(axis) => moves::concat(inputs, axis, output),
+            Op::Pad { border, value } => moves::pad(inputs[0], border, value.get(), output),
+            Op::Softmax(of) => elements::softmax(values, shape, of),
+            Op::Reshape(_) => values.to_vec(),
+            Op::Transpose(axes) => moves::transpose(inputs[0], axes, output),
         }
     }
+}
+
+/// The elements of a value of this shape, in order.
+fn shaped(shape: Shape, element: impl Fn(usize, usize, usize) -> f64) -> Vec<f64> {
+    let Shape { h, w, .. } = shape;
+    (0..shape.len()).map(|i| element(i / (h * w), i / w % h, i % w)).collect()
 }

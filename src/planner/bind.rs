@@ -34,7 +34,7 @@ impl Sizes {
             Dim::L => self.problem.l,
             Dim::M => self.middle,
             Dim::Parts => self.problem.h * parts,
-            Dim::Plan => 0,
+            Dim::Outputs | Dim::Taps | Dim::Second | Dim::Pairs | Dim::Plan => 0,
         };
         (size(operand.rows), size(operand.cols))
     }
@@ -51,8 +51,8 @@ pub(crate) struct Call<'k> {
     pub(crate) sizes: Sizes,
     /// alpha and beta of a scaled product.
     pub(crate) factors: (f32, f32),
-    /// The slope of the activation that it computes; 0 where that has none.
-    pub(crate) slope: f32,
+    /// The parameters of the activation that it computes; 0 where that has none.
+    pub(crate) params: [f32; 2],
     /// Columns of the result that a launch's second size grows by: a part batch is a multiple of it.
     pub(crate) granule: usize,
 }
@@ -79,7 +79,7 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
             'w' => Arg::Size(w as u32),
             'h' => Arg::Size(h as u32),
             'm' => Arg::Size(sizes.middle as u32),
-            's' => Arg::Scalar(call.slope),
+            'p' => Arg::Pair(call.params.into()),
             _ => Arg::Size(sizes.rows as u32),
         });
     }

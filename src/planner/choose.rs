@@ -103,20 +103,21 @@ impl<'l> Planner<'l> {
         let most = kernel.restrictions.most;
         let within = |n: usize, most: usize| most == 0 || n <= most;
         let groups = kernel.restrictions.tile.map_or(0, |(_, records)| self.batch.div_ceil(records));
-        within(chain.affine.len(), most.layers) && within(groups, most.groups)
+        within(chain.weighted.len(), most.layers) && within(groups, most.groups)
     }
 
     /// Whether `kernel` is for the sizes of `chain`.
     fn admits(&self, kernel: &Kernel, chain: &Chain) -> bool {
-        let counted = if kernel.covers.repeated { chain.affine.len() } else { chain.affine.len().min(1) };
-        let sizes: Vec<(usize, usize)> = chain.affine[..counted].iter().map(|l| self.weights(l.0)).collect();
+        let counted = if kernel.covers.repeated { chain.weighted.len() } else { chain.weighted.len().min(1) };
+        let sizes: Vec<(usize, usize)> =
+            chain.weighted[..counted].iter().map(|l| self.weights(l.0)).collect();
         let most = |size: fn(&(usize, usize)) -> usize| sizes.iter().map(size).max().unwrap_or(0);
         kernel.restrictions.most.admits(most(|s| s.0), most(|s| s.1), sizes.iter().map(|s| s.0 * s.1).sum())
     }
 
     /// Multiply-adds of a work-group of the first layer; where there are more than run at a time, of the last to end.
     fn work(&self, kernel: &Kernel, chain: &Chain) -> usize {
-        let (Some((y, x)), Some(&(node, _))) = (kernel.restrictions.tile, chain.affine.first()) else {
+        let (Some((y, x)), Some(&(node, _))) = (kernel.restrictions.tile, chain.weighted.first()) else {
             return 0;
         };
         let (outputs, inputs) = self.weights(node);
@@ -139,7 +140,7 @@ impl<'l> Planner<'l> {
             return Some(best);
         }
         let matmul = self.kernel(Operation::Matmul).is_some();
-        let alone = matching().filter(|(k, _)| k.covers.affine() < 2 && !(matmul && k.covers.repeated));
+        let alone = matching().filter(|(k, _)| k.covers.weighted() < 2 && !(matmul && k.covers.repeated));
         alone.min_by_key(|(k, _)| k.covers.most_nodes())
     }
 
@@ -148,11 +149,11 @@ impl<'l> Planner<'l> {
         let Some((kernel, chain)) = self.best(i) else {
             match self.network.graph.nodes[i].op {
                 Op::Affine => self.matmul_and_bias(i),
-                Op::Activation(a) => self.missing(i, a.name()),
+                op => self.missing(i, op.name()),
             }
             return vec![i];
         };
-        let Chain { nodes, affine } = chain;
+        let Chain { nodes, weighted: affine } = chain;
         let last = nodes[nodes.len() - 1];
         match *affine {
             [] => self.in_place(kernel, i, Vec::new()),
@@ -277,7 +278,7 @@ impl<'l> Planner<'l> {
         let flop = kernel.flop(Problem { h: self.matrices[matrix].rows, w: 1, l: 0 });
         let activation = match graph.nodes[node].op {
             Op::Activation(a) => a,
-            Op::Affine => Activation::None,
+            _ => Activation::None,
         };
         self.drafts.push(Draft { affine, flop, activation, ..Draft::new(kernel, node, (matrix, matrix)) });
         self.matrix_of[graph.nodes[node].output] = Some(matrix);

@@ -9,8 +9,8 @@ use crate::registry::{Covered, Kernel};
 pub(super) struct Chain {
     /// Every one, in order.
     pub(crate) nodes: Vec<usize>,
-    /// The affine ones, with the activation behind each.
-    pub(crate) affine: Vec<(usize, Activation)>,
+    /// Those with weights and biases, with the activation behind each.
+    pub(crate) weighted: Vec<(usize, Activation)>,
 }
 
 /// The node that a launch may compute together with `node`: the only reader of its value, which does not go out.
@@ -22,13 +22,13 @@ fn fusible(graph: &Graph, node: usize) -> Option<usize> {
 pub(super) fn chain(graph: &Graph, kernel: &Kernel, first: usize) -> Option<Chain> {
     let (mut chain, mut next) = (Chain::default(), Some(first));
     let mut take = |what: Covered| {
-        let Some(node) = next.filter(|&n| what.fits(graph.nodes[n].op)) else { return false };
+        let Some(node) = next.filter(|&n| what.fits(graph, &graph.nodes[n])) else { return false };
         next = fusible(graph, node);
         chain.nodes.push(node);
-        match (graph.nodes[node].op, chain.affine.last_mut()) {
-            (Op::Affine, _) => chain.affine.push((node, Activation::None)),
+        match (graph.nodes[node].op, chain.weighted.last_mut()) {
+            (Op::Affine | Op::Convolution { .. }, _) => chain.weighted.push((node, Activation::None)),
             (Op::Activation(a), Some((_, behind))) => *behind = a,
-            (Op::Activation(_), None) => {}
+            _ => {}
         }
         true
     };

@@ -137,7 +137,7 @@ impl Planner<'_> {
             group,
             sizes,
             factors: (1.0, 0.0),
-            slope: d.activation.slope(),
+            params: d.activation.parameters(),
             granule,
         };
         let network = self.network;
@@ -146,7 +146,7 @@ impl Planner<'_> {
                 options = layers_options(network, d, buffers, sizes.problem.l, constants);
                 Arg::Constants
             }
-            Holds::Weights | Holds::Biases => {
+            Holds::Weights | Holds::Biases | Holds::Factors | Holds::Pairs => {
                 constants.push(constant_of(network, d, operand, &sizes));
                 Arg::Constant(constants.len() - 1)
             }
@@ -233,10 +233,19 @@ fn constant(
     let size = (t.rows, t.cols);
     match role {
         Role::Weights => Constant { name, tensor, role, size, padded, layout, precision },
-        Role::Biases => {
+        Role::Biases | Role::Factors => {
             let padded = (padded.0, 1);
             Constant { name, tensor, role, size, padded, layout: Layout::C, precision: Precision::F32 }
         }
+    }
+}
+
+/// A float as OpenCL C writes it: the shortest digits that are this float again.
+fn float(x: f32) -> String {
+    match x {
+        f32::INFINITY => "INFINITY".into(),
+        f32::NEG_INFINITY => "-INFINITY".into(),
+        x => format!("{x:e}f"),
     }
 }
 
@@ -288,8 +297,8 @@ fn layers_options(
         ] {
             let _ = write!(text, " -D{letter}{n}={value}");
         }
-        // The shortest digits that are this float again.
-        let _ = write!(text, " -DSLOPE{n}={:e}f", activation.slope());
+        let [a, b] = activation.parameters().map(float);
+        let _ = write!(text, " -DPARAMS{n}={a},{b}");
     }
     text
 }

@@ -1,6 +1,7 @@
 //! Which nodes of a graph a kernel computes in one launch, as its entry states it: `covers` and `epilogue`.
 
 use super::{Holds, Kernel, Operation};
+use crate::ir::graph::{Graph, Node};
 use crate::ir::op::{Activation, Op};
 use std::borrow::Cow;
 
@@ -9,8 +10,24 @@ use std::borrow::Cow;
 pub(crate) enum Covered {
     /// An affine layer.
     Affine,
-    /// Any activation.
+    /// Any convolution.
+    Convolution,
+    /// A convolution of one group.
+    Dense,
+    /// A convolution of one channel each.
+    Depthwise,
+    /// A maximum or a mean of windows.
+    Pool,
+    /// Factors of channels or elements, with or without summands.
+    Scale,
+    /// Two values, element by element.
+    Combine,
+    /// Softmax of channels.
+    Softmax,
+    /// An activation that kernels fuse ([`Activation::FUSED`]).
     Activation,
+    /// Any activation.
+    Function,
     /// This activation.
     Only(Activation),
 }
@@ -19,16 +36,53 @@ impl Covered {
     /// Every one, as `library.json` calls them.
     pub(crate) fn all() -> impl Iterator<Item = (&'static str, Covered)> {
         let activations = Activation::ALL.into_iter().map(|a| (a.name(), Covered::Only(a)));
-        [("affine", Covered::Affine), ("activation", Covered::Activation)].into_iter().chain(activations)
+        let nodes = [
+            ("affine", Covered::Affine),
+            ("convolution", Covered::Convolution),
+            ("dense_convolution", Covered::Dense),
+            ("depthwise_convolution", Covered::Depthwise),
+            ("pool", Covered::Pool),
+            ("scale", Covered::Scale),
+            ("combine", Covered::Combine),
+            ("softmax", Covered::Softmax),
+            ("activation", Covered::Activation),
+            ("function", Covered::Function),
+        ];
+        nodes.into_iter().chain(activations)
     }
 
-    /// Whether a node that computes `op` is one.
-    pub(crate) fn fits(self, op: Op) -> bool {
+    /// Whether `node` of `graph` is one.
+    pub(crate) fn fits(self, graph: &Graph, node: &Node) -> bool {
+        let groups = if let Op::Convolution { groups, .. } = node.op { groups } else { 0 };
+        let channels = |value: usize| graph.values[value].shape.c;
         match self {
-            Covered::Affine => op == Op::Affine,
-            Covered::Activation => matches!(op, Op::Activation(_)),
-            Covered::Only(only) => matches!(op, Op::Activation(a) if a.code() == only.code()),
+            Covered::Affine => node.op == Op::Affine,
+            Covered::Convolution => groups > 0,
+            Covered::Dense => groups == 1,
+            Covered::Depthwise => {
+                groups > 1 && groups == channels(node.inputs[0]) && groups == channels(node.output)
+            }
+            Covered::Pool => matches!(node.op, Op::Pool { .. }),
+            Covered::Scale => matches!(node.op, Op::Scale | Op::PRelu),
+            Covered::Combine => matches!(node.op, Op::Combine(_)),
+            Covered::Softmax => matches!(node.op, Op::Softmax(_)),
+            Covered::Activation => {
+                let fused = |a: Activation| Activation::FUSED.iter().any(|f| f.code() == a.code());
+                matches!(node.op, Op::Activation(a) if fused(a))
+            }
+            Covered::Function => matches!(node.op, Op::Activation(_)),
+            Covered::Only(only) => matches!(node.op, Op::Activation(a) if a.code() == only.code()),
         }
+    }
+
+    /// Whether it is an activation.
+    fn activates(self) -> bool {
+        matches!(self, Covered::Activation | Covered::Function | Covered::Only(_))
+    }
+
+    /// Whether it is what sums of products begin with: it has weights and biases.
+    fn weighs(self) -> bool {
+        matches!(self, Covered::Affine | Covered::Convolution | Covered::Dense | Covered::Depthwise)
     }
 }
 
@@ -49,9 +103,9 @@ impl Covers {
         Covers { chain: own.map(|c| (c.1, false)).into_iter().collect(), repeated: false }
     }
 
-    /// Affine layers of the chain.
-    pub(crate) fn affine(&self) -> usize {
-        self.chain.iter().filter(|c| c.0 == Covered::Affine).count()
+    /// Nodes of the chain that have weights and biases.
+    pub(crate) fn weighted(&self) -> usize {
+        self.chain.iter().filter(|c| c.0.weighs()).count()
     }
 
     /// Most nodes that it covers; as good as no bound where the chain is repeated.
@@ -63,12 +117,7 @@ impl Covers {
 impl Kernel {
     /// Whether an activation can be part of it.
     fn activates(&self) -> bool {
-        self.covers
-            .chain
-            .iter()
-            .map(|c| c.0)
-            .chain(self.epilogue.iter().copied())
-            .any(|c| c != Covered::Affine)
+        self.covers.chain.iter().map(|c| c.0).chain(self.epilogue.iter().copied()).any(Covered::activates)
     }
 
     /// Whether it is compiled for an activation that is fused into it.
@@ -76,9 +125,28 @@ impl Kernel {
         self.activates() && self.operation.activation().is_none() && !self.covers.repeated
     }
 
-    /// The file below `kernels/` that stands in front of its source.
-    pub(crate) fn common(&self) -> Option<&'static str> {
-        self.activates().then_some("common/activation.cl")
+    /// Those it is compiled for in turn in tests and checks: every one that is fused into it, with some parameters.
+    pub(crate) fn activations(&self) -> &'static [Activation] {
+        let chain = self.covers.chain.iter().map(|c| c.0).chain(self.epilogue.iter().copied());
+        match chain.into_iter().find(|c| c.activates()) {
+            Some(Covered::Function) => &Activation::ALL,
+            Some(_) => &Activation::FUSED,
+            None => &[],
+        }
+    }
+
+    /// The files below `kernels/` that stand in front of its source.
+    pub(crate) fn common(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let moves = self.restrictions.arglist.contains('g');
+        let files = [(self.activates(), "common/activation.cl"), (moves, "common/geometry.cl")];
+        let any = self.options_of_layouts().then_some("common/place.cl");
+        files.into_iter().filter(|f| f.0).map(|f| f.1).chain(any)
+    }
+
+    /// Whether it is compiled for the layouts of its operands.
+    pub(crate) fn options_of_layouts(&self) -> bool {
+        let any = |o: &Option<super::Operand>| o.as_ref().is_some_and(|o| o.representation.is_none());
+        self.source.is_some() && any(&self.restrictions.b) && any(&self.restrictions.r)
     }
 
     /// Whether it takes all constants of a network at once, and so computes all its nodes or none.
@@ -103,28 +171,34 @@ impl Kernel {
         }
         // A matmul computes its node with a bias, a reduce with an affine kernel.
         let expected = match self.operation {
-            Operation::Affine | Operation::Pair => weights,
+            Operation::Affine | Operation::Pair | Operation::Convolution => weights,
             Operation::Layers => 1,
             _ => 0,
         };
-        if covers.affine() != expected {
-            let found = covers.affine();
-            return Err(format!("{name} has weights of {expected} affine nodes, its chain has {found}"));
+        if covers.weighted() != expected {
+            let found = covers.weighted();
+            return Err(format!("{name} has weights of {expected} nodes, its chain has {found}"));
         }
-        let own = Covers::of(self.operation);
-        if expected == 0
-            && (*covers != own || !(self.epilogue.is_empty() || self.operation == Operation::Reduce))
-        {
-            return Err(format!("{name} covers no other node and has no epilogue"));
+        let first = covers.chain.first().map(|c| c.0);
+        let own = match self.operation {
+            Operation::Affine | Operation::Pair | Operation::Layers => first == Some(Covered::Affine),
+            Operation::Convolution => first.is_some_and(Covered::weighs) && first != Some(Covered::Affine),
+            Operation::Activation => first == Some(Covered::Function),
+            other => *covers == Covers::of(other),
+        };
+        let chain = covers.chain.first().is_none_or(|c| !c.1) && (expected > 0 || covers.chain.len() <= 1);
+        if !own || !chain {
+            return Err(format!("{name} does not cover a chain that begins with {first:?}"));
         }
-        if expected > 0 && covers.chain[0] != (Covered::Affine, false) {
-            return Err("the chain begins with an affine node".into());
+        let ends = [Operation::Reduce, Operation::Pool, Operation::Scale, Operation::Combine];
+        if expected == 0 && !self.epilogue.is_empty() && !ends.contains(&self.operation) {
+            return Err(format!("{name} has no epilogue"));
         }
-        let activations = covers.chain.len() - covers.affine() + self.epilogue.len();
-        if self.epilogue.contains(&Covered::Affine) {
+        if !self.epilogue.iter().all(|c| c.activates()) {
             return Err("an epilogue is an activation".into());
         }
-        if activations > 1 {
+        let chain = covers.chain.iter().map(|c| c.0);
+        if chain.chain(self.epilogue.iter().copied()).filter(|c| c.activates()).count() > 1 {
             return Err(
                 "covers and epilogue have one activation at most, which the kernel is compiled for".into()
             );

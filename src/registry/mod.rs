@@ -19,12 +19,17 @@ use std::borrow::Cow;
 impl Operation {
     /// Whether it multiplies matrices: its `flop` is that of a multiply-add.
     pub(crate) fn is_product(self) -> bool {
-        matches!(self, Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers)
+        use Operation::{Affine, Convolution, Layers, Matmul, Pair};
+        matches!(self, Matmul | Affine | Pair | Layers | Convolution)
     }
 
-    /// The activation that the operation computes on its own.
+    /// The one activation that its kernels compute.
     pub(crate) fn activation(self) -> Option<Activation> {
-        if let Operation::Activation(a) = self { Some(a) } else { None }
+        match self {
+            Operation::Sigmoid => Some(Activation::Sigmoid),
+            Operation::Relu => Some(Activation::Relu),
+            _ => None,
+        }
     }
 }
 
@@ -433,7 +438,7 @@ impl Kernel {
     }
 
     /// Whether `text` is a source of this kernel: one kernel function of its name, that takes a uint for each letter
-    /// of the arglist (for `s` the slope of its activation, a float), then alpha and beta where it is scaled, then its operands. The error says what was expected.
+    /// of the arglist (`p`: the parameters of its activation; `g`: a geometry; `v`: a value), then alpha and beta where it is scaled, then its operands. The error says what was expected.
     pub(crate) fn check_source(&self, text: &str) -> Result<(), String> {
         let code: Vec<&str> = text.lines().map(|l| l.split("//").next().unwrap_or("")).collect();
         let code = code.join(" ");
@@ -451,7 +456,9 @@ impl Kernel {
             .arglist
             .chars()
             .map(|c| match c {
-                's' => "float slope".into(),
+                'p' => "float2 params".into(),
+                'g' => "uint16 geometry".into(),
+                'v' => "float value".into(),
                 size => format!("uint {size}"),
             })
             .collect();

@@ -10,6 +10,10 @@ pub(crate) enum Holds {
     Weights,
     /// Summands of rows: a constant of floats.
     Biases,
+    /// Factors of rows: a constant of floats.
+    Factors,
+    /// Pairs of rows, where from and where to: a constant of u32.
+    Pairs,
     /// Every constant of the network, one after the other.
     Constants,
     /// A matrix of floats, a column for each record.
@@ -37,6 +41,14 @@ pub(crate) enum Dim {
     M,
     /// Rows of the result, once for each part of the common dimension.
     Parts,
+    /// Rows of a convolution's weights.
+    Outputs,
+    /// Columns of a convolution's weights.
+    Taps,
+    /// Rows of the second of two operands.
+    Second,
+    /// Pairs of rows, two columns each.
+    Pairs,
     /// What the plan gives it: values between layers.
     Plan,
 }
@@ -95,7 +107,23 @@ impl Operation {
                     ]
                 }
             }
-            Operation::Activation(_) => const { &[R] },
+            Operation::Convolution => {
+                const {
+                    &[
+                        parameter("a", Holds::Weights, Dim::Outputs, Dim::Taps),
+                        B,
+                        parameter("bias", Holds::Biases, Dim::Outputs, Dim::One),
+                        R,
+                    ]
+                }
+            }
+            Operation::Sigmoid | Operation::Relu | Operation::Activation => const { &[R] },
+            Operation::Pool | Operation::Softmax => const { &[B, R] },
+            Operation::Scale => {
+                const { &[parameter("factors", Holds::Factors, Dim::H, Dim::One), B, BIAS, R] }
+            }
+            Operation::Combine => const { &[B, parameter("c", Holds::Values, Dim::Second, Dim::W), R] },
+            Operation::Gather => const { &[parameter("pairs", Holds::Pairs, Dim::Pairs, Dim::One), B, R] },
             Operation::Repack => const { &[B, R] },
             Operation::ArgMax => const { &[B, CLASSES] },
             Operation::Sobel => {

@@ -4,7 +4,9 @@ use super::{Covered, Covers, DeviceClass, Kernel, Library, Most, Needs, Operand,
 use crate::ir::wire::{fields, variants};
 
 variants! {
-    Covered { Affine, Activation, Only(activation) }
+    Covered {
+        Affine, Convolution, Dense, Depthwise, Pool, Scale, Combine, Softmax, Activation, Function, Only(activation)
+    }
 }
 
 fields! {

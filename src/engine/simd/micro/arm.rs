@@ -43,7 +43,10 @@ const FUSED: Kernels = Kernels {
     affine_of_halves: |sub| unsafe { mortonnet_vfpv4_affine_of_halves(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
     activate: |activation, values, count| unsafe {
-        mortonnet_vfpv4_activate(activation.code(), activation.slope(), values, count)
+        {
+            let [a, b] = activation.parameters();
+            mortonnet_vfpv4_activate(activation.code(), a, b, values, count)
+        }
     },
 };
 
@@ -58,7 +61,10 @@ const PLAIN: Kernels = Kernels {
     affine_of_halves: |sub| unsafe { mortonnet_neon_affine_of_halves(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
     activate: |activation, values, count| unsafe {
-        mortonnet_neon_activate(activation.code(), activation.slope(), values, count)
+        {
+            let [a, b] = activation.parameters();
+            mortonnet_neon_activate(activation.code(), a, b, values, count)
+        }
     },
 };
 
@@ -78,7 +84,7 @@ struct CSubproblem {
     result: *mut f32,
     result_stride: usize,
     activation: u32,
-    slope: f32,
+    parameters: [f32; 2],
 }
 
 impl<E> From<&Subproblem<'_, E>> for CSubproblem {
@@ -98,7 +104,7 @@ impl<E> From<&Subproblem<'_, E>> for CSubproblem {
             result: sub.result,
             result_stride: sub.result_stride,
             activation: activation.code(),
-            slope: activation.slope(),
+            parameters: activation.parameters(),
         }
     }
 }
@@ -107,10 +113,10 @@ impl<E> From<&Subproblem<'_, E>> for CSubproblem {
 unsafe extern "C" {
     fn mortonnet_vfpv4_affine(sub: &CSubproblem);
     fn mortonnet_vfpv4_affine_of_halves(sub: &CSubproblem);
-    fn mortonnet_vfpv4_activate(activation: u32, slope: f32, values: *mut f32, count: usize);
+    fn mortonnet_vfpv4_activate(activation: u32, a: f32, b: f32, values: *mut f32, count: usize);
     fn mortonnet_neon_affine(sub: &CSubproblem);
     fn mortonnet_neon_affine_of_halves(sub: &CSubproblem);
-    fn mortonnet_neon_activate(activation: u32, slope: f32, values: *mut f32, count: usize);
+    fn mortonnet_neon_activate(activation: u32, a: f32, b: f32, values: *mut f32, count: usize);
     fn mortonnet_neon_widen(bytes: *const u8, values: *mut f32, count: usize);
     fn getauxval(kind: usize) -> usize;
 }

@@ -29,7 +29,7 @@
 #define BLOCK 256
 
 // The codes of `Activation`.
-enum activation { NONE, SIGMOID, RELU, TANH, LEAKY_RELU };
+enum activation { NONE, SIGMOID, RELU, TANH, LEAKY_RELU, CLIP, ELU, GELU, GELU_TANH, HARD_SIGMOID, HARD_SWISH };
 
 // `Subproblem` of kernel.rs; strides count values.
 struct subproblem {
@@ -43,7 +43,7 @@ struct subproblem {
     float *result;
     size_t result_stride;
     uint32_t activation;
-    float slope;
+    float parameters[2];
 };
 
 INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -215,23 +215,62 @@ INLINE float32x4_t exponential(float32x4_t x) {
     return vmulq_f32(y, vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(rounded), 23)));
 }
 
+// 1 / (1 + e^(factor · x))
+INLINE float32x4_t NAME(logistic)(float32x4_t x, float factor) {
+    return reciprocal(vaddq_f32(exponential(vmulq_n_f32(x, factor)), vdupq_n_f32(1.0f)));
+}
+
+// The part of the normal distribution above x >= 0, as `tail` of kernel.rs.
+INLINE float32x4_t NAME(tail)(float32x4_t x) {
+    const float32x4_t t = reciprocal(vaddq_f32(vmulq_n_f32(x, 0.3275911f * 0.70710678f), vdupq_n_f32(1.0f)));
+    float32x4_t y = vdupq_n_f32(1.0614054f);
+    y = multiply_add(vdupq_n_f32(-1.453152f), y, t);
+    y = multiply_add(vdupq_n_f32(1.4214137f), y, t);
+    y = multiply_add(vdupq_n_f32(-0.28449674f), y, t);
+    y = multiply_add(vdupq_n_f32(0.2548296f), y, t);
+    return vmulq_f32(vmulq_n_f32(vmulq_f32(y, t), 0.5f), exponential(vmulq_n_f32(vmulq_f32(x, x), -0.5f)));
+}
+
+INLINE float32x4_t NAME(between)(float32x4_t x, float low, float high) {
+    return vminq_f32(vmaxq_f32(x, vdupq_n_f32(low)), vdupq_n_f32(high));
+}
+
 // `count` values, a multiple of four, in place.
-void NAME(activate)(uint32_t activation, float slope, float *values, size_t count) {
-    // tanh x = 2 / (1 + e^-2x) - 1
-    const int tanh = activation == TANH;
-    const float32x4_t factor = vdupq_n_f32(tanh ? -2.0f : -1.0f), scale = vdupq_n_f32(tanh ? 2.0f : 1.0f);
-    const float32x4_t shift = vdupq_n_f32(tanh ? -1.0f : 0.0f), one = vdupq_n_f32(1.0f);
+void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t count) {
+    const float32x4_t zero = vdupq_n_f32(0.0f);
     if (activation == NONE)
         return;
     for (size_t i = 0; i < count; i += LANES) {
         const float32x4_t x = vld1q_f32(values + i);
         float32x4_t y;
-        if (activation == RELU)
-            y = vmaxq_f32(x, vdupq_n_f32(0.0f));
-        else if (activation == LEAKY_RELU)
-            y = multiply_add(vmaxq_f32(x, vdupq_n_f32(0.0f)), vminq_f32(x, vdupq_n_f32(0.0f)), vdupq_n_f32(slope));
-        else
-            y = multiply_add(shift, reciprocal(vaddq_f32(exponential(vmulq_f32(x, factor)), one)), scale);
+        switch (activation) {
+        case SIGMOID: y = NAME(logistic)(x, -1.0f); break;
+        case RELU: y = vmaxq_f32(x, zero); break;
+        // tanh x = 2 / (1 + e^-2x) - 1
+        case TANH: y = vsubq_f32(vmulq_n_f32(NAME(logistic)(x, -2.0f), 2.0f), vdupq_n_f32(1.0f)); break;
+        case LEAKY_RELU: y = multiply_add(vmaxq_f32(x, zero), vminq_f32(x, zero), vdupq_n_f32(a)); break;
+        case CLIP: y = NAME(between)(x, a, b); break;
+        case ELU: {
+            const float32x4_t below = vsubq_f32(exponential(vminq_f32(x, zero)), vdupq_n_f32(1.0f));
+            y = vmulq_n_f32(multiply_add(vmaxq_f32(x, zero), below, vdupq_n_f32(a)), b);
+            break;
+        }
+        case GELU: {
+            const float32x4_t size = vabsq_f32(x);
+            y = vsubq_f32(vmaxq_f32(x, zero), vmulq_f32(size, NAME(tail)(size)));
+            break;
+        }
+        case GELU_TANH: {
+            const float32x4_t cube = vmulq_f32(vmulq_f32(x, x), x);
+            y = vmulq_f32(x, NAME(logistic)(multiply_add(x, cube, vdupq_n_f32(0.044715f)), -1.5957691f));
+            break;
+        }
+        case HARD_SIGMOID: y = NAME(between)(multiply_add(vdupq_n_f32(b), x, vdupq_n_f32(a)), 0.0f, 1.0f); break;
+        case HARD_SWISH:
+            y = vmulq_f32(x, NAME(between)(multiply_add(vdupq_n_f32(0.5f), x, vdupq_n_f32(1.0f / 6.0f)), 0.0f, 1.0f));
+            break;
+        default: return;
+        }
         vst1q_f32(values + i, visible(y, x));
     }
 }
@@ -284,7 +323,7 @@ static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
     }
     if (p->activation != NONE && p->activation != RELU)
         for (size_t n = 0; n < records; n++)
-            NAME(activate)(p->activation, p->slope, p->result + n * p->result_stride + p->row, p->end_row - p->row);
+            NAME(activate)(p->activation, p->parameters[0], p->parameters[1], p->result + n * p->result_stride + p->row, p->end_row - p->row);
 }
 
 void NAME(affine)(const struct subproblem *p) {

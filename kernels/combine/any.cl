@@ -1,0 +1,37 @@
+// Two values, element by element, whatever the layouts: one element of the result per work-item.
+// Differs: the baseline. c stands anywhere, with steps of 0 rows where all pixels have the same value.
+// Source: own.
+// Layouts: b and c FROM, r TO, as in common/place; b's rows are those of r.
+// COMBINE: 0 sum, 1 difference, 2 product, 3 quotient.
+// ACTIVATION: as in common/activation.
+// Dimension 0 runs over the channels and the rows of padding behind them, dimension 1 over columns, pixel by pixel.
+#ifndef COMBINE
+#define COMBINE 0
+#endif
+kernel void combine_any(uint l, uint s, uint w, uint h, float2 params, uint16 geometry,
+                        global const float *restrict b,
+                        global const float *restrict c,
+                        global float *restrict r)
+{
+    const uint channel = get_global_id(0);
+    const uint columns = get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH);
+    const uint pixel = get_global_id(1) / columns, col = get_global_id(1) - pixel * columns;
+    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
+    const uint row = OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL + channel;
+    float found = 0.0f;
+    if (channel < OUTPUTS) {
+        const float p = b[PLACE_B(l, w, row, col)];
+        const float q = c[PLACE_B(s, w, IN_FIRST + y * IN_LINE + x * IN_PIXEL + channel, col)];
+#if COMBINE == 0
+        found = p + q;
+#elif COMBINE == 1
+        found = p - q;
+#elif COMBINE == 2
+        found = p * q;
+#else
+        found = p / q;
+#endif
+        found = ACTIVATE(found);
+    }
+    r[PLACE_R(h, w, row, col)] = found;
+}

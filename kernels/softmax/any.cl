@@ -1,0 +1,38 @@
+// Softmax over the channels of a pixel, or its logarithm, whatever the layouts: a pixel per work-item.
+// Differs: the baseline.
+// Source: own.
+// Layouts: b FROM, r TO, as in common/place; the pixels of r stand one after the other.
+// LOGARITHM: 1: the logarithms of the probabilities.
+// Dimension 1 runs over columns, pixel by pixel.
+#ifndef LOGARITHM
+#define LOGARITHM 0
+#endif
+kernel void softmax_any(uint l, uint w, uint h, uint16 geometry,
+                        global const float *restrict b,
+                        global float *restrict r)
+{
+    const uint columns = get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH);
+    const uint pixel = get_global_id(1) / columns, col = get_global_id(1) - pixel * columns;
+    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
+    const uint from = IN_FIRST + y * IN_LINE + x * IN_PIXEL;
+    const uint to = OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL;
+    float most = -INFINITY, sum = 0.0f;
+    for (uint c = 0; c < OUTPUTS; ++c)
+        most = max(most, b[PLACE_B(l, w, from + c, col)]);
+    for (uint c = 0; c < OUTPUTS; ++c)
+        sum += exp(b[PLACE_B(l, w, from + c, col)] - most);
+    for (uint c = 0; c < OUT_PIXEL; ++c) {
+        float x = 0.0f;
+        if (c < OUTPUTS) {
+            x = b[PLACE_B(l, w, from + c, col)];
+            // NaN where something has overflowed.
+            const float lost = 0.0f * x;
+#if LOGARITHM
+            x = x - most - log(sum) + lost;
+#else
+            x = exp(x - most) / sum + lost;
+#endif
+        }
+        r[PLACE_R(h, w, to + c, col)] = x;
+    }
+}

@@ -1,0 +1,83 @@
+//! What works on single elements: factors, two values, softmax over the channels of a pixel.
+
+use super::shaped;
+use crate::ir::graph::Shape;
+use crate::ir::op::{Arithmetic, SoftmaxOf};
+
+/// Arrays of `expected` values, one for each channel or for each element.
+pub(super) fn scaled(inputs: &[Shape], tensors: &[(usize, usize)], arrays: usize) -> Result<Shape, String> {
+    let &[input] = inputs else { return Err("it has one input".into()) };
+    if tensors.len() != arrays {
+        return Err(format!("expected {arrays} arrays, found {}", tensors.len()));
+    }
+    match tensors.iter().find(|&&t| t != (input.c, 1) && t != (input.len(), 1)) {
+        Some((rows, cols)) => Err(format!(
+            "expected {} × 1 numbers, one for each channel, or {} × 1, one for each value; found {rows} × {cols}",
+            input.c,
+            input.len()
+        )),
+        None => Ok(input),
+    }
+}
+
+pub(super) fn combined(inputs: &[Shape]) -> Result<Shape, String> {
+    let &[a, b] = inputs else { return Err("it has two inputs".into()) };
+    let of_channels = Shape { c: a.c, h: 1, w: 1 };
+    if b != a && b != of_channels {
+        return Err(format!(
+            "expected two values of the same shape, or the second of {of_channels}, found {a} and {b}"
+        ));
+    }
+    Ok(a)
+}
+
+/// Element `i` of an array for each channel or for each value.
+fn at(array: &[f32], shape: Shape, i: usize) -> f64 {
+    f64::from(if array.len() == shape.c { array[i / (shape.h * shape.w)] } else { array[i] })
+}
+
+pub(super) fn scale(values: &[f64], shape: Shape, (factors, biases): (&[f32], &[f32])) -> Vec<f64> {
+    let element = |(i, &x): (usize, &f64)| x * at(factors, shape, i) + at(biases, shape, i);
+    values.iter().enumerate().map(element).collect()
+}
+
+pub(super) fn prelu(values: &[f64], shape: Shape, slopes: &[f32]) -> Vec<f64> {
+    let element = |(i, &x): (usize, &f64)| if x < 0.0 { x * at(slopes, shape, i) } else { x };
+    values.iter().enumerate().map(element).collect()
+}
+
+impl Arithmetic {
+    /// The two combined.
+    pub(crate) fn apply(self, a: f64, b: f64) -> f64 {
+        match self {
+            Arithmetic::Add => a + b,
+            Arithmetic::Subtract => a - b,
+            Arithmetic::Multiply => a * b,
+            Arithmetic::Divide => a / b,
+        }
+    }
+}
+
+pub(super) fn combine(arithmetic: Arithmetic, (a, shape): (&[f64], Shape), b: &[f64]) -> Vec<f64> {
+    let pixels = shape.h * shape.w;
+    let of = |i: usize| if b.len() == a.len() { b[i] } else { b[i / pixels] };
+    a.iter().enumerate().map(|(i, &x)| arithmetic.apply(x, of(i))).collect()
+}
+
+pub(super) fn softmax(values: &[f64], shape: Shape, of: SoftmaxOf) -> Vec<f64> {
+    let pixels = shape.h * shape.w;
+    let sums: Vec<(f64, f64)> = (0..pixels)
+        .map(|p| {
+            let channels = || values.iter().skip(p).step_by(pixels);
+            let max = channels().copied().fold(f64::NEG_INFINITY, f64::max);
+            (max, channels().map(|v| libm::exp(v - max)).sum())
+        })
+        .collect();
+    shaped(shape, |c, y, x| {
+        let ((max, sum), v) = (sums[y * shape.w + x], values[shape.index(c, y, x)]);
+        match of {
+            SoftmaxOf::Linear => libm::exp(v - max) / sum,
+            SoftmaxOf::Logarithm => v - max - libm::log(sum),
+        }
+    })
+}

@@ -1,0 +1,42 @@
+//! The largest value of each window, or its mean, channel by channel.
+
+use super::shaped;
+use crate::ir::graph::Shape;
+use crate::ir::op::{Pool, Window};
+
+pub(super) fn shape(inputs: &[Shape], window: &Window) -> Result<Shape, String> {
+    let &[input] = inputs else { return Err("a pooling has one input".into()) };
+    let (h, w) = window.output(input)?;
+    let output = Shape { h, w, ..input };
+    // Rows and columns are alike: the corners tell.
+    let empty = |&(y, x): &(usize, usize)| window.inside(input, (y, x)).next().is_none();
+    let all = (0..h).map(|y| (y, 0)).chain((0..w).map(|x| (0, x))).chain([(h - 1, w - 1)]);
+    match all.into_iter().find(empty) {
+        Some((y, x)) => Err(format!("the window at row {y}, column {x} is outside of the image")),
+        None => Ok(output),
+    }
+}
+
+/// A maximum or a sum for each element of a window, as additions of means are counted.
+pub(super) fn flop(output: Shape, window: &Window) -> u64 {
+    (output.len() * window.size.0 * window.size.1) as u64
+}
+
+pub(super) fn reference(
+    (values, from): (&[f64], Shape),
+    output: Shape,
+    kind: Pool,
+    window: &Window,
+) -> Vec<f64> {
+    shaped(output, |c, y, x| {
+        let inside = window.inside(from, (y, x)).map(|(_, (iy, ix))| values[from.index(c, iy, ix)]);
+        match kind {
+            Pool::Max => inside.fold(f64::NEG_INFINITY, |a, b| if a > b || a.is_nan() { a } else { b }),
+            Pool::Mean => {
+                let (sum, count) = inside.fold((0.0, 0), |(sum, count), v| (sum + v, count + 1));
+                sum / f64::from(count)
+            }
+            Pool::PaddedMean => inside.sum::<f64>() / window.inside_border(from, (y, x)) as f64,
+        }
+    })
+}
