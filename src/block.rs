@@ -216,11 +216,11 @@ impl Block {
             let _ =
                 writeln!(s, "section {}: {bytes} bytes at {offset}, SHA-256 {}", section.name(), hex(hash));
         }
-        let Network { name, hash, width, graph, output, labels, features, transform, folded, weights } =
+        let Network { name, hash, width, order, graph, output, labels, features, transform, folded, weights } =
             &network;
         let _ = writeln!(s, "network {name:?}, hash {hash}, {width} inputs, weights {weights:?}");
         let _ = writeln!(s, "output {output:?}, labels {labels:?}");
-        let _ = writeln!(s, "input {transform:?}, folded {folded}, features {features:?}");
+        let _ = writeln!(s, "input {order:?}, {transform:?}, folded {folded}, features {features:?}");
         let _ = writeln!(s, "golden vectors given {given}");
         let _ = writeln!(s, "graph inputs {:?}, outputs {:?}", graph.inputs, graph.outputs);
         graph.values.iter().enumerate().for_each(|(i, v)| _ = writeln!(s, "value {i} {v:?}"));

@@ -8,7 +8,9 @@ use super::{Mistakes, Rounding, Settings};
 use crate::block::hex;
 use crate::ir::graph::{Graph, Role, Shape, Tensors};
 use crate::ir::half;
-use crate::ir::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
+use crate::ir::network::{
+    Activation, FinalActivation, InputOrder, Kind, Network, Output, Precision, Transform,
+};
 use crate::ir::op::{Float, Op};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -157,6 +159,7 @@ pub(crate) fn read(
         name: name.into(),
         hash: "".into(),
         width,
+        order: InputOrder::Chw,
         graph,
         output,
         labels: owned(labels),

@@ -102,7 +102,7 @@ fn output(n: &Network) -> String {
 }
 
 fn layers(n: &Network) -> String {
-    let mut text = n.graph.values[n.graph.inputs[0]].shape.to_string();
+    let mut text = n.input().to_string();
     for node in n.graph.nodes.iter() {
         let _ = match node.op {
             Op::Affine => write!(text, " → {}", n.graph.values[node.output].shape),

@@ -1,6 +1,6 @@
 //! A network as the program knows it: sizes and meanings; the weights are constants beside it.
 
-use crate::ir::graph::Graph;
+use crate::ir::graph::{Graph, Shape};
 pub(crate) use crate::ir::op::Activation;
 use crate::ir::op::Op;
 use std::borrow::Cow;
@@ -131,6 +131,26 @@ impl Transform {
     }
 }
 
+/// The order in which a record has the values of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum InputOrder {
+    /// Channel by channel.
+    #[default]
+    Chw,
+    /// Pixel by pixel, its channels side by side.
+    Hwc,
+}
+
+impl InputOrder {
+    /// Which element (in the order c, y, x) of the network's input value `i` of a record is.
+    pub(crate) fn element(self, shape: Shape, i: usize) -> usize {
+        match self {
+            InputOrder::Chw => i,
+            InputOrder::Hwc => shape.index(i % shape.c, i / shape.c / shape.w, i / shape.c % shape.w),
+        }
+    }
+}
+
 /// How weights are stored. Sums are of f32 either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Precision {
@@ -173,6 +193,8 @@ pub(crate) struct Network {
     pub(crate) hash: Cow<'static, str>,
     /// Values of one input record.
     pub(crate) width: usize,
+    /// Their order.
+    pub(crate) order: InputOrder,
     /// What is computed, up to the last values. A final softmax, sigmoid or tanh is not in it: it belongs to [`Output`].
     pub(crate) graph: Graph,
     /// What the last values mean.
@@ -190,6 +212,11 @@ pub(crate) struct Network {
 }
 
 impl Network {
+    /// The shape of its input.
+    pub(crate) fn input(&self) -> Shape {
+        self.graph.values[self.graph.inputs[0]].shape
+    }
+
     /// Values of a record after the last layer.
     pub(crate) fn outputs(&self) -> usize {
         self.graph.outputs.first().map_or(self.width, |&v| self.graph.values[v].shape.len())
@@ -212,7 +239,7 @@ impl Network {
     /// `1×28×28-20×24×24-10 relu`: the shapes behind layers with weights, and the activations where they are all the same
     /// or listed otherwise.
     pub(crate) fn shape(&self) -> String {
-        let mut sizes = vec![self.graph.values[self.graph.inputs[0]].shape.to_string()];
+        let mut sizes = vec![self.input().to_string()];
         let mut activations: Vec<&str> = Vec::new();
         for node in self.graph.nodes.iter() {
             match node.op {

@@ -217,7 +217,7 @@ mod data {
 
     use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
     use crate::ir::layout::{Chunk, Layout, Order};
-    use crate::ir::network::{FinalActivation, Kind, Network, Output, Precision, Transform};
+    use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Output, Precision, Transform};
     use crate::ir::op::{
         Activation, Arithmetic, Axis, Border, Float, Op, Operation, Pool, SoftmaxOf, Window,
     };
@@ -228,6 +228,7 @@ mod data {
     variants! {
         Order { R, C }
         Role { Weights, Biases, Factors }
+        InputOrder { Chw, Hwc }
         Kind { Classes, Binary, Multilabel, Values }
         FinalActivation { Softmax, Sigmoid, Tanh, None }
         Transform { Identity, ScaleOffset { scale, offset }, MeanStd { mean, std } }
@@ -278,7 +279,7 @@ mod data {
         Node { name, op, inputs, tensors, output }
         Graph { values, tensors, nodes, inputs, outputs }
         Output { kind, activation, threshold }
-        Network { name, hash, width, graph, output, labels, features, transform, folded, weights }
+        Network { name, hash, width, order, graph, output, labels, features, transform, folded, weights }
         Constant { name, tensor, role, size, padded, layout, precision }
         Buffer { name, role, rows, padded_rows, layout, arena }
         Problem { h, w, l }

@@ -15,7 +15,9 @@ use crate::engine::sources::Sources;
 use crate::error::Error;
 use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::half;
-use crate::ir::network::{Activation, FinalActivation, Kind, Network, Output, Precision, Transform};
+use crate::ir::network::{
+    Activation, FinalActivation, InputOrder, Kind, Network, Output, Precision, Transform,
+};
 use crate::ir::op::Op;
 use crate::observe::profile::Phases;
 use crate::ops::bound::excess;
@@ -74,6 +76,7 @@ pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Vec<f32
         name: name.to_string().into(),
         hash: "generated".into(),
         width: sizes[0],
+        order: InputOrder::Chw,
         graph,
         output: Output { kind, activation: FinalActivation::None, threshold: 0.5 },
         labels: Vec::new().into(),

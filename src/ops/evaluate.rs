@@ -69,7 +69,10 @@ impl Network {
 
     /// The last values of one record in float64, from raw inputs; `tensors` has the numbers of the graph's.
     pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
-        let input = raw.iter().enumerate().map(|(i, &x)| self.transform.apply(i, x)).collect();
+        let mut input = vec![0.0; raw.len()];
+        for (i, &x) in raw.iter().enumerate() {
+            input[self.order.element(self.input(), i)] = self.transform.apply(i, x);
+        }
         let mut values = self.graph.evaluate(tensors, input);
         self.graph.outputs.first().map_or_else(Vec::new, |&v| values.swap_remove(v))
     }
