@@ -4,7 +4,7 @@
 use crate::block::{Block, NetworkSection, PlanSection, Section};
 use crate::error::Error;
 use crate::ir::network::{Network, Precision};
-use crate::ir::plan::Plan;
+use crate::ir::plan::{Plan, Role};
 use crate::ir::values::Values;
 use crate::registry::{KernelSources, Library};
 use crate::sys::linked;
@@ -110,6 +110,7 @@ pub(crate) fn constant(i: usize) -> Values {
     let (offset, constant) = (head().offsets[i], &plan().constants[i]);
     let bytes = &block().section(Section::Constants)[offset..offset + constant.bytes()];
     match constant.precision {
+        _ if constant.role == Role::Pairs => Values::U32(Cow::Borrowed(linked::words(bytes))),
         Precision::F32 => Values::F32(Cow::Borrowed(linked::floats(bytes))),
         Precision::F16 => Values::F16(Cow::Borrowed(linked::halves(bytes))),
     }

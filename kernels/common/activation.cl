@@ -9,12 +9,12 @@
 #define SIGMOID(x) (1.0f / (1.0f + exp(-(x))) + 0.0f * (x))
 #define RELU(x) (max((x), 0.0f) + 0.0f * (x)) // whatever max gives for NaN and infinities
 #define TANH(x) (tanh(x) + 0.0f * (x))
-#define LEAKY_RELU(x) ((x) > 0.0f ? (x) : params.x * (x)) // NaN and infinities stay
-#define CLIP(x) (min(max((x), params.x), params.y) + 0.0f * (x))
-#define ELU(x) (params.y * ((x) > 0.0f ? (x) : params.x * expm1(x)) + 0.0f * (x))
+#define LEAKY_RELU(x) ((x) > 0.0f ? (x) : params.s0 * (x)) // NaN and infinities stay
+#define CLIP(x) (min(max((x), params.s0), params.s1) + 0.0f * (x))
+#define ELU(x) (params.s1 * ((x) > 0.0f ? (x) : params.s0 * expm1(x)) + 0.0f * (x))
 #define GELU(x) (0.5f * (x) * (1.0f + erf(0.70710678f * (x))) + 0.0f * (x))
 #define GELU_TANH(x) (0.5f * (x) * (1.0f + tanh(0.79788456f * ((x) + 0.044715f * (x) * (x) * (x)))) + 0.0f * (x))
-#define HARD_SIGMOID(x) (min(max(params.x * (x) + params.y, 0.0f), 1.0f) + 0.0f * (x))
+#define HARD_SIGMOID(x) (min(max(params.s0 * (x) + params.s1, 0.0f), 1.0f) + 0.0f * (x))
 #define HARD_SWISH(x) ((x) * min(max((x) * 0.16666667f + 0.5f, 0.0f), 1.0f) + 0.0f * (x))
 // exp2 takes half the registers of exp; the error of the scaled argument moves a result
 // by less than an ulp of 1.

@@ -400,7 +400,10 @@ fn plan_recipe(o: &Object<'_>, kernels: &[Kernel], mistakes: &mut Mistakes) -> O
             Some(k) if k.restrictions.needs.host != (engine == EngineKind::Host) => {
                 mistakes.add(o.at("kernels"), format_args!("{name} does not run on the {engine} engine"));
             }
-            Some(k) if k.operation != Operation::Affine && operations.contains(&k.operation) => {
+            Some(k)
+                if !matches!(k.operation, Operation::Affine | Operation::Convolution)
+                    && operations.contains(&k.operation) =>
+            {
                 mistakes
                     .add(o.at("kernels"), format_args!("{name}: a second kernel for {}", k.operation.name()));
             }

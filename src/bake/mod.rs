@@ -11,9 +11,9 @@ pub(crate) mod model;
 pub(crate) mod overflow;
 
 use crate::block::{self, NetworkSection, PAGE, PlanSection};
-use crate::ir::half;
 use crate::ir::network::{Network, Precision};
 use crate::ir::plan::{Constant, Plan, Role};
+use crate::ir::values::Values;
 use crate::ir::wire;
 use crate::planner;
 use crate::registry::{KernelSources, Library, PlanRecipe};
@@ -145,11 +145,7 @@ pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>
     for c in plan.constants.iter() {
         constants.resize(constants.len().next_multiple_of(PAGE), 0);
         offsets.push(constants.len());
-        let values = c.layout.pack(&tensors[c.tensor], c.size, c.padded, 0.0);
-        match c.precision {
-            Precision::F32 => constants.extend(floats(&values)),
-            Precision::F16 => constants.extend(values.iter().flat_map(|&v| half::from_f32(v).to_le_bytes())),
-        }
+        constants.extend(Values::pack(c, c.tensor.map_or(&[], |t| &tensors[t])).bytes());
     }
     Ok(Baked { network, library, sources, plan, steps, constants, offsets, golden, rounding, files })
 }

@@ -3,11 +3,12 @@
 //! This file reads the plan; `simd` computes.
 
 use super::deferred::{Decode, Refusal};
-use super::simd::{Action, Place, Step, Team, Weights};
-use super::{Answer, Engine, Record, RecordMut};
+use super::simd::{Action, Made, Place, Run, Step, Team, Weights};
+use super::{Answer, Engine, Record, RecordMut, RecordRows};
 use crate::engine::model::{Model, Values};
 use crate::error::Error;
 use crate::ir::half;
+use crate::ir::op::Arithmetic;
 use crate::ir::plan::{self, Arg, BufferRole, Plan};
 use crate::observe::profile::StepClock;
 use crate::observe::trace::Track;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 /// The host engine.
 pub(crate) struct HostEngine {
     team: Team,
-    rows: Vec<u32>,
+    rows: RecordRows,
     score_rows: Vec<u32>,
     has_classes: bool,
 }
@@ -36,12 +37,17 @@ impl HostEngine {
             .iter()
             .map(|b| if b.role == BufferRole::Hidden { b.padded_rows } else { 0 })
             .collect();
+        let places: Vec<usize> = plan.buffers.iter().map(|b| b.arena / size_of::<f32>()).collect();
+        let arena = (&places[..], plan.arena_bytes / size_of::<f32>());
         let width = model.network.width;
+        let (rows_of_input, order) = (record_rows(plan, BufferRole::Input), model.network.order);
+        let shape = model.network.input();
+        let input: Vec<u32> = (0..width).map(|i| rows_of_input[order.element(shape, i)]).collect();
         let rows = (rows(BufferRole::Input), &hidden[..], rows(BufferRole::Scores));
         Ok(HostEngine {
-            team: Team::new(steps, rows, width, plan.batch, model.network.flop(), threads, timed)?,
-            rows: (0..width as u32).collect(),
-            score_rows: (0..model.network.outputs() as u32).collect(),
+            team: Team::new(steps, rows, width, plan.batch, arena, model.network.flop(), threads, timed)?,
+            rows: RecordRows::new(input),
+            score_rows: record_rows(plan, BufferRole::Scores),
             has_classes: plan.buffer(BufferRole::Classes).is_some(),
         })
     }
@@ -68,7 +74,8 @@ impl Engine for HostEngine {
     }
 
     fn defer(&mut self, slot: usize, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
-        self.team.deferred(slot).push(index, decode, bytes)
+        // They are decoded one after the other.
+        self.rows.are_neighbours() && self.team.deferred(slot).push(index, decode, bytes)
     }
 
     fn refused(&self, slot: usize, from: usize) -> Option<(usize, Refusal)> {
@@ -107,11 +114,17 @@ impl Engine for HostEngine {
     }
 }
 
+/// The rows of a record's elements in a buffer.
+fn record_rows(plan: &Plan, role: BufferRole) -> Vec<u32> {
+    plan.buffer(role).map_or(Vec::new(), |i| plan.buffers[i].map.rows().map(|row| row as u32).collect())
+}
+
 /// Biases are floats always.
 fn floats(values: Values) -> Cow<'static, [f32]> {
     match values {
         Values::F32(values) => values,
         Values::F16(halves) => halves.iter().map(|&h| half::to_f32(h)).collect(),
+        Values::U32(_) => Cow::Borrowed(&[]),
     }
 }
 
@@ -134,12 +147,18 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
         BufferRole::Hidden => Place::Hidden(i),
         BufferRole::Scores | BufferRole::Classes => Place::Scores,
     };
-    // Operands of the host's kernels come in the order of their operation, with nothing before them.
-    let buffer = |i: usize| match step.args.get(i) {
+    // Operands come last, in the order of their operation.
+    let operands = step.operation.parameters().len().min(step.args.len());
+    let (first, operands) = step.args.split_at(step.args.len() - operands);
+    let geometry = || {
+        let found = first.iter().find_map(|a| if let Arg::Geometry(g) = a { Some(*g) } else { None });
+        found.ok_or_else(|| refused("expected a geometry among its arguments"))
+    };
+    let buffer = |i: usize| match operands.get(i) {
         Some(&Arg::Buffer(b)) => Ok(b),
         other => Err(refused(&format!("operand {i}: expected a buffer, found {other:?}"))),
     };
-    let array = |i: usize| match step.args.get(i) {
+    let array = |i: usize| match operands.get(i) {
         Some(&Arg::Constant(c)) => Ok(c),
         other => Err(refused(&format!("operand {i}: expected a constant, found {other:?}"))),
     };
@@ -165,6 +184,65 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             let at = buffer(0)?;
             (Action::Activate(activation), at, at)
         }
+        Operation::Convolution => {
+            let (weights, biases, from, to) = (array(0)?, array(2)?, buffer(1)?, buffer(3)?);
+            let (layout, padded) = (&plan.constants[weights].layout, plan.constants[weights].padded);
+            let (activation, geometry) = (step.activation, geometry()?);
+            let action = match layout.panel_rows() {
+                Some(panel) => Action::Convolution {
+                    weights: Weights::new(constant(weights))?,
+                    biases: floats(constant(biases)),
+                    panel,
+                    columns: (padded.1, plan.constants[weights].size.1),
+                    activation,
+                    geometry,
+                },
+                // Element by element of the window, the channels side by side.
+                None => Action::Windows {
+                    made: Made::Products,
+                    weights: Some((floats(constant(weights)), floats(constant(biases)))),
+                    activation,
+                    geometry,
+                },
+            };
+            (action, from, to)
+        }
+        Operation::Pool => {
+            let made = match &*step.options {
+                "" => Made::Max,
+                " -DPOOL=1" => Made::Mean,
+                _ => Made::PaddedMean,
+            };
+            let (activation, geometry) = (step.activation, geometry()?);
+            (Action::Windows { made, weights: None, activation, geometry }, buffer(0)?, buffer(1)?)
+        }
+        Operation::Scale => {
+            let (factors, from, biases, to) = (array(0)?, buffer(1)?, array(2)?, buffer(3)?);
+            let prelu = factors == biases;
+            let (factors, activation) = (floats(constant(factors)), step.activation);
+            let biases = (!prelu).then(|| floats(constant(biases)));
+            (Action::Scale { factors, biases, activation }, from, to)
+        }
+        Operation::Combine => {
+            let (from, other, to) = (buffer(0)?, buffer(1)?, buffer(2)?);
+            let code = step.options.trim_start_matches(" -DCOMBINE=");
+            let arithmetic = Arithmetic::ALL[code.parse::<usize>().unwrap_or(0) % 4];
+            let (activation, geometry) = (step.activation, geometry()?);
+            (Action::Combine { arithmetic, other: place(other), activation, geometry }, from, to)
+        }
+        Operation::Softmax => {
+            let logarithm = !step.options.is_empty();
+            (Action::Softmax { geometry: geometry()?, logarithm }, buffer(0)?, buffer(1)?)
+        }
+        Operation::Gather => {
+            let (pairs, from, to) = (array(0)?, buffer(1)?, buffer(2)?);
+            let value = first.iter().find_map(|a| if let Arg::Scalar(x) = a { Some(*x) } else { None });
+            let runs = match constant(pairs) {
+                Values::U32(pairs) => Run::of(&pairs),
+                Values::F32(_) | Values::F16(_) => Vec::new(),
+            };
+            (Action::Gather { runs, value: value.unwrap_or(0.0) }, from, to)
+        }
         Operation::ArgMax => {
             let at = buffer(0)?;
             (Action::ArgMax(plan.buffers[at].rows), at, at)
@@ -174,12 +252,6 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
         | Operation::Reduce
         | Operation::Pair
         | Operation::Layers
-        | Operation::Convolution
-        | Operation::Pool
-        | Operation::Scale
-        | Operation::Combine
-        | Operation::Softmax
-        | Operation::Gather
         | Operation::Repack
         | Operation::Sobel
         | Operation::Order

@@ -6,6 +6,8 @@
 
 pub(crate) mod cache;
 pub(crate) mod deferred;
+#[cfg(test)]
+mod graphs;
 pub(crate) mod host;
 pub(crate) mod model;
 pub(crate) mod multi;
@@ -28,19 +30,43 @@ use std::sync::Arc;
 
 pub(crate) use crate::ir::plan::SLOTS;
 
+/// Where the features of a record stand in its batch buffer, from the record's own place on.
+pub(crate) struct RecordRows {
+    rows: Vec<u32>,
+    neighbours: bool,
+}
+
+impl RecordRows {
+    /// `rows[i]` is the place of feature `i`.
+    pub(crate) fn new(rows: Vec<u32>) -> RecordRows {
+        let neighbours = rows.windows(2).all(|w| w[1] == w[0] + 1);
+        RecordRows { rows, neighbours }
+    }
+
+    /// `n` features one after the other.
+    pub(crate) fn first(n: usize) -> RecordRows {
+        RecordRows::new((0..n as u32).collect())
+    }
+
+    /// Whether they stand one after the other.
+    pub(crate) fn are_neighbours(&self) -> bool {
+        self.neighbours
+    }
+}
+
 /// A record of a batch buffer, to be written: feature `i` lives at `data[offset + rows[i]]`.
 ///
 /// This holds for every layout of the grammar, because an index is the sum of a part that depends on the row only
 /// and a part that depends on the column only (`spec::layout::Layout::offsets`).
 pub(crate) struct RecordMut<'a> {
     data: &'a mut [f32],
-    rows: &'a [u32],
+    rows: &'a RecordRows,
     offset: usize,
 }
 
 impl<'a> RecordMut<'a> {
     /// The record whose column part is `offset` and whose row parts are `rows`.
-    pub(crate) fn new(data: &'a mut [f32], rows: &'a [u32], offset: usize) -> Self {
+    pub(crate) fn new(data: &'a mut [f32], rows: &'a RecordRows, offset: usize) -> Self {
         RecordMut { data, rows, offset }
     }
 
@@ -56,15 +82,13 @@ impl<'a> RecordMut<'a> {
     /// Number of features.
     #[allow(clippy::len_without_is_empty)]
     pub(crate) fn len(&self) -> usize {
-        self.rows.len()
+        self.rows.rows.len()
     }
 
     /// All features in order, where they are neighbours in memory.
     pub(crate) fn contiguous(&mut self) -> Option<&mut [f32]> {
-        // The offsets of a layout rise with the row: nothing else fits between the first and the last.
-        let (first, last) = (*self.rows.first()?, *self.rows.last()?);
-        let neighbours = last.checked_sub(first)? as usize == self.rows.len() - 1;
-        neighbours.then(|| &mut self.data[self.offset + first as usize..][..self.rows.len()])
+        let first = self.offset + *self.rows.rows.first()? as usize;
+        self.rows.neighbours.then(|| &mut self.data[first..][..self.rows.rows.len()])
     }
 
     /// Sets all features, wherever they are.
@@ -83,7 +107,7 @@ impl<'a> RecordMut<'a> {
     /// Sets feature `i`, `i < len()`.
     #[inline(always)]
     pub(crate) fn set(&mut self, i: usize, value: f32) {
-        self.data[self.offset + self.rows[i] as usize] = value;
+        self.data[self.offset + self.rows.rows[i] as usize] = value;
     }
 }
 

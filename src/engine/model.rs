@@ -13,6 +13,7 @@ pub(crate) fn bytes(values: &Values) -> &[u8] {
     match values {
         Values::F32(values) => bytes_of(&values[..]),
         Values::F16(halves) => bytes_of(&halves[..]),
+        Values::U32(words) => bytes_of(&words[..]),
     }
 }
 
@@ -68,7 +69,8 @@ impl Model {
         batch: Option<usize>,
     ) -> Result<Model, String> {
         let plan = planned(&network, recipe, library, batch)?;
-        let constants = plan.constants.iter().map(|c| Values::pack(c, &tensors[c.tensor])).collect();
+        let pack = |c: &Constant| Values::pack(c, c.tensor.map_or(&[], |t| &tensors[t]));
+        let constants = plan.constants.iter().map(pack).collect();
         Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 })
     }
 }
@@ -100,13 +102,17 @@ fn laid_out(
     let mut again = 0;
     let mut constants = Vec::with_capacity(plan.constants.len());
     for c in plan.constants.iter() {
+        if c.tensor.is_none() {
+            constants.push(Values::pack(c, &[]));
+            continue;
+        }
         let same = |f: &Constant| f.tensor == c.tensor;
         let i = from.constants.iter().position(same).ok_or_else(|| {
             format!("plan {}: {}: plan {} has no {}", plan.name, c.name, from.name, c.role.name())
         })?;
         let found = &from.constants[i];
-        constants.push(match (&found.layout, found.padded, found.precision) {
-            same if same == (&c.layout, c.padded, c.precision) => values(i),
+        constants.push(match (&found.layout, found.padded, found.precision, &found.placing) {
+            same if same == (&c.layout, c.padded, c.precision, &c.placing) => values(i),
             _ => {
                 again += 1;
                 Values::pack(c, &values(i).unpack(found))
@@ -120,7 +126,7 @@ fn laid_out(
 pub(crate) fn baked_tensors() -> Vec<Vec<f32>> {
     let mut tensors = vec![Vec::new(); baked::network().graph.tensors.len()];
     for (i, c) in baked::plan().constants.iter().enumerate() {
-        tensors[c.tensor] = baked::constant(i).unpack(c);
+        c.tensor.into_iter().for_each(|t| tensors[t] = baked::constant(i).unpack(c));
     }
     tensors
 }

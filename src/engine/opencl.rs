@@ -16,7 +16,7 @@
 //! classes are, and a launch costs more than the host's work.
 
 use super::programs::{self, Programs};
-use super::{Answer, Engine, Record, RecordMut, SLOTS};
+use super::{Answer, Engine, Record, RecordMut, RecordRows, SLOTS};
 use crate::baked::library;
 use crate::cl::{
     Access, Argument, BoundKernel, Buffer, Channel, Context, Device, DeviceKind, Event, Home, Image2d,
@@ -31,6 +31,7 @@ use crate::observe::profile::{Phases, StepClock};
 use crate::observe::trace::{CLOCK, Clocks, Name, Track};
 use crate::planner::bind::Sizes;
 use crate::registry::{DeviceClass, DeviceLimits, Operation, Parameter, Traits};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// What of a batch the host reads.
@@ -66,11 +67,10 @@ pub(crate) struct OpenClEngine {
     plan: Plan,
     slots: Vec<Slot>,
     launches: Vec<StepLaunch>,
-    /// Rows and columns of the input's layout; rows behind the network's width are padding.
-    input: Offsets,
-    width: usize,
-    scores: Offsets,
-    outputs: usize,
+    /// Where each record of the input begins, its features, and its rows of padding.
+    input: (Vec<u32>, RecordRows, Vec<u32>),
+    /// Where each record's scores begin, and each of them.
+    scores: (Vec<u32>, Vec<u32>),
     /// The host takes the arg-max of the scores.
     host_classes: bool,
     /// Kept alive for the kernels.
@@ -165,7 +165,19 @@ impl OpenClEngine {
                 b.layout.offsets(b.padded_rows, plan.padded_batch)
             })
         };
-        let (input, scores) = (offsets(BufferRole::Input), offsets(BufferRole::Scores));
+        let places = |role, offsets: &Offsets| -> Vec<u32> {
+            let map = plan.buffer(role).map(|i| &plan.buffers[i].map);
+            map.map_or(Vec::new(), |map| map.rows().map(|row| offsets.rows[row]).collect())
+        };
+        let (of_input, of_scores) = (offsets(BufferRole::Input), offsets(BufferRole::Scores));
+        let network = &model.network;
+        let elements = places(BufferRole::Input, &of_input);
+        let features =
+            (0..network.width).map(|i| elements[network.order.element(network.input(), i)]).collect();
+        let taken: HashSet<u32> = elements.iter().copied().collect();
+        let padding = of_input.rows.iter().copied().filter(|row| !taken.contains(row)).collect();
+        let input = (of_input.cols, RecordRows::new(features), padding);
+        let scores = (of_scores.cols.clone(), places(BufferRole::Scores, &of_scores));
         let mut engine = OpenClEngine {
             clock: timed.then(|| StepClock::new(plan.steps.len())),
             timeline: None,
@@ -173,9 +185,7 @@ impl OpenClEngine {
             slots,
             launches,
             input,
-            width: model.network.width,
             scores,
-            outputs: model.network.outputs(),
             host_classes,
             _constants: constants,
             instead: None,
@@ -194,8 +204,10 @@ impl OpenClEngine {
     fn hand_over(&mut self, slot: usize, records: usize) -> Result<(), Error> {
         let Slot { input, scores, classes, .. } = &mut self.slots[slot];
         let data = input.slice_mut::<f32>();
-        for &col in &self.input.cols[records..self.plan.columns(records)] {
-            self.input.rows.iter().for_each(|&r| data[(col + r) as usize] = 0.0);
+        let (cols, features, padding) = &self.input;
+        for &col in &cols[records..self.plan.columns(records)] {
+            RecordMut::new(data, features, col as usize).clear();
+            padding.iter().for_each(|&r| data[(col + r) as usize] = 0.0);
         }
         for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten().filter(|r| r.is_mapped()) {
             results.enqueue_unmap(None)?;
@@ -363,13 +375,14 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
             if is_image(&model.plan, i) {
                 let (width, height) = pixels(c.padded);
                 let channel = match values {
-                    Values::F32(_) => Channel::Float,
+                    Values::F32(_) | Values::U32(_) => Channel::Float,
                     Values::F16(_) => Channel::Half,
                 };
                 let image = Image2d::new(queue, &name, width, height, channel, Access::ReadOnly)?;
                 match values {
                     Values::F32(values) => image.upload(&values[..])?,
                     Values::F16(halves) => image.upload(&halves[..])?,
+                    Values::U32(words) => image.upload(&words[..])?,
                 }
                 return Ok(Resident::Image(image));
             }
@@ -504,9 +517,9 @@ impl Engine for OpenClEngine {
             input.wait()?;
         }
         let data = input.slice_mut::<f32>();
-        let offset = self.input.cols[index] as usize;
+        let (cols, rows, padding) = &self.input;
+        let offset = cols[index] as usize;
         // The map may have lost the old contents: padding is written with each record.
-        let (rows, padding) = self.input.rows.split_at(self.width);
         padding.iter().for_each(|&r| data[offset + r as usize] = 0.0);
         Ok(RecordMut::new(data, rows, offset))
     }
@@ -555,8 +568,8 @@ impl Engine for OpenClEngine {
         let slot = &self.slots[slot];
         let scores = match &slot.scores {
             Some(scores) => {
-                let offset = self.scores.cols[index] as usize;
-                Record::new(scores.slice::<f32>(), &self.scores.rows[..self.outputs], offset)
+                let (cols, rows) = &self.scores;
+                Record::new(scores.slice::<f32>(), rows, cols[index] as usize)
             }
             None => Record::new(&[], &[], 0),
         };

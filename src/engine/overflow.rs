@@ -101,6 +101,7 @@ impl Case {
                         (*x, *e) = (a.apply(*x), a.error(*e));
                     }
                 }
+                op => panic!("{op:?}: these networks are chains of affine layers"),
             }
         }
         Truth { scores: values, harmless }

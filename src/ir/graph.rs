@@ -6,7 +6,7 @@ use super::op::Op;
 use std::borrow::Cow;
 
 /// The shape of a value of one record: channels × height × width. A vector has height and width 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Channels.
     pub(crate) c: usize,
@@ -66,6 +66,8 @@ pub(crate) enum Role {
     Biases,
     /// Factors of single channels, or of single values.
     Factors,
+    /// Rows to read and to write: no array of the network.
+    Pairs,
 }
 
 impl Role {
@@ -75,6 +77,7 @@ impl Role {
             Role::Weights => "weights",
             Role::Biases => "biases",
             Role::Factors => "factors",
+            Role::Pairs => "pairs of rows",
         }
     }
 }

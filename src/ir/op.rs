@@ -69,7 +69,7 @@ impl Op {
 }
 
 /// How a window runs over an image, (height, width) each. What it covers of the border does not count, or counts as 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     /// Its size.
     pub(crate) size: (usize, usize),

@@ -6,7 +6,7 @@
 use super::layout::Layout;
 use super::network::Precision;
 use super::op::{Activation, Operation};
-use super::view::Geometry;
+use super::view::{Geometry, RowMap};
 pub(crate) use crate::ir::graph::Role;
 use std::borrow::Cow;
 use std::fmt;
@@ -16,10 +16,12 @@ use std::fmt;
 pub(crate) struct Constant {
     /// The name of its node: `layers[2]`.
     pub(crate) name: Cow<'static, str>,
-    /// Which array (index in the graph's tensors).
-    pub(crate) tensor: usize,
+    /// Which array (index in the graph's tensors); `None` for pairs of rows, which are made of their maps.
+    pub(crate) tensor: Option<usize>,
     /// What it is to its node.
     pub(crate) role: Role,
+    /// Where its numbers stand in the padded matrix.
+    pub(crate) placing: Placing,
     /// Rows and columns without padding.
     pub(crate) size: (usize, usize),
     /// Rows and columns with padding.
@@ -29,6 +31,36 @@ pub(crate) struct Constant {
     /// What it is stored as.
     pub(crate) precision: Precision,
 }
+
+/// Where the numbers of an array stand in the padded matrix of a constant.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Placing {
+    /// As they do in the array.
+    Plain,
+    /// Column j of the array is column `.0`(j) of the matrix: the array's columns follow the elements of a value, the
+    /// matrix's its rows.
+    Columns(RowMap),
+    /// Row `to`(i) of the matrix is element `from`(i) of the array.
+    Rows {
+        /// Elements of the array.
+        from: RowMap,
+        /// Rows of the matrix.
+        to: RowMap,
+    },
+    /// No array: row i of the matrix is the pair of rows `from`(i) and `to`(i); behind them those rows below `filled`
+    /// that none of them is, each paired with [`NO_ROW`].
+    Pairs {
+        /// Rows to read.
+        from: RowMap,
+        /// Rows to write.
+        to: RowMap,
+        /// Rows of the result that are written, whether there is something to read or not.
+        filled: usize,
+    },
+}
+
+/// In a pair of rows: there is nothing to read.
+pub(crate) const NO_ROW: u32 = u32::MAX;
 
 impl Constant {
     /// Elements, padding included.
@@ -85,8 +117,10 @@ pub(crate) struct Buffer {
     pub(crate) name: Cow<'static, str>,
     /// What it is for.
     pub(crate) role: BufferRole,
-    /// Values of a record.
+    /// Rows of a record.
     pub(crate) rows: usize,
+    /// Where the elements of its value stand among them.
+    pub(crate) map: RowMap,
     /// Rows with padding. Padding rows hold anything finite.
     pub(crate) padded_rows: usize,
     /// Layout of the `padded_rows` × `Plan::padded_batch` matrix.
@@ -190,7 +224,7 @@ pub(crate) struct Plan {
     pub(crate) constants: Cow<'static, [Constant]>,
     /// Buffers; hidden ones share the arena.
     pub(crate) buffers: Cow<'static, [Buffer]>,
-    /// Bytes of the arena.
+    /// Bytes of the arena: for a batch, or of the host engine for a record.
     pub(crate) arena_bytes: usize,
     /// The least that any arrangement of its buffers would need.
     pub(crate) arena_bound: usize,
@@ -207,6 +241,14 @@ impl Plan {
     /// Node, role (`weights`, `biases`) and layout of each constant.
     pub(crate) fn layouts(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
         self.constants.iter().map(|c| (c.name.to_string(), c.role.name().to_string(), c.layout.to_string()))
+    }
+
+    /// Bytes of the buffers that a record adds to: those of every slot, and its part of the arena.
+    pub(crate) fn record_bytes(&self) -> usize {
+        let of_slots =
+            self.buffers.iter().filter(|b| b.role != BufferRole::Hidden).map(|b| b.padded_rows * 4);
+        let columns = self.engine.arena_columns(self.padded_batch);
+        SLOTS * of_slots.sum::<usize>() + self.arena_bytes / columns.max(1)
     }
 
     /// Bytes of all constants as stored.
@@ -227,6 +269,17 @@ pub(crate) enum EngineKind {
     Host,
     /// The OpenCL engine.
     OpenCl,
+}
+
+impl EngineKind {
+    /// Columns of the buffers in a plan's arena, of `padded` that a batch has: the host's threads take the records one
+    /// by one through the steps, each with an arena for one of them.
+    pub(crate) fn arena_columns(self, padded: usize) -> usize {
+        match self {
+            EngineKind::Host => 1,
+            EngineKind::OpenCl => padded,
+        }
+    }
 }
 
 impl fmt::Display for EngineKind {

@@ -2,7 +2,8 @@
 
 use super::half;
 use super::network::Precision;
-use super::plan::Constant;
+use super::plan::{Constant, NO_ROW, Placing};
+use super::view::RowMap;
 use std::borrow::Cow;
 
 /// The values of a constant, as stored.
@@ -12,6 +13,8 @@ pub(crate) enum Values {
     F32(Cow<'static, [f32]>),
     /// Halves, as bits.
     F16(Cow<'static, [u16]>),
+    /// Rows.
+    U32(Cow<'static, [u32]>),
 }
 
 impl Default for Values {
@@ -21,25 +24,99 @@ impl Default for Values {
 }
 
 impl Values {
-    /// A plain matrix in the layout of `c`, as what it is stored as.
+    /// The array of `c` in its layout, as what it is stored as; pairs of rows are made of their maps, `plain` is empty.
     pub(crate) fn pack(c: &Constant, plain: &[f32]) -> Values {
+        if let Placing::Pairs { from, to, filled } = &c.placing {
+            return Values::U32(Cow::Owned(pairs(from, to, *filled)));
+        }
+        let (placed, size) = place(c, plain);
         match c.precision {
-            Precision::F32 => Values::F32(Cow::Owned(c.layout.pack(plain, c.size, c.padded, 0.0))),
+            Precision::F32 => Values::F32(Cow::Owned(c.layout.pack(&placed, size, c.padded, 0.0))),
             Precision::F16 => {
-                let halves: Vec<u16> = plain.iter().map(|&w| half::from_f32(w)).collect();
-                Values::F16(Cow::Owned(c.layout.pack(&halves, c.size, c.padded, 0)))
+                let halves: Vec<u16> = placed.iter().map(|&w| half::from_f32(w)).collect();
+                Values::F16(Cow::Owned(c.layout.pack(&halves, size, c.padded, 0)))
             }
         }
     }
 
-    /// The plain matrix of `c`.
+    /// The array of `c`; nothing of pairs of rows.
     pub(crate) fn unpack(&self, c: &Constant) -> Vec<f32> {
-        match self {
-            Values::F32(values) => c.layout.unpack(values, c.size, c.padded),
+        let size = placed_size(c);
+        let placed = match self {
+            Values::F32(values) => c.layout.unpack(values, size, c.padded),
             Values::F16(halves) => {
-                let halves = c.layout.unpack(halves, c.size, c.padded);
+                let halves = c.layout.unpack(halves, size, c.padded);
                 halves.into_iter().map(half::to_f32).collect()
             }
+            Values::U32(_) => return Vec::new(),
+        };
+        let mut plain = vec![0.0; c.size.0 * c.size.1];
+        match &c.placing {
+            Placing::Plain => return placed,
+            Placing::Columns(map) => {
+                let columns: Vec<usize> = map.rows().collect();
+                for (row, from) in plain.chunks_exact_mut(c.size.1).zip(placed.chunks_exact(size.1)) {
+                    row.iter_mut().zip(&columns).for_each(|(to, &column)| *to = from[column]);
+                }
+            }
+            Placing::Rows { from, to } => {
+                from.rows().zip(to.rows()).for_each(|(from, to)| plain[from] = placed[to]);
+            }
+            Placing::Pairs { .. } => {}
+        }
+        plain
+    }
+
+    /// The bytes as stored, little-endian.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        match self {
+            Values::F32(v) => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Values::F16(v) => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Values::U32(v) => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
         }
     }
+}
+
+/// Rows and columns of an array once its numbers stand where they belong, without padding behind them.
+fn placed_size(c: &Constant) -> (usize, usize) {
+    match &c.placing {
+        Placing::Plain => c.size,
+        Placing::Columns(map) => (c.size.0, map.end()),
+        Placing::Rows { to, .. } => (to.end(), 1),
+        Placing::Pairs { .. } => c.padded,
+    }
+}
+
+/// The numbers of an array where they belong, and rows and columns.
+fn place<'p>(c: &Constant, plain: &'p [f32]) -> (Cow<'p, [f32]>, (usize, usize)) {
+    let size = placed_size(c);
+    let mut placed = match &c.placing {
+        Placing::Plain => return (Cow::Borrowed(plain), size),
+        _ => vec![0.0; size.0 * size.1],
+    };
+    match &c.placing {
+        Placing::Columns(map) => {
+            let columns: Vec<usize> = map.rows().collect();
+            for (row, from) in placed.chunks_exact_mut(size.1).zip(plain.chunks_exact(c.size.1)) {
+                columns.iter().zip(from).for_each(|(&column, &v)| row[column] = v);
+            }
+        }
+        Placing::Rows { from, to } => {
+            from.rows().zip(to.rows()).for_each(|(from, to)| placed[to] = plain[from]);
+        }
+        Placing::Plain | Placing::Pairs { .. } => {}
+    }
+    (Cow::Owned(placed), size)
+}
+
+/// Pairs of rows, two numbers each.
+fn pairs(from: &RowMap, to: &RowMap, filled: usize) -> Vec<u32> {
+    let mut rest = vec![true; filled];
+    let mut all = Vec::new();
+    for (from, to) in from.rows().zip(to.rows()) {
+        all.extend([from as u32, to as u32]);
+        rest.get_mut(to).into_iter().for_each(|r| *r = false);
+    }
+    all.extend((0..filled).filter(|&row| rest[row]).flat_map(|row| [NO_ROW, row as u32]));
+    all
 }

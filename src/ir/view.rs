@@ -109,7 +109,13 @@ impl RowMap {
     pub(crate) fn as_image(&self, shape: Shape) -> Option<Image> {
         let [c, y, x] = self.steps(shape)?;
         // An axis of one element has any step.
-        let pixel = if shape.w > 1 { x } else { shape.c };
+        let pixel = if shape.w > 1 {
+            x
+        } else if shape.h > 1 {
+            y
+        } else {
+            shape.c
+        };
         let line = if shape.h > 1 { y } else { pixel * shape.w };
         (c == 1 || shape.c == 1).then_some(Image { first: self.first, pixel, line })
     }
@@ -146,7 +152,7 @@ impl Image {
 }
 
 /// Where a kernel that knows of images reads and writes, and how its window runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Geometry {
     /// What it reads; of two operands the second.
     pub(crate) input: (Image, Shape),

@@ -221,13 +221,16 @@ mod data {
     use crate::ir::op::{
         Activation, Arithmetic, Axis, Border, Float, Op, Operation, Pool, SoftmaxOf, Window,
     };
-    use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Plan, Problem, Step};
+    use crate::ir::plan::{
+        Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Placing, Plan, Problem, Step,
+    };
     use crate::ir::view::{Geometry, Image, RowMap};
     use crate::ir::wire::{Damaged, Reader, Wire};
 
     variants! {
         Order { R, C }
-        Role { Weights, Biases, Factors }
+        Role { Weights, Biases, Factors, Pairs }
+        Placing { Plain, Columns(map), Rows { from, to }, Pairs { from, to, filled } }
         InputOrder { Chw, Hwc }
         Kind { Classes, Binary, Multilabel, Values }
         FinalActivation { Softmax, Sigmoid, Tanh, None }
@@ -280,8 +283,8 @@ mod data {
         Graph { values, tensors, nodes, inputs, outputs }
         Output { kind, activation, threshold }
         Network { name, hash, width, order, graph, output, labels, features, transform, folded, weights }
-        Constant { name, tensor, role, size, padded, layout, precision }
-        Buffer { name, role, rows, padded_rows, layout, arena }
+        Constant { name, tensor, role, placing, size, padded, layout, precision }
+        Buffer { name, role, rows, map, padded_rows, layout, arena }
         Problem { h, w, l }
         Step { node, operation, kernel, activation, options, args, global, local, problem, flop }
         Plan { name, engine, batch, padded_batch, granule, constants, buffers, arena_bytes, arena_bound, steps }

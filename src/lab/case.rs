@@ -342,7 +342,7 @@ impl Lab {
             (data.sizes(entry, data.real, parts, false), data.sizes(entry, padded, parts, true));
         let params = entry.operation.activation().unwrap_or(activation).parameters();
         let factors = (data.alpha, data.beta);
-        let call = Call { kernel: entry, group, sizes, factors, params, granule: padded.w };
+        let call = Call { kernel: entry, group, sizes, factors, params, value: 0.0, granule: padded.w };
         let mut operands: Vec<&Parameter> = Vec::new();
         let launch = bind(&call, |operand| {
             operands.push(operand);

@@ -8,7 +8,6 @@ use super::{Budget, KernelBench, groups, network};
 use crate::baked::library;
 use crate::engine::opencl;
 use crate::error::Error;
-use crate::ir::op::Activation;
 use crate::registry::{Kernel, Operation, Problem};
 use std::time::Instant;
 

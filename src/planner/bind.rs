@@ -3,6 +3,7 @@
 
 use crate::ir::layout::{Layout, Order};
 use crate::ir::plan::{Arg, Extent};
+use crate::ir::view::Geometry;
 use crate::registry::{Dim, Kernel, Operation, Parameter, Problem};
 
 /// Sizes of a launch.
@@ -16,12 +17,21 @@ pub(crate) struct Sizes {
     pub(crate) middle: usize,
     /// Work-groups that share the common dimension, each with a result of its own.
     pub(crate) parts: usize,
+    /// Rows and columns of a convolution's weights; else 0.
+    pub(crate) weights: (usize, usize),
+    /// Rows of the second of two operands; else 0.
+    pub(crate) second: usize,
+    /// Pairs of rows that are moved; else 0.
+    pub(crate) pairs: usize,
+    /// Of a kernel that knows of images: where it reads and writes.
+    pub(crate) geometry: Option<Geometry>,
 }
 
 impl Sizes {
     /// A launch whose work-groups share nothing.
     pub(crate) fn of(problem: Problem) -> Sizes {
-        Sizes { problem, rows: problem.l, middle: 0, parts: 1 }
+        let (rows, weights) = (problem.l, (0, 0));
+        Sizes { problem, rows, middle: 0, parts: 1, weights, second: 0, pairs: 0, geometry: None }
     }
 
     /// Rows and columns of an operand.
@@ -34,7 +44,12 @@ impl Sizes {
             Dim::L => self.problem.l,
             Dim::M => self.middle,
             Dim::Parts => self.problem.h * parts,
-            Dim::Outputs | Dim::Taps | Dim::Second | Dim::Pairs | Dim::Plan => 0,
+            Dim::Outputs => self.weights.0,
+            Dim::Taps => self.weights.1,
+            Dim::Second => self.second,
+            Dim::Pairs => self.pairs,
+            Dim::Two => 2,
+            Dim::Plan => 0,
         };
         (size(operand.rows), size(operand.cols))
     }
@@ -53,6 +68,8 @@ pub(crate) struct Call<'k> {
     pub(crate) factors: (f32, f32),
     /// The parameters of the activation that it computes; 0 where that has none.
     pub(crate) params: [f32; 2],
+    /// The constant that it writes where there is nothing to read.
+    pub(crate) value: f32,
     /// Columns of the result that a launch's second size grows by: a part batch is a multiple of it.
     pub(crate) granule: usize,
 }
@@ -80,7 +97,10 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
             'h' => Arg::Size(h as u32),
             'm' => Arg::Size(sizes.middle as u32),
             'p' => Arg::Pair(call.params.into()),
-            _ => Arg::Size(sizes.rows as u32),
+            'v' => Arg::Scalar(call.value),
+            's' => Arg::Size(sizes.second as u32),
+            'n' => Arg::Size(sizes.rows as u32),
+            _ => Arg::Geometry(sizes.geometry.unwrap_or_default()),
         });
     }
     if kernel.restrictions.scaled {
@@ -114,6 +134,7 @@ pub(crate) fn repack_options(from: &Layout, to: &Layout) -> String {
 fn global(call: &Call<'_>) -> (Extent, Extent) {
     let (r, p, granule) = (&call.kernel.restrictions, call.sizes.problem, call.granule);
     let per_granule = |items| Extent::Records { records: granule, items };
+    let pixels = call.sizes.geometry.map_or(1, |g| g.output.1.h * g.output.1.w);
     let (sy, sx) = (r.scale.0.max(1), r.scale.1.max(1));
     if let (Some((y, x)), Some(group)) = (r.tile, call.group) {
         let rows = Extent::Fixed(p.h.div_ceil(y) * group.0 * call.sizes.parts);
@@ -126,10 +147,13 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
             r.dimensions((Extent::Fixed(inner(p.h, sy)), Extent::Fixed(inner(p.w, sx))))
         }
         _ if r.elementwise() => (per_granule(granule * p.h), Extent::Fixed(1)),
+        Operation::Softmax => (Extent::Fixed(1), per_granule(granule * pixels)),
+        Operation::Gather => (Extent::Fixed(call.sizes.pairs), per_granule(granule)),
         _ => {
             // Rows may be fewer than those of whole work-groups.
-            let rows = p.h.div_ceil(sy).next_multiple_of(call.group.map_or(1, |g| g.0));
-            r.dimensions((Extent::Fixed(rows), per_granule(granule.div_ceil(sx))))
+            let rows = call.sizes.geometry.map_or(p.h, |g| g.output.0.pixel);
+            let rows = rows.div_ceil(sy).next_multiple_of(call.group.map_or(1, |g| g.0));
+            r.dimensions((Extent::Fixed(rows), per_granule(granule.div_ceil(sx) * pixels)))
         }
     }
 }

@@ -3,7 +3,8 @@
 //! cover every row and record.
 
 use super::bind::repack_options;
-use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, Step};
+use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Placing, Plan, Step};
+use crate::ir::view::Geometry;
 use crate::registry::{EngineKind, Kernel, Library, Operation, Problem};
 
 /// What is wrong with a plan; nothing of a right one.
@@ -14,6 +15,7 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
     let touched = |step: &Step| -> Vec<usize> {
         step.args.iter().filter_map(|a| if let Arg::Buffer(i) = *a { Some(i) } else { None }).collect()
     };
+    let columns = plan.engine.arena_columns(plan.padded_batch);
     // Which buffer's values each byte range of the arena holds: (start, end, buffer).
     let mut holds: Vec<(usize, usize, usize)> = Vec::new();
     for step in plan.steps.iter() {
@@ -47,7 +49,7 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             if buffer.role != BufferRole::Hidden {
                 continue;
             }
-            let (start, end) = (buffer.arena, buffer.arena + buffer.len(plan.padded_batch) * 4);
+            let (start, end) = (buffer.arena, buffer.arena + buffer.len(columns) * 4);
             if end > plan.arena_bytes {
                 say(step, format!("{} ends at byte {end} of an arena of {}", buffer.name, plan.arena_bytes));
             }
@@ -64,11 +66,11 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             if !matches!(operand.name, "r" | "hidden") || buffer.role != BufferRole::Hidden {
                 continue;
             }
-            let (start, end) = (buffer.arena, buffer.arena + buffer.len(plan.padded_batch) * 4);
+            let (start, end) = (buffer.arena, buffer.arena + buffer.len(columns) * 4);
             for other in touched(step).into_iter().filter(|&o| o != i) {
                 let other = &plan.buffers[other];
                 let at = other.arena;
-                let overlaps = at < end && start < at + other.len(plan.padded_batch) * 4;
+                let overlaps = at < end && start < at + other.len(columns) * 4;
                 if other.role == BufferRole::Hidden && overlaps {
                     say(step, format!("writes {} over {}, which it also uses", buffer.name, other.name));
                 }
@@ -124,33 +126,73 @@ fn repack(plan: &Plan, step: &Step, buffers: &[usize]) -> Option<String> {
 
 /// Whether a constant is as the kernel takes it.
 fn constant(c: &Constant, kernel: &Kernel, operand: &str, step: &Step, plan: &Plan) -> Option<String> {
-    if c.padded.0 < c.size.0 || c.padded.1 < c.size.1 || c.layout.fits(c.padded.0, c.padded.1).is_err() {
+    let least = match &c.placing {
+        Placing::Plain => c.size,
+        Placing::Columns(map) => (c.size.0, map.end()),
+        Placing::Rows { to, .. } => (to.end(), 1),
+        Placing::Pairs { from, filled, .. } => (from.len().max(*filled), 2),
+    };
+    if c.padded.0 < least.0 || c.padded.1 < least.1 || c.layout.fits(c.padded.0, c.padded.1).is_err() {
         return Some(format!("{} {}: {:?} does not hold {:?}", c.name, c.role.name(), c.padded, c.size));
     }
     let takes = kernel.restrictions.a.as_ref().filter(|_| operand == "a")?.representation.as_ref()?;
-    let rows = match kernel.operation {
-        Operation::Affine | Operation::Matmul => step.problem.h,
-        _ => c.padded.0,
+    let (rows, columns) = match kernel.operation {
+        Operation::Affine | Operation::Matmul => (step.problem.h, step.problem.l),
+        Operation::Convolution => c.padded,
+        _ => (c.padded.0, step.problem.l),
     };
-    let meets = c.layout == *takes && c.padded == (rows, step.problem.l);
+    let meets = c.layout == *takes && c.padded == (rows, columns);
     (!meets).then(|| {
         let (text, name) = (&c.layout, &c.name);
         format!(
             "plan {}: {name} stands as {text} of {:?}, the kernel takes {takes} of {:?}",
             plan.name,
             c.padded,
-            (rows, step.problem.l)
+            (rows, columns)
         )
     })
+}
+
+/// Whether the images of a step are inside its buffers.
+fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
+    let buffers: Vec<&Buffer> = step
+        .args
+        .iter()
+        .filter_map(|a| if let Arg::Buffer(i) = *a { Some(&plan.buffers[i]) } else { None })
+        .collect();
+    let [.., read, written] = &buffers[..] else {
+        return Some("reads and writes fewer than two buffers".into());
+    };
+    for ((image, shape), buffer) in [(geometry.input, read), (geometry.output, written)] {
+        let end = image.first + (shape.h - 1) * image.line + (shape.w - 1) * image.pixel + shape.c;
+        if end > buffer.padded_rows {
+            let rows = buffer.padded_rows;
+            return Some(format!(
+                "an image of {shape} ends in row {end} of {}, which has {rows}",
+                buffer.name
+            ));
+        }
+    }
+    None
 }
 
 /// Whether the work-items compute every row of every record, for batches around a granule and the full one.
 fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
     let r = &kernel.restrictions;
+    let geometry = step.args.iter().find_map(|a| if let Arg::Geometry(g) = a { Some(*g) } else { None });
+    let pixels = geometry.map_or(1, |g| g.output.1.h * g.output.1.w);
+    let pairs = step.args.iter().find_map(|a| match *a {
+        Arg::Constant(c) => Some(plan.constants[c].padded.0),
+        _ => None,
+    });
     let rows = match kernel.operation {
-        Operation::ArgMax => 1,
-        _ => step.problem.h,
+        Operation::ArgMax | Operation::Softmax => 1,
+        Operation::Gather => pairs.unwrap_or(usize::MAX),
+        _ => geometry.map_or(step.problem.h, |g| g.output.0.pixel),
     };
+    if let Some(wrong) = geometry.and_then(|g| image(plan, step, &g)) {
+        return Some(wrong);
+    }
     for records in [1, plan.granule.min(plan.batch), plan.batch] {
         let (first, second) = (step.global.0.items(records), step.global.1.items(records));
         if let Some((x, y)) = step.local.filter(|&(x, y)| first % x != 0 || second % y != 0) {
@@ -161,7 +203,7 @@ fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
             (Some((y, x)), Some(group)) => (down / group.0 * y, along / group.1 * x),
             _ if kernel.operation == Operation::ArgMax => (1, first),
             _ if r.elementwise() => (rows, first / rows.max(1)),
-            _ => (down * r.scale.0.max(1), along * r.scale.1.max(1)),
+            _ => (down * r.scale.0.max(1), along * r.scale.1.max(1) / pixels),
         };
         if computed.0 < rows || computed.1 < records {
             return Some(format!(

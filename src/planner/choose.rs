@@ -1,10 +1,12 @@
 //! First pass: which kernel computes which nodes, and what it demands of the matrices around it.
 
 use super::fuse::{self, Chain};
-use super::{Draft, Link, Matrix, Planner};
+use super::{Draft, Link, Matrix, Planner, View};
 use crate::ir::layout::Layout;
 use crate::ir::network::Kind;
 use crate::ir::op::{Activation, Op};
+use crate::ir::plan::Placing;
+use crate::ir::view::RowMap;
 use crate::registry::{EngineKind, Kernel, Operation, Problem, lcm};
 use std::cmp::Reverse;
 
@@ -16,19 +18,20 @@ impl<'l> Planner<'l> {
     pub(super) fn choose(&mut self) {
         let graph = &self.network.graph;
         let nodes = graph.nodes.len();
-        let mut done = vec![false; nodes];
         for i in 0..nodes {
-            if !done[i] {
-                self.node(i).into_iter().for_each(|n| done[n] = true);
+            if !self.done[i] {
+                let drafted = self.node(i);
+                drafted.into_iter().for_each(|n| self.done[n] = true);
             }
         }
+        self.outputs();
         let classifies = |d: &Draft<'_>| d.kernel.takes_all();
         if !self.classes() || !self.errors.is_empty() || self.drafts.iter().any(classifies) {
             return;
         }
         let Some(kernel) = self.kernel(Operation::ArgMax) else { return self.missing(nodes, "argmax") };
-        let Some(input) = self.matrix_of[graph.outputs[0]] else { return };
-        let input = self.reads(kernel, input, nodes);
+        let Some(View { matrix, .. }) = self.views[graph.outputs[0]] else { return };
+        let input = self.reads(kernel, matrix, nodes);
         self.drafts.push(Draft::new(kernel, nodes, (input, input)));
     }
 
@@ -50,22 +53,22 @@ impl<'l> Planner<'l> {
     }
 
     /// Floating-point operations of `kernel` for affine nodes, of one record.
-    fn flop(&self, kernel: &Kernel, affine: &[(usize, Activation)]) -> u64 {
+    pub(super) fn flop(&self, kernel: &Kernel, affine: &[(usize, Activation)]) -> u64 {
         let sizes = affine.iter().map(|layer| self.weights(layer.0));
         sizes.map(|(h, l)| kernel.flop(Problem { h, w: 1, l })).sum()
     }
 
     /// The recipe's kernels in their order.
-    fn kernels(&self) -> impl Iterator<Item = &'l Kernel> + use<'l> {
+    pub(super) fn kernels(&self) -> impl Iterator<Item = &'l Kernel> + use<'l> {
         let (library, recipe) = (self.library, self.recipe);
         recipe.kernels.iter().filter_map(|name| library.kernel(name)).map(|(_, k)| k)
     }
 
-    fn kernel(&self, operation: Operation) -> Option<&'l Kernel> {
+    pub(super) fn kernel(&self, operation: Operation) -> Option<&'l Kernel> {
         self.kernels().find(|k| k.operation == operation)
     }
 
-    fn missing(&mut self, node: usize, what: &str) {
+    pub(super) fn missing(&mut self, node: usize, what: &str) {
         let article = if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
         self.mistake(node, format_args!("needs {article} {what} kernel, the plan has none"));
     }
@@ -86,7 +89,7 @@ impl<'l> Planner<'l> {
 
     /// The matrix that `node` reads.
     fn input_of(&self, node: usize) -> usize {
-        self.matrix_of[self.network.graph.nodes[node].inputs[0]].unwrap_or(0)
+        self.view(self.network.graph.nodes[node].inputs[0]).matrix
     }
 
     /// Parts that the common dimension of a layer is split into: until there are as many work-groups as the kernel
@@ -146,13 +149,20 @@ impl<'l> Planner<'l> {
 
     /// Drafts what computes node `i`; gives the nodes that are then done.
     fn node(&mut self, i: usize) -> Vec<usize> {
+        let op = self.network.graph.nodes[i].op;
+        if self.moves(i) {
+            return vec![i];
+        }
         let Some((kernel, chain)) = self.best(i) else {
-            match self.network.graph.nodes[i].op {
+            match op {
                 Op::Affine => self.matmul_and_bias(i),
                 op => self.missing(i, op.name()),
             }
             return vec![i];
         };
+        if !matches!(op, Op::Affine | Op::Activation(_)) {
+            return self.of_image(kernel, i, chain);
+        }
         let Chain { nodes, weighted: affine } = chain;
         let last = nodes[nodes.len() - 1];
         match *affine {
@@ -211,7 +221,14 @@ impl<'l> Planner<'l> {
     fn product(&mut self, kernel: &'l Kernel, last: usize, affine: Vec<(usize, Activation)>) {
         let (input, flop) = (self.input_of(affine[0].0), self.flop(kernel, &affine));
         let output = self.result(kernel, input, last, affine, flop);
-        self.matrix_of[self.network.graph.nodes[last].output] = Some(output);
+        self.rows_of(last, output);
+    }
+
+    /// The value of node `last` is the rows of a matrix, one after the other.
+    fn rows_of(&mut self, last: usize, matrix: usize) {
+        let value = self.network.graph.nodes[last].output;
+        let map = RowMap::vector(self.network.graph.values[value].shape.len());
+        self.views[value] = Some(View { matrix, map });
     }
 
     /// A step that reads matrix `input`; gives the matrix of its result.
@@ -240,7 +257,15 @@ impl<'l> Planner<'l> {
         let output = self.matrices.len() - 1;
         self.writes(kernel, output);
         let activation = affine[0].1;
-        self.drafts.push(Draft { activation, affine, flop, ..Draft::new(kernel, last, (input, output)) });
+        let map = self.view(graph.nodes[affine[0].0].inputs[0]).map.clone();
+        let placing = if map.is_plain() { Placing::Plain } else { Placing::Columns(map) };
+        self.drafts.push(Draft {
+            activation,
+            weighted: affine,
+            placing,
+            flop,
+            ..Draft::new(kernel, last, (input, output))
+        });
         output
     }
 
@@ -260,7 +285,7 @@ impl<'l> Planner<'l> {
         let matrix = &mut self.matrices[between];
         (matrix.name, matrix.parts_of) = (format!("parts of {}", matrix.name), Some((parts, output)));
         self.drafts.iter_mut().rev().take(2).for_each(|d| d.parts = parts);
-        self.matrix_of[self.network.graph.nodes[last].output] = Some(output);
+        self.rows_of(last, output);
     }
 
     /// A step that changes a matrix where it is: bias or activation.
@@ -268,10 +293,8 @@ impl<'l> Planner<'l> {
         let graph = &self.network.graph;
         let bias = kernel.operation == Operation::Bias;
         let value = if bias { graph.nodes[node].output } else { graph.nodes[node].inputs[0] };
-        let Some(matrix) = self.matrix_of[value] else { return };
-        if !bias && graph.only_consumer(value) != Some(node) {
-            return self.mistake(node, "works in place, but its input is read by other nodes too");
-        }
+        let view = if bias { self.view(value).clone() } else { self.own(value, node) };
+        let matrix = view.matrix;
         let takes = kernel.restrictions.r.as_ref().and_then(|o| o.representation.as_ref());
         let matrix = self.link(kernel, matrix, takes, node);
         self.writes(kernel, matrix);
@@ -280,12 +303,17 @@ impl<'l> Planner<'l> {
             Op::Activation(a) => a,
             _ => Activation::None,
         };
-        self.drafts.push(Draft { affine, flop, activation, ..Draft::new(kernel, node, (matrix, matrix)) });
-        self.matrix_of[graph.nodes[node].output] = Some(matrix);
+        self.drafts.push(Draft {
+            weighted: affine,
+            flop,
+            activation,
+            ..Draft::new(kernel, node, (matrix, matrix))
+        });
+        self.views[graph.nodes[node].output] = Some(View { matrix, map: view.map });
     }
 
     /// The demands of `kernel` on the matrix it reads; gives the one that it does read.
-    fn reads(&mut self, kernel: &'l Kernel, matrix: usize, node: usize) -> usize {
+    pub(super) fn reads(&mut self, kernel: &'l Kernel, matrix: usize, node: usize) -> usize {
         let Some(b) = &kernel.restrictions.b else { return matrix };
         let matrix = self.link(kernel, matrix, b.representation.as_ref(), node);
         self.demand(matrix, b.row_align, b.col_align, b.representation.as_ref());
@@ -307,14 +335,21 @@ impl<'l> Planner<'l> {
 
     /// Remembers that `kernel` takes `matrix` in layout `takes` (any, where it says none); gives the matrix that it works
     /// on: this one, or its copy in that layout.
-    fn link(&mut self, kernel: &Kernel, matrix: usize, takes: Option<&Layout>, node: usize) -> usize {
+    pub(super) fn link(
+        &mut self,
+        kernel: &Kernel,
+        matrix: usize,
+        takes: Option<&Layout>,
+        node: usize,
+    ) -> usize {
         let Some(takes) = takes else { return matrix };
         let Some(gives) = self.matrices[matrix].layout.clone() else {
             self.matrices[matrix].layout = Some(takes.clone());
             return matrix;
         };
         let reader = (node, kernel.operation);
-        if let Some(repack) = self.kernel(Operation::Repack).filter(|_| self.repacks.contains(&reader)) {
+        if let Some(repack) = self.kernel(Operation::Repack).filter(|_| self.known.repacks.contains(&reader))
+        {
             return self.repack(repack, matrix, takes, node);
         }
         let before = self.drafts.iter().rfind(|d| d.output == matrix);
@@ -336,7 +371,7 @@ impl<'l> Planner<'l> {
     pub(super) fn repackable(&self, link: &Link) -> bool {
         // Parts of sums are rows of several matrices.
         let one = self.matrices[link.matrix].parts_of.is_none();
-        one && self.kernel(Operation::Repack).is_some() && !self.repacks.contains(&link.reader)
+        one && self.kernel(Operation::Repack).is_some() && !self.known.repacks.contains(&link.reader)
     }
 
     /// A copy of `matrix` in layout `takes`, for node `node`; one that is there already serves again.

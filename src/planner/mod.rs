@@ -4,6 +4,7 @@
 //! ```text
 //! fuse:   which nodes one launch of a kernel may compute
 //! choose: nodes of the graph → drafts (kernel, what it covers, the matrices that it reads and writes)
+//! images: which rows the elements of values are; steps that know of images, steps that move elements
 //! place:  drafts → buffers with padded sizes and layouts, constants, steps
 //! arena:  where hidden buffers stand     bind: arguments and ranges     check: a second opinion on a finished plan
 //! ```
@@ -13,13 +14,15 @@ pub(crate) mod bind;
 pub(crate) mod check;
 mod choose;
 mod fuse;
+mod images;
 mod place;
 
 use crate::ir::layout::Layout;
 use crate::ir::network::Network;
 use crate::ir::op::Activation;
-use crate::ir::plan::Plan;
-use crate::registry::{Kernel, Library, Operation, PlanRecipe, lcm};
+use crate::ir::plan::{Placing, Plan};
+use crate::ir::view::{Geometry, RowMap};
+use crate::registry::{EngineKind, Kernel, Library, Operation, PlanRecipe, lcm};
 
 #[cfg(test)]
 thread_local! {
@@ -27,7 +30,7 @@ thread_local! {
     pub(crate) static CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Plans `network` under `recipe`; `batch` overrides the recipe's.
+/// Plans `network` under `recipe`; `batch` overrides the recipe's, which holds as far as memory allows it.
 ///
 /// # Errors
 /// All mistakes at once, each with plan and node.
@@ -39,26 +42,63 @@ pub(crate) fn plan(
 ) -> Result<Plan, Vec<String>> {
     #[cfg(test)]
     CALLS.set(CALLS.get() + 1);
+    let made = of_batch(network, recipe, library, batch.unwrap_or(recipe.batch).max(1))?;
+    let most = match recipe.engine {
+        EngineKind::Host => HOST_BYTES,
+        EngineKind::OpenCl => DEVICE_BYTES,
+    } / made.record_bytes().max(1);
+    if batch.is_some() || made.batch <= most {
+        return Ok(made);
+    }
+    // Whole granules, if there is room for one.
+    let whole = most / made.granule * made.granule;
+    of_batch(network, recipe, library, if whole > 0 { whole } else { most.max(1) })
+}
+
+/// Bytes of buffers that a batch of the recipe's size may take on the host. A network with more values a record gets
+/// smaller batches, unless a size is asked for.
+const HOST_BYTES: usize = 16 << 20;
+
+/// The same on a device.
+const DEVICE_BYTES: usize = 64 << 20;
+
+/// A plan for batches of `batch` records.
+fn of_batch(
+    network: &Network,
+    recipe: &PlanRecipe,
+    library: &Library,
+    batch: usize,
+) -> Result<Plan, Vec<String>> {
     // Whether two layouts place a matrix equally is known with its padded sizes, which repack steps change: each turn
     // adds those that the one before missed.
-    let mut repacks = Vec::new();
+    let mut known = Known { repacks: Vec::new(), pixels: vec![1; network.graph.values.len()] };
     loop {
-        let mut planner =
-            Planner::new(network, recipe, library, batch.unwrap_or(recipe.batch).max(1), &repacks);
+        let mut planner = Planner::new(network, recipe, library, batch, &known);
         planner.refuse_lab_kernels();
         planner.choose();
         if !planner.errors.is_empty() {
             return Err(planner.errors);
         }
         let unmet: Vec<(Reader, bool)> = planner.unmet().map(|l| (l.reader, planner.repackable(l))).collect();
-        if unmet.is_empty() {
+        let wider = planner.wider_pixels();
+        if unmet.is_empty() && wider.is_empty() {
             return planner.place();
         }
         if unmet.iter().any(|u| !u.1) {
             return Err(planner.unmet().map(|l| l.text.clone()).collect());
         }
-        repacks.extend(unmet.into_iter().map(|u| u.0));
+        let unmet: Vec<Reader> = unmet.into_iter().map(|u| u.0).collect();
+        known.repacks.extend(unmet);
+        wider.into_iter().for_each(|(value, rows)| known.pixels[value] = rows);
     }
+}
+
+/// What the turns before have found out.
+struct Known {
+    /// Whose operand is repacked.
+    repacks: Vec<Reader>,
+    /// What the rows of a pixel of each value are a multiple of.
+    pixels: Vec<usize>,
 }
 
 /// What reads a matrix: a node's step of this operation.
@@ -70,8 +110,18 @@ struct Draft<'l> {
     activation: Activation,
     /// The node that it (last) computes; the number of nodes for the arg-max.
     node: usize,
-    /// The affine nodes whose constants it reads, with the activation behind each.
-    affine: Vec<(usize, Activation)>,
+    /// The first node that it computes.
+    first: usize,
+    /// The nodes whose weights and biases it reads, with the activation behind each.
+    weighted: Vec<(usize, Activation)>,
+    /// Of a step that knows of images: where it reads and writes.
+    geometry: Option<Geometry>,
+    /// The second of two operands.
+    second: Option<usize>,
+    /// Where the numbers of its constants stand: of weights with columns for the elements of a value.
+    placing: Placing,
+    /// What stands where a pair of rows has nothing to read.
+    value: f32,
     /// Of a step for all layers: the matrix of the values between them. Of each record those of even layers stand there
     /// first, those of odd ones from row `.1` on.
     hidden: Option<(usize, usize)>,
@@ -87,8 +137,22 @@ struct Draft<'l> {
 impl<'l> Draft<'l> {
     /// A step that reads one matrix and writes another (or the same), without constants, activation and parts.
     fn new(kernel: &'l Kernel, node: usize, (input, output): (usize, usize)) -> Draft<'l> {
-        let (activation, affine) = (Activation::None, Vec::new());
-        Draft { kernel, activation, node, affine, hidden: None, parts: 1, input, output, flop: 0 }
+        Draft {
+            kernel,
+            activation: Activation::None,
+            node,
+            first: node,
+            weighted: Vec::new(),
+            geometry: None,
+            second: None,
+            placing: Placing::Plain,
+            value: 0.0,
+            hidden: None,
+            parts: 1,
+            input,
+            output,
+            flop: 0,
+        }
     }
 }
 
@@ -100,11 +164,20 @@ struct Matrix {
     layout: Option<Layout>,
     /// It holds this many results of the shape of another matrix.
     parts_of: Option<(usize, usize)>,
+    /// The value whose pixels take all of its rows, and that has none behind them.
+    pixels_of: Option<usize>,
+}
+
+/// The rows of a value.
+#[derive(Clone, Debug)]
+struct View {
+    matrix: usize,
+    map: RowMap,
 }
 
 impl Matrix {
     fn new(name: String, rows: usize, row_multiple: usize, layout: Option<Layout>) -> Matrix {
-        Matrix { name, rows, row_multiple, layout, parts_of: None }
+        Matrix { name, rows, row_multiple, layout, parts_of: None, pixels_of: None }
     }
 
     /// Rows with padding, where it does not hold parts.
@@ -129,11 +202,13 @@ struct Planner<'l> {
     batch: usize,
     drafts: Vec<Draft<'l>>,
     matrices: Vec<Matrix>,
-    /// The matrix of each value of the graph that has one so far.
-    matrix_of: Vec<Option<usize>>,
+    /// The rows of each value of the graph that has some so far.
+    views: Vec<Option<View>>,
+    /// Nodes that have been drafted.
+    done: Vec<bool>,
     links: Vec<Link>,
-    /// Whose operand is repacked.
-    repacks: &'l [Reader],
+    /// What the turns before have found out.
+    known: &'l Known,
     /// Columns of every matrix are a multiple of this.
     col_multiple: usize,
     errors: Vec<String>,
@@ -145,23 +220,25 @@ impl<'l> Planner<'l> {
         recipe: &'l PlanRecipe,
         library: &'l Library,
         batch: usize,
-        repacks: &'l [Reader],
+        known: &'l Known,
     ) -> Planner<'l> {
-        let mut matrix_of = vec![None; network.graph.values.len()];
-        network.graph.inputs.iter().take(1).for_each(|&v| matrix_of[v] = Some(0));
-        Planner {
+        let input = Matrix::new("input".into(), 0, 1, None);
+        let mut planner = Planner {
             network,
             library,
             recipe,
             batch,
             drafts: Vec::new(),
-            matrices: vec![Matrix::new("input".into(), network.width, 1, None)],
-            matrix_of,
+            matrices: vec![input],
+            views: vec![None; network.graph.values.len()],
+            done: vec![false; network.graph.nodes.len()],
             links: Vec::new(),
-            repacks,
+            known,
             col_multiple: 1,
             errors: Vec::new(),
-        }
+        };
+        network.graph.inputs.iter().take(1).for_each(|&v| planner.pixels(0, v, 1));
+        planner
     }
 
     /// `plan P: layers[2]: TEXT`

@@ -4,7 +4,9 @@ use super::bind::{Call, Sizes, bind, repack_options};
 use super::{Draft, Link, Matrix, Planner, arena};
 use crate::ir::layout::Layout;
 use crate::ir::network::{Kind, Network, Precision};
-use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, Role, Step, places};
+use crate::ir::op::{Arithmetic, Op, Pool, SoftmaxOf};
+use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Placing, Plan, Role, Step, places};
+use crate::ir::view::RowMap;
 use crate::registry::{Holds, Operation, Parameter, Problem, lcm};
 use std::fmt::Write;
 
@@ -36,15 +38,18 @@ impl Planner<'_> {
         if !self.errors.is_empty() {
             return Err(self.errors);
         }
-        let arena = arena::place(&mut buffers, padded_batch, self.drafts.len(), |step, buffer| {
+        let columns = self.recipe.engine.arena_columns(padded_batch);
+        let arena = arena::place(&mut buffers, columns, self.drafts.len(), |step, buffer| {
             let d = &self.drafts[step];
-            d.input == buffer || d.output == buffer || d.hidden.is_some_and(|h| h.0 == buffer)
+            let others = [d.hidden.map(|h| h.0), d.second];
+            d.input == buffer || d.output == buffer || others.contains(&Some(buffer))
         });
         if self.network.output.kind == Kind::Classes {
             buffers.push(Buffer {
                 name: "classes".into(),
                 role: BufferRole::Classes,
                 rows: 1,
+                map: RowMap::vector(1),
                 padded_rows: 1,
                 layout: Layout::C,
                 arena: 0,
@@ -89,7 +94,13 @@ impl Planner<'_> {
 
     /// The matrices as buffers, without places in the arena.
     fn buffers(&self, rows: &[usize]) -> Vec<Buffer> {
-        let scores = self.network.graph.outputs.first().and_then(|&v| self.matrix_of[v]);
+        let value = self.network.graph.outputs.first().copied();
+        let scores = value.and_then(|v| self.views[v].as_ref());
+        let input = self.network.graph.inputs.first().and_then(|&v| self.views[v].as_ref());
+        let map = |i: usize, rows: usize| {
+            let view = [input, scores].into_iter().flatten().find(|view| view.matrix == i);
+            view.map_or(RowMap::vector(rows), |view| view.map.clone())
+        };
         self.matrices
             .iter()
             .zip(rows)
@@ -98,10 +109,11 @@ impl Planner<'_> {
                 name: matrix.name.clone().into(),
                 role: match i {
                     0 => BufferRole::Input,
-                    _ if Some(i) == scores => BufferRole::Scores,
+                    _ if scores.is_some_and(|s| s.matrix == i) => BufferRole::Scores,
                     _ => BufferRole::Hidden,
                 },
                 rows: matrix.rows,
+                map: map(i, matrix.rows),
                 padded_rows,
                 layout: matrix.layout.clone().unwrap_or(Layout::C),
                 arena: 0,
@@ -118,7 +130,8 @@ impl Planner<'_> {
         constants: &mut Vec<Constant>,
     ) -> Step {
         let (b, r) = (&buffers[d.input], &buffers[d.output]);
-        let sizes = self.sizes(d, b, r, padded_batch);
+        let second = d.second.map(|s| &buffers[s]);
+        let sizes = self.sizes(d, (b, second), r, padded_batch);
         if let Err(failed) = d.kernel.admits(sizes.problem, None) {
             failed.iter().for_each(|f| self.mistake(d.node, f));
         }
@@ -127,10 +140,12 @@ impl Planner<'_> {
             self.mistake(d.node, format_args!("{name} takes activations as an image"));
         }
         let classes = buffers.iter().position(|b| b.role == BufferRole::Classes);
-        let mut options = match d.kernel.operation {
-            Operation::Repack => repack_options(&b.layout, &r.layout),
-            _ => String::new(),
+        let mut options = match d.kernel.options_of_layouts() {
+            true => repack_options(&b.layout, &r.layout),
+            false => String::new(),
         };
+        let op = self.network.graph.nodes.get(d.first).map(|n| n.op);
+        options += op.map_or("", |op| option_of(d.kernel.operation, op));
         let group = self.recipe.group(d.kernel);
         let call = Call {
             kernel: d.kernel,
@@ -138,6 +153,7 @@ impl Planner<'_> {
             sizes,
             factors: (1.0, 0.0),
             params: d.activation.parameters(),
+            value: d.value,
             granule,
         };
         let network = self.network;
@@ -146,6 +162,8 @@ impl Planner<'_> {
                 options = layers_options(network, d, buffers, sizes.problem.l, constants);
                 Arg::Constants
             }
+            // A PReLU has no summands.
+            Holds::Biases if op == Some(Op::PRelu) => Arg::Constant(constants.len() - 1),
             Holds::Weights | Holds::Biases | Holds::Factors | Holds::Pairs => {
                 constants.push(constant_of(network, d, operand, &sizes));
                 Arg::Constant(constants.len() - 1)
@@ -155,6 +173,7 @@ impl Planner<'_> {
             Holds::Values | Holds::Bytes | Holds::Words => Arg::Buffer(match operand.name {
                 "hidden" => d.hidden.map_or(d.output, |h| h.0),
                 "b" => d.input,
+                "c" => d.second.unwrap_or(d.input),
                 _ => d.output,
             }),
         });
@@ -173,7 +192,7 @@ impl Planner<'_> {
     }
 
     /// The sizes of a launch that reads `b` and writes `r`.
-    fn sizes(&self, d: &Draft<'_>, b: &Buffer, r: &Buffer, w: usize) -> Sizes {
+    fn sizes(&self, d: &Draft<'_>, (b, second): (&Buffer, Option<&Buffer>), r: &Buffer, w: usize) -> Sizes {
         // Of a row-major operand only the rows that count are read: the others stand behind them.
         let l = match &d.kernel.restrictions.a {
             Some(a) if b.layout == Layout::R => {
@@ -184,7 +203,7 @@ impl Planner<'_> {
         };
         let mut middle = 0;
         if let ([(first, _), _], Operation::Pair, Some(a)) =
-            (&d.affine[..], d.kernel.operation, &d.kernel.restrictions.a)
+            (&d.weighted[..], d.kernel.operation, &d.kernel.restrictions.a)
         {
             middle = size_of(self.network, *first).0.next_multiple_of(a.row_align);
         }
@@ -195,9 +214,36 @@ impl Planner<'_> {
             Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers => {
                 (Problem { h: r.padded_rows / d.parts, w, l }, d.parts)
             }
+            Operation::Convolution
+            | Operation::Pool
+            | Operation::Scale
+            | Operation::Combine
+            | Operation::Softmax
+            | Operation::Gather => (Problem { h: r.padded_rows, w, l: b.padded_rows }, 1),
             _ => (Problem { h: r.padded_rows, w, l: 0 }, 1),
         };
-        Sizes { problem, rows: b.rows, middle, parts }
+        let mut sizes = Sizes { rows: b.rows, middle, parts, ..Sizes::of(problem) };
+        sizes.second = second.map_or(0, |s| s.padded_rows);
+        if let Placing::Pairs { from, filled, .. } = &d.placing {
+            sizes.pairs = if *filled > 0 { r.padded_rows } else { from.len() };
+        }
+        if let Some(mut geometry) = d.geometry {
+            let (image, to) = &mut geometry.output;
+            if to.h * to.w == 1 {
+                // All rows of the matrix are its one pixel.
+                (image.pixel, image.line) = (r.padded_rows, r.padded_rows);
+            }
+            sizes.geometry = Some(geometry);
+        }
+        if let (Operation::Convolution, Some(a), Some(&(node, _))) =
+            (d.kernel.operation, &d.kernel.restrictions.a, d.weighted.first())
+        {
+            let (outputs, taps) = size_of(self.network, node);
+            let (y, x) = a.representation.as_ref().map_or((1, 1), Layout::granularity);
+            let rows = outputs.next_multiple_of(lcm(a.row_align, y));
+            sizes.weights = (rows, taps.next_multiple_of(lcm(a.col_align, x)));
+        }
+        sizes
     }
 }
 
@@ -210,12 +256,36 @@ fn size_of(network: &Network, node: usize) -> (usize, usize) {
 /// The constant that `operand` is, in the layout that its kernel wants.
 fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Sizes) -> Constant {
     // A pair's second layer has operands of its own.
-    let (node, _) = d.affine[usize::from(operand.name.ends_with('2'))];
-    let halves = d.kernel.restrictions.half && network.weights == Precision::F16;
-    let role = if operand.holds == Holds::Biases { Role::Biases } else { Role::Weights };
+    let second = operand.name.ends_with('2');
     let padded = sizes.of_operand(d.kernel.operation, operand);
+    if let Placing::Pairs { from, to, filled } = &d.placing {
+        let filled = if *filled > 0 { sizes.problem.h } else { 0 };
+        return Constant {
+            name: network.graph.nodes.get(d.node).map_or("output".into(), |n| n.name.clone()),
+            tensor: None,
+            role: Role::Pairs,
+            placing: Placing::Pairs { from: from.clone(), to: to.clone(), filled },
+            size: padded,
+            padded,
+            layout: Layout::R,
+            precision: Precision::F32,
+        };
+    }
+    let (node, _) = d.weighted[usize::from(second)];
+    let placing = match (operand.holds, &d.placing) {
+        // The columns of the first of two layers are elements of a value.
+        (Holds::Weights, Placing::Columns(_)) if second => Placing::Plain,
+        (Holds::Biases, Placing::Columns(_)) => Placing::Plain,
+        (_, placing) => placing.clone(),
+    };
+    let halves = d.kernel.restrictions.half && network.weights == Precision::F16;
+    let role = match operand.holds {
+        Holds::Biases => Role::Biases,
+        Holds::Factors => Role::Factors,
+        _ => Role::Weights,
+    };
     let precision = if halves { Precision::F16 } else { Precision::F32 };
-    constant(network, node, role, padded, d.kernel.layout(operand), precision)
+    Constant { placing, ..constant(network, node, role, padded, d.kernel.layout(operand), precision) }
 }
 
 /// Array `role` of an affine node. (`layout` and `precision` are those of weights.)
@@ -230,13 +300,28 @@ fn constant(
     let node = &network.graph.nodes[node];
     let tensor = node.tensors[usize::from(role == Role::Biases)];
     let (name, t) = (node.name.clone(), &network.graph.tensors[tensor]);
-    let size = (t.rows, t.cols);
+    let (size, tensor, placing) = ((t.rows, t.cols), Some(tensor), Placing::Plain);
     match role {
-        Role::Weights => Constant { name, tensor, role, size, padded, layout, precision },
-        Role::Biases | Role::Factors => {
+        Role::Weights => Constant { name, tensor, role, placing, size, padded, layout, precision },
+        Role::Biases | Role::Factors | Role::Pairs => {
             let padded = (padded.0, 1);
-            Constant { name, tensor, role, size, padded, layout: Layout::C, precision: Precision::F32 }
+            let (layout, precision) = (Layout::C, Precision::F32);
+            Constant { name, tensor, role, placing, size, padded, layout, precision }
         }
+    }
+}
+
+/// What a kernel is compiled with that the node says.
+fn option_of(operation: Operation, op: Op) -> &'static str {
+    match (operation, op) {
+        (Operation::Pool, Op::Pool { kind: Pool::Mean, .. }) => " -DPOOL=1",
+        (Operation::Pool, Op::Pool { kind: Pool::PaddedMean, .. }) => " -DPOOL=2",
+        (Operation::Scale, Op::PRelu) => " -DPRELU=1",
+        (Operation::Combine, Op::Combine(Arithmetic::Subtract)) => " -DCOMBINE=1",
+        (Operation::Combine, Op::Combine(Arithmetic::Multiply)) => " -DCOMBINE=2",
+        (Operation::Combine, Op::Combine(Arithmetic::Divide)) => " -DCOMBINE=3",
+        (Operation::Softmax, Op::Softmax(SoftmaxOf::Logarithm)) => " -DLOGARITHM=1",
+        _ => "",
     }
 }
 
@@ -261,11 +346,16 @@ fn layers_options(
     let r = &d.kernel.restrictions;
     let (Some((hidden, odd)), Some(a)) = (d.hidden, &r.a) else { return String::new() };
     let precision = if r.half { network.weights } else { Precision::F32 };
-    for &(node, _) in &d.affine {
+    for &(node, _) in &d.weighted {
         let h = size_of(network, node).0.next_multiple_of(a.row_align);
         for role in [Role::Weights, Role::Biases] {
             let layout = a.representation.clone().unwrap_or(Layout::R);
-            constants.push(constant(network, node, role, (h, l), layout, precision));
+            let mut constant = constant(network, node, role, (h, l), layout, precision);
+            // The columns of the first layer are elements of the input.
+            if role == Role::Weights && node == d.weighted[0].0 {
+                constant.placing = d.placing.clone();
+            }
+            constants.push(constant);
         }
         l = h;
     }
@@ -279,13 +369,13 @@ fn layers_options(
     let rows = |i: usize| vectors * buffers[i].padded_rows;
     let mut text = format!(
         "-DLAYERS={} -DCLASSES={classes} -DHIDDEN={} -DROWS={}",
-        d.affine.len(),
+        d.weighted.len(),
         rows(hidden),
         rows(d.output)
     );
-    for (n, &(node, activation)) in d.affine.iter().enumerate() {
+    for (n, &(node, activation)) in d.weighted.iter().enumerate() {
         let ((outputs, inputs), weights) = (size_of(network, node), &constants[2 * n]);
-        let last = n + 1 == d.affine.len();
+        let last = n + 1 == d.weighted.len();
         for (letter, value) in [
             ("L", weights.padded.1),
             ("K", inputs.next_multiple_of(a.col_align)),

@@ -47,8 +47,10 @@ pub(crate) enum Dim {
     Taps,
     /// Rows of the second of two operands.
     Second,
-    /// Pairs of rows, two columns each.
+    /// Pairs of rows.
     Pairs,
+    /// 2
+    Two,
     /// What the plan gives it: values between layers.
     Plan,
 }
@@ -123,7 +125,7 @@ impl Operation {
                 const { &[parameter("factors", Holds::Factors, Dim::H, Dim::One), B, BIAS, R] }
             }
             Operation::Combine => const { &[B, parameter("c", Holds::Values, Dim::Second, Dim::W), R] },
-            Operation::Gather => const { &[parameter("pairs", Holds::Pairs, Dim::Pairs, Dim::One), B, R] },
+            Operation::Gather => const { &[parameter("pairs", Holds::Pairs, Dim::Pairs, Dim::Two), B, R] },
             Operation::Repack => const { &[B, R] },
             Operation::ArgMax => const { &[B, CLASSES] },
             Operation::Sobel => {

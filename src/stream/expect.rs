@@ -4,7 +4,7 @@ use super::csv::{Field, plural, shown};
 use super::reader::{InputShape, Next, RecordReader};
 use super::source::{FileSource, Source};
 use super::writer::{OutputSpec, Verdict};
-use crate::engine::RecordMut;
+use crate::engine::{RecordMut, RecordRows};
 use crate::error::Error;
 use crate::ir::network::{Kind, Transform};
 use std::borrow::Cow;
@@ -273,7 +273,7 @@ impl ExpectedScores {
     }
 
     fn from<S: Source>(source: S, place: String, tolerance: f64, width: usize) -> Result<Self, Error> {
-        let rows: Vec<u32> = (0..width as u32).collect();
+        let rows = RecordRows::first(width);
         let shape = InputShape { width, features: &[], transform: &Transform::Identity };
         let mut reader = RecordReader::new(source, place.clone(), None, shape);
         let mut scores = Vec::new();

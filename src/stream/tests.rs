@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::deferred::{Decode, Deferred, Refusal};
-use crate::engine::{Answer, Record, RecordMut};
+use crate::engine::{Answer, Record, RecordMut, RecordRows};
 use crate::ir::network::{FinalActivation, Kind, Transform};
 use proptest::prelude::*;
 use std::borrow::Cow;
@@ -40,7 +40,7 @@ pub(super) fn read(format: Option<Format>, input: &Input, bytes: &[u8]) -> Resul
 
 fn read_pieces(format: Option<Format>, input: &Input, pieces: Vec<Vec<u8>>) -> Result<Vec<Vec<f32>>, String> {
     let mut reader = RecordReader::new(MemorySource::new(pieces), "stdin".into(), format, input.shape());
-    let rows: Vec<u32> = (0..input.width as u32).collect();
+    let rows = RecordRows::first(input.width);
     let mut records = Vec::new();
     loop {
         match reader.advance().map_err(|e| e.to_string())? {
@@ -86,7 +86,7 @@ enum SlotState {
 struct Mock {
     batch: usize,
     width: usize,
-    rows: Vec<u32>,
+    rows: RecordRows,
     /// Where it takes records as bytes.
     deferred: Option<[Deferred; SLOTS]>,
     inputs: [Vec<f32>; SLOTS],
@@ -101,7 +101,7 @@ impl Mock {
             batch,
             width,
             // Features in reverse, to see that the map is used.
-            rows: (0..width as u32).rev().collect(),
+            rows: RecordRows::new((0..width as u32).rev().collect()),
             deferred: None,
             inputs: [(); SLOTS].map(|()| vec![f32::NAN; batch * width]),
             scores: [(); SLOTS].map(|()| vec![f32::NAN; batch * 2]),
@@ -113,7 +113,7 @@ impl Mock {
     /// One that takes most records as bytes.
     fn deferring(batch: usize, width: usize) -> Self {
         Mock {
-            rows: (0..width as u32).collect(),
+            rows: RecordRows::first(width),
             deferred: Some([(); SLOTS].map(|()| Deferred::new(batch, width))),
             ..Mock::new(batch, width)
         }
@@ -173,7 +173,10 @@ impl Engine for Mock {
         }
         let records = self.inputs[slot].chunks_exact(self.width).take(records);
         for (scores, record) in self.scores[slot].chunks_exact_mut(2).zip(records) {
-            scores.copy_from_slice(&[record.iter().sum(), record[self.rows[0] as usize]]);
+            scores.copy_from_slice(&[
+                record.iter().sum(),
+                record[if self.rows.are_neighbours() { 0 } else { self.width - 1 }],
+            ]);
         }
         let SlotState::Submitted(records) = self.states[slot] else { unreachable!() };
         self.states[slot] = SlotState::Collected(records);

@@ -23,6 +23,14 @@ pub(crate) fn floats(bytes: &[u8]) -> &[f32] {
     floats
 }
 
+/// Bytes as whole numbers; whole ones, at a multiple of four, as they are in the block.
+pub(crate) fn words(bytes: &[u8]) -> &[u32] {
+    // SAFETY: every bit pattern is a u32.
+    let (before, words, after) = unsafe { bytes.align_to::<u32>() };
+    assert!(before.is_empty() && after.is_empty(), "numbers stand aligned");
+    words
+}
+
 /// Bytes as halves; whole ones, at a multiple of two, as they are in the block.
 pub(crate) fn halves(bytes: &[u8]) -> &[u16] {
     // SAFETY: every bit pattern is a u16.

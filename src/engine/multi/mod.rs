@@ -34,7 +34,7 @@ mod pace;
 mod tests;
 
 use super::deferred::{Decode, Deferred, Refusal};
-use super::{Answer, Engine, NAN_CLASS, Record, RecordMut, SLOTS};
+use super::{Answer, Engine, NAN_CLASS, Record, RecordMut, RecordRows, SLOTS};
 use crate::error::{Error, say};
 use crate::observe::profile::{MemberTimes, StepClock};
 use crate::observe::trace::{Name, Track};
@@ -182,7 +182,7 @@ pub(crate) struct MultiEngine {
     answers: [Answers; SLOTS],
     batch: usize,
     /// Place of each number and score of a record.
-    rows: Vec<u32>,
+    rows: (RecordRows, Vec<u32>),
 }
 
 /// The records of a slot, as bytes or as numbers in plain order.
@@ -693,7 +693,7 @@ impl MultiEngine {
             inputs: [(); SLOTS].map(|()| input()),
             answers: [(); SLOTS].map(|()| answers()),
             batch,
-            rows: (0..sizes.width.max(sizes.scores) as u32).collect(),
+            rows: (RecordRows::first(sizes.width), (0..sizes.scores as u32).collect()),
         }
     }
 
@@ -713,7 +713,7 @@ impl Engine for MultiEngine {
         let width = self.shared.sizes.width;
         let input = Arc::get_mut(&mut self.inputs[slot])
             .ok_or_else(|| Error::device(format!("slot {slot} was not collected")))?;
-        Ok(RecordMut::new(&mut input.values, &self.rows[..width], index * width))
+        Ok(RecordMut::new(&mut input.values, &self.rows.0, index * width))
     }
 
     fn defer(&mut self, slot: usize, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
@@ -765,7 +765,7 @@ impl Engine for MultiEngine {
         let answers = &self.answers[slot];
         Answer {
             class: classes.then(|| answers.classes[index]),
-            scores: Record::new(&answers.scores, &self.rows[..scores], index * scores),
+            scores: Record::new(&answers.scores, &self.rows.1, index * scores),
         }
     }
 

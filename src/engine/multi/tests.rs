@@ -2,6 +2,7 @@
 
 use super::*;
 use std::error::Error as _;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread::sleep;
 
@@ -32,9 +33,9 @@ struct Mock {
     early: bool,
 }
 
-const ROWS: [u32; WIDTH] = [0, 1, 2];
+static ROWS: LazyLock<RecordRows> = LazyLock::new(|| RecordRows::first(WIDTH));
 /// A layout whose records are not one piece.
-const APART: [u32; WIDTH] = [0, 2, 4];
+static APART: LazyLock<RecordRows> = LazyLock::new(|| RecordRows::new(vec![0, 2, 4]));
 
 impl Engine for Mock {
     fn batch(&self) -> usize {
@@ -42,7 +43,7 @@ impl Engine for Mock {
     }
 
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
-        let rows = if self.early { &APART } else { &ROWS };
+        let rows: &RecordRows = if self.early { &APART } else { &ROWS };
         Ok(RecordMut::new(&mut self.slots[slot], rows, index * 6))
     }
 
@@ -82,7 +83,7 @@ impl Engine for Mock {
     }
 
     fn answer(&self, slot: usize, index: usize) -> Answer<'_> {
-        let scores = Record::new(&self.scores[slot], &ROWS[..2], index * 2);
+        let scores = Record::new(&self.scores[slot], &[0, 1], index * 2);
         Answer { class: Some(scores.get(1) as u32 % 7), scores }
     }
 }

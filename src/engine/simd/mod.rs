@@ -3,15 +3,18 @@
 //! | file       | what                                                                     |
 //! |------------|--------------------------------------------------------------------------|
 //! | `micro`    | the micro-kernels, for each instruction set                              |
+//! | `images`   | steps on images, a record at a time                                      |
 //! | `schedule` | who computes which tile when: claiming, waiting, sleeping                |
 //! | `team`     | the network's steps over buffers that all threads share                  |
 #![allow(unsafe_code)]
 
+pub(crate) mod images;
 mod micro;
 mod schedule;
 mod team;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use micro::decode;
+pub(crate) use images::Run;
+pub(crate) use micro::{Made, decode};
 pub(crate) use team::{Action, Place, Step, Team, Weights};

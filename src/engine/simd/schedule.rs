@@ -39,8 +39,8 @@ pub(super) struct Tile {
 
 /// What jobs consist of; the same for all jobs.
 pub(super) trait Work: Sync {
-    /// Number of phases, 1 to [`MOST_PHASES`].
-    fn phases(&self) -> usize;
+    /// Number of phases of a job of `records` records, 1 to [`MOST_PHASES`].
+    fn phases(&self, records: usize) -> usize;
     /// Tiles of a phase of a job of `records` records, 1 to [`MOST_TILES`].
     fn tiles(&self, phase: usize, records: usize) -> usize;
     /// Computes a tile.
@@ -199,7 +199,7 @@ impl Schedule {
         self.done.store(0, SeqCst);
         let job = (ticket >> (TILE_BITS + PHASE_BITS)) as u32;
         let (job, phase) =
-            if tile.phase + 1 < work.phases() { (job, tile.phase + 1) } else { (next(job), 0) };
+            if tile.phase + 1 < work.phases(tile.records) { (job, tile.phase + 1) } else { (next(job), 0) };
         // Every tile is taken: nobody else writes the ticket.
         self.ticket.store((u64::from(job) << PHASE_BITS | phase as u64) << TILE_BITS, SeqCst);
         if self.waiting.load(SeqCst) {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     impl Work for Log {
-        fn phases(&self) -> usize {
+        fn phases(&self, _: usize) -> usize {
             3
         }
 

@@ -6,11 +6,15 @@
 
 use super::super::deferred::{Deferred, Refusal};
 use super::super::{NAN_CLASS, SLOTS};
-use super::micro::{Affine, Half, Kernels, Subproblem};
+use super::images::{self, Run};
+use super::micro::{Affine, Half, Kernels, Made, Subproblem};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use crate::engine::model::Values;
 use crate::error::Error;
+use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
+use crate::ir::op::Arithmetic;
+use crate::ir::view::Geometry;
 use crate::observe::profile::StepClock;
 use crate::observe::trace::{Name, Track};
 use crate::sys::thread::{Serve, Thread};
@@ -57,6 +61,8 @@ impl Weights {
         Ok(Weights(match weights {
             Values::F16(halves) => Source::Halves(halves),
             Values::F32(Cow::Borrowed(baked)) => Source::Baked(baked),
+            // No array of the network: never asked for as weights.
+            Values::U32(_) => Source::Baked(&[]),
             Values::F32(Cow::Owned(values)) => {
                 let copy = Floats::new(values.len())?;
                 // SAFETY: nobody else has it yet.
@@ -122,10 +128,92 @@ pub(crate) enum Action {
         /// Fused.
         activation: Activation,
     },
+    /// A convolution of all channels.
+    Convolution {
+        /// Panels of `panel` × `taps`.
+        weights: Weights,
+        /// As many as there are rows.
+        biases: Cow<'static, [f32]>,
+        /// Rows of a panel, a multiple of 4.
+        panel: usize,
+        /// Columns of the weights with padding, and the elements of a window.
+        columns: (usize, usize),
+        /// Fused.
+        activation: Activation,
+        /// Where it reads and writes.
+        geometry: Geometry,
+    },
+    /// What is made of windows channel by channel.
+    Windows {
+        /// What.
+        made: Made,
+        /// Of products: weights of all channels, element by element of the window, and a bias for each channel.
+        weights: Option<(Cow<'static, [f32]>, Cow<'static, [f32]>)>,
+        /// Fused.
+        activation: Activation,
+        /// Where it reads and writes.
+        geometry: Geometry,
+    },
+    /// Two values, element by element.
+    Combine {
+        /// How.
+        arithmetic: Arithmetic,
+        /// The second one.
+        other: Place,
+        /// Fused.
+        activation: Activation,
+        /// Where the second one and the result stand.
+        geometry: Geometry,
+    },
+    /// Factors and summands of rows; without summands the factors are for values below 0.
+    Scale {
+        /// One for each row.
+        factors: Cow<'static, [f32]>,
+        /// One for each row.
+        biases: Option<Cow<'static, [f32]>>,
+        /// Fused.
+        activation: Activation,
+    },
+    /// Softmax of each pixel, or its logarithm.
+    Softmax {
+        /// Where it reads and writes.
+        geometry: Geometry,
+        /// The logarithm.
+        logarithm: bool,
+    },
+    /// Copies of rows.
+    Gather {
+        /// Which.
+        runs: Vec<Run>,
+        /// What is written where nothing is read.
+        value: f32,
+    },
     /// In place.
     Activate(Activation),
     /// The class from so many scores.
     ArgMax(usize),
+}
+
+impl Action {
+    /// Pixels or lines of its result that can be computed one by one; 1 where it knows of none.
+    fn parts(&self) -> usize {
+        match self {
+            Action::Convolution { geometry, .. } => geometry.output.1.h * geometry.output.1.w,
+            Action::Windows { geometry, .. }
+            | Action::Combine { geometry, .. }
+            | Action::Softmax { geometry, .. } => geometry.output.1.h,
+            Action::Affine { .. }
+            | Action::Scale { .. }
+            | Action::Gather { .. }
+            | Action::Activate(_)
+            | Action::ArgMax(_) => 1,
+        }
+    }
+
+    /// Whether it knows of images, or moves rows.
+    fn of_image(&self) -> bool {
+        !matches!(self, Action::Affine { .. } | Action::Activate(_) | Action::ArgMax(_))
+    }
 }
 
 /// A step of the network.
@@ -256,10 +344,84 @@ fn lowest(bits: u64) -> usize {
     bits.trailing_zeros() as usize
 }
 
+/// What each thread has for a tile of a network with images: its values between steps, and room for windows.
+struct Workspaces {
+    /// Values of the records of a tile, one after the other.
+    arenas: Vec<Floats>,
+    /// Windows side by side.
+    scratch: Vec<Floats>,
+    /// From a record of a tile to the next.
+    stride: usize,
+    /// Most records of a tile.
+    records: usize,
+    /// A bit for each that is free.
+    free: AtomicU64,
+}
+
+impl Workspaces {
+    /// `count` of them, for records of `stride` values between steps.
+    fn new(count: usize, stride: usize, records: usize, scratch: usize) -> Result<Workspaces, Error> {
+        let floats = |n: usize| (0..count).map(|_| Floats::new(n)).collect::<Result<Vec<Floats>, Error>>();
+        let free = (0..count).fold(0, |free, i| free | 1 << i);
+        // What a vector may read behind the last value.
+        let (arenas, scratch) = (floats(stride * records + LINE)?, floats(scratch + LINE)?);
+        Ok(Workspaces { arenas, scratch, stride, records, free: AtomicU64::new(free) })
+    }
+
+    /// Nobody else has it until it is given back. There are as many as threads.
+    fn borrow(&self) -> usize {
+        loop {
+            let taken =
+                self.free.fetch_update(Acquire, Relaxed, |free| (free > 0).then(|| free & (free - 1)));
+            match taken {
+                Ok(free) => return lowest(free),
+                Err(_) => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    fn give_back(&self, workspace: usize) {
+        self.free.fetch_or(1 << workspace, Release);
+    }
+}
+
+/// Most threads of a network with images.
+const MOST_WORKSPACES: usize = 64;
+
+/// Bytes between steps that a thread's tile has: what its own caches hold.
+const TILE_BYTES: usize = 1 << 19;
+
+/// Where the values of a hidden buffer are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    /// In a buffer of the whole batch.
+    Batch,
+    /// In the workspace of whoever computes the record, from this value on.
+    Workspace(usize),
+}
+
+/// What a thread knows of the tile that it computes.
+#[derive(Clone)]
+struct Context {
+    slot: usize,
+    records: Range<usize>,
+    /// Of a layer: rows.
+    rows: Option<Range<usize>>,
+    /// Which part of a record's pixels or lines, of how many.
+    part: (usize, usize),
+    /// The buffer of the pool that its input is in.
+    pooled: Option<usize>,
+    workspace: Option<usize>,
+    /// The values of record n are in workspace n, for several threads.
+    few: bool,
+}
+
 /// How a phase is cut into tiles.
 enum Split {
     /// By records.
     Records,
+    /// By parts of each record's pixels or lines, so many.
+    Parts(usize),
     /// By rows: tile i is rows `[i]` to `[i + 1]`.
     Rows(Vec<usize>),
 }
@@ -275,6 +437,13 @@ struct Shared {
     kernels: Kernels,
     steps: Vec<Step>,
     phases: Vec<Phase>,
+    /// For jobs of fewer records than threads, of a network with images: a step each.
+    few: Vec<Phase>,
+    workspaces: Workspaces,
+    /// Of each hidden buffer.
+    homes: Vec<Home>,
+    /// Values of a record that each step writes.
+    rows: Vec<usize>,
     inputs: [Activations; SLOTS],
     /// What the first phase decodes into `inputs`, so many numbers a record.
     deferred: [Bytes; SLOTS],
@@ -312,7 +481,8 @@ impl Team {
     /// Starts at most `threads` threads, the caller's being one of them: no more than the largest batch keeps busy.
     ///
     /// `rows` are the values of a record in the input, in each hidden buffer and in the scores, `width` those of the
-    /// input without padding. `flop` is that of a record.
+    /// input without padding. `arena` says where each hidden buffer begins in an arena for the values of a record, and
+    /// its values in all. `flop` is that of a record.
     ///
     /// # Panics
     /// If sizes of steps and buffers do not fit together.
@@ -321,12 +491,13 @@ impl Team {
         rows: (usize, &[usize], usize),
         width: usize,
         batch: usize,
+        (places, arena): (&[usize], usize),
         flop: u64,
         threads: usize,
         timed: bool,
     ) -> Result<Team, Error> {
         let panels = steps.iter().filter_map(|s| match s.action {
-            Action::Affine { panel, .. } => Some(panel),
+            Action::Affine { panel, .. } | Action::Convolution { panel, .. } => Some(panel),
             _ => None,
         });
         let kernels = Kernels::detect(panels.fold(0, gcd));
@@ -335,18 +506,54 @@ impl Team {
             let records = us * u64::from(kernels.gflops) * 1000 / flop.max(1) + 1;
             usize::try_from(records).unwrap_or(usize::MAX)
         };
-        let threads = if batch < records(WAKE_US) { 1 } else { threads.max(1) };
+        let images = steps.iter().any(|s| s.action.of_image());
+        let most = if images { MOST_WORKSPACES } else { usize::MAX };
+        let threads = if batch < records(WAKE_US) { 1 } else { threads.clamp(1, most) };
         let buffers = |rows: usize| -> Result<[Activations; SLOTS], Error> {
             Ok([Activations::new(rows, batch)?, Activations::new(rows, batch)?])
         };
-        let hidden: Result<Vec<Activations>, Error> =
-            rows.1.iter().map(|&r| Activations::new(r, batch)).collect();
         let phases = phases(&steps, &kernels, threads);
-        let alone = !steps[phases[0].steps.end..].iter().any(|s| s.from == Place::Input);
+        let homes: Vec<Home> = (0..rows.1.len())
+            .map(|i| {
+                if images && within_one(&steps, &phases, i) {
+                    Home::Workspace(places[i])
+                } else {
+                    Home::Batch
+                }
+            })
+            .collect();
+        let hidden: Result<Vec<Activations>, Error> = rows
+            .1
+            .iter()
+            .zip(&homes)
+            .map(|(&r, home)| Activations::new(if *home == Home::Batch { r } else { 0 }, batch))
+            .collect();
+        let stride = if images { (arena + LINE).next_multiple_of(LINE) } else { 0 };
+        let of_tile = (TILE_BYTES / (4 * stride.max(1))).clamp(1, kernels.tile.0);
+        let windows = steps.iter().map(|s| match &s.action {
+            Action::Convolution { columns, geometry, .. } if !images::stands(geometry) => {
+                columns.1 * images::at_a_time(columns.1, kernels.tile.0)
+            }
+            _ => 0,
+        });
+        let scratch = windows.max().unwrap_or(0);
+        let workspaces = Workspaces::new(if images { threads } else { 0 }, stride, of_tile, scratch)?;
+        let step_rows = steps.iter().map(|s| match s.to {
+            Place::Input => rows.0,
+            Place::Hidden(i) => rows.1[i],
+            Place::Scores => rows.2,
+        });
+        let step_rows = step_rows.collect();
+        let few = if images && threads > 1 { single(&steps, &kernels, threads) } else { Vec::new() };
+        let alone = !images && !steps[phases[0].steps.end..].iter().any(|s| s.from == Place::Input);
         let shared = Shared {
             schedule: Schedule::new(),
             tile_inputs: TileInputs::new(if alone { threads } else { 0 }, rows.0, kernels.tile.0)?,
             phases,
+            few,
+            workspaces,
+            homes,
+            rows: step_rows,
             clock: timed.then(|| Mutex::new(Clock { sums: StepClock::new(steps.len()), track: None })),
             kernels,
             inputs: buffers(rows.0)?,
@@ -358,7 +565,7 @@ impl Team {
             threads,
             steps,
         };
-        if shared.phases.len() > MOST_PHASES || batch > MOST_TILES {
+        if shared.phases.len().max(shared.few.len()) > MOST_PHASES || batch > MOST_TILES {
             return Err(Error::device("host engine: too many layers, or records of a batch"));
         }
         shared.check((rows.0, rows.1, rows.2));
@@ -433,7 +640,7 @@ impl Team {
         }
         // Jobs share the hidden buffers: those before this one come first.
         (0..SLOTS).for_each(|s| self.collect(s));
-        for phase in 0..self.shared.phases.len() {
+        for phase in 0..self.shared.phases(records) {
             for tile in 0..self.shared.tiles(phase, records) {
                 // SAFETY: each tile once, in order, and no other job is under way.
                 unsafe { self.shared.run(Tile { slot, records, phase, tile }) };
@@ -494,42 +701,66 @@ impl Serve for Shared {
 }
 
 impl Work for Shared {
-    fn phases(&self) -> usize {
-        self.phases.len()
+    fn phases(&self, records: usize) -> usize {
+        self.of(records).len()
     }
 
     fn tiles(&self, phase: usize, records: usize) -> usize {
-        match &self.phases[phase].split {
+        match &self.of(records)[phase].split {
             Split::Records => records.div_ceil(self.chunk(records)),
+            Split::Parts(parts) => records * parts,
             Split::Rows(bounds) => bounds.len() - 1,
         }
     }
 
     unsafe fn run(&self, tile: Tile) {
-        let phase = &self.phases[tile.phase];
-        let (records, rows) = match &phase.split {
+        let phase = &self.of(tile.records)[tile.phase];
+        let (mut records, mut rows, mut part) = (0..tile.records, None, (0, 1));
+        match &phase.split {
             Split::Records => {
                 let chunk = self.chunk(tile.records);
-                (tile.tile * chunk..tile.records.min((tile.tile + 1) * chunk), None)
+                records = tile.tile * chunk..tile.records.min((tile.tile + 1) * chunk);
             }
-            Split::Rows(bounds) => (0..tile.records, Some(bounds[tile.tile]..bounds[tile.tile + 1])),
-        };
+            Split::Parts(parts) => {
+                records = tile.tile / parts..tile.tile / parts + 1;
+                part = (tile.tile % parts, *parts);
+            }
+            Split::Rows(bounds) => rows = Some(bounds[tile.tile]..bounds[tile.tile + 1]),
+        }
         // SAFETY: the caller's promise is passed on; the first phase is split by records.
         let pooled = if tile.phase == 0 { unsafe { self.decode(tile.slot, records.clone()) } } else { None };
+        let workspace = (!self.workspaces.arenas.is_empty()).then(|| self.workspaces.borrow());
+        let few = self.is_few(tile.records);
+        let context = Context { slot: tile.slot, records, rows, part, pooled, workspace, few };
         for i in phase.steps.clone() {
             let start = self.clock.is_some().then(Instant::now);
             // SAFETY: the caller's promise is passed on.
-            unsafe { self.step(i, tile.slot, records.clone(), rows.clone(), pooled) };
-            self.timed(start, (tile.slot, records.len(), Name::Step(i)), |clock, took| clock.record(i, took));
+            unsafe { self.step(i, &context) };
+            let what = (tile.slot, context.records.len(), Name::Step(i));
+            self.timed(start, what, |clock, took| clock.record(i, took));
         }
+        workspace.inspect(|&workspace| self.workspaces.give_back(workspace));
         pooled.inspect(|&buffer| self.tile_inputs.give_back(buffer));
     }
 }
 
 impl Shared {
-    /// Records of a tile: those of a micro-tile, fewer where the batch is too small for all threads.
+    /// Records of a tile: those of a micro-tile, fewer where the batch is too small for all threads, or where their
+    /// values between steps are many.
     fn chunk(&self, records: usize) -> usize {
-        records.div_ceil(self.threads).clamp(1, self.kernels.tile.0)
+        let most =
+            if self.workspaces.arenas.is_empty() { self.kernels.tile.0 } else { self.workspaces.records };
+        if self.is_few(records) { 1 } else { records.div_ceil(self.threads).clamp(1, most) }
+    }
+
+    /// Whether threads share the pixels of a record, not records.
+    fn is_few(&self, records: usize) -> bool {
+        !self.few.is_empty() && records < self.threads
+    }
+
+    /// The phases of a job.
+    fn of(&self, records: usize) -> &[Phase] {
+        if self.is_few(records) { &self.few } else { &self.phases }
     }
 
     fn buffer(&self, place: Place, slot: usize) -> &Activations {
@@ -551,8 +782,17 @@ impl Shared {
         }
         let start = self.clock.is_some().then(Instant::now);
         let pooled = if deferred.has_all(records.clone()) { self.tile_inputs.borrow() } else { None };
+        let context = Context {
+            slot,
+            records: records.clone(),
+            rows: None,
+            part: (0, 1),
+            pooled,
+            workspace: None,
+            few: false,
+        };
         for n in records.clone() {
-            let to = self.record(Place::Input, slot, (records.start, n), pooled);
+            let to = self.record(Place::Input, &context, n);
             // SAFETY: a record of the input has `width` values at least; nobody else touches it.
             deferred.decode(n, unsafe { std::slice::from_raw_parts_mut(to, self.width) });
         }
@@ -582,37 +822,44 @@ impl Shared {
         track.into_iter().for_each(|track| track.span(name, slot, records, start, took));
     }
 
-    /// Where record `n` of a tile that starts with record `first` stands, if its input is in buffer `pooled`.
-    fn record(
-        &self,
-        place: Place,
-        slot: usize,
-        (first, n): (usize, usize),
-        pooled: Option<usize>,
-    ) -> *mut f32 {
-        match pooled {
-            Some(pooled) if place == Place::Input => self.tile_inputs.buffers[pooled].record(n - first),
-            _ => self.buffer(place, slot).record(n),
+    /// Where record `n` of a tile stands.
+    fn record(&self, place: Place, context: &Context, n: usize) -> *mut f32 {
+        let first = context.records.start;
+        match (place, context.pooled, context.workspace) {
+            (Place::Input, Some(pooled), _) => self.tile_inputs.buffers[pooled].record(n - first),
+            (Place::Hidden(i), _, Some(own)) => match self.homes[i] {
+                Home::Batch => self.buffer(place, context.slot).record(n),
+                Home::Workspace(at) => {
+                    let (arenas, stride) = (&self.workspaces.arenas, self.workspaces.stride);
+                    let (arena, record) = if context.few { (n, 0) } else { (own, n - first) };
+                    arenas[arena].start.wrapping_add(record * stride + at)
+                }
+            },
+            _ => self.buffer(place, context.slot).record(n),
         }
     }
 
-    /// One step for some records, and of a layer for some rows or all.
+    /// From a record of a tile to the next.
+    fn stride(&self, place: Place, slot: usize) -> usize {
+        match place {
+            Place::Hidden(i) if self.homes[i] != Home::Batch => self.workspaces.stride,
+            _ => self.buffer(place, slot).stride,
+        }
+    }
+
+    /// One step for some records, and of a layer for some rows or all, of an image for some pixels or all.
     ///
-    /// SAFETY: as `Work::run`. Then nobody else touches what it writes: tiles of a phase are different records or
-    /// different rows. What it reads was written by an earlier phase, or for the same records by this tile.
-    unsafe fn step(
-        &self,
-        i: usize,
-        slot: usize,
-        records: Range<usize>,
-        rows: Option<Range<usize>>,
-        pooled: Option<usize>,
-    ) {
+    /// SAFETY: as `Work::run`. Then nobody else touches what it writes: tiles of a phase are different records, different
+    /// rows or different pixels. What it reads was written by an earlier phase, or for the same records by this tile.
+    unsafe fn step(&self, i: usize, context: &Context) {
         let step = &self.steps[i];
-        let (from, to) = (self.buffer(step.from, slot), self.buffer(step.to, slot));
-        let first = (records.start, records.start);
-        let (x, result) =
-            (self.record(step.from, slot, first, pooled), self.record(step.to, slot, first, pooled));
+        let (records, slot) = (context.records.clone(), context.slot);
+        let (x_stride, result_stride) = (self.stride(step.from, slot), self.stride(step.to, slot));
+        let at = |place| self.record(place, context, records.start);
+        let (x, result) = (at(step.from), at(step.to));
+        // Of the pixels or lines of a record those of this tile.
+        let (part, parts) = context.part;
+        let share = |n: usize| n * part / parts..n * (part + 1) / parts;
         match &step.action {
             Action::Affine { weights, biases, panel, columns, inputs, activation } => {
                 // Once for each way of storing weights.
@@ -627,13 +874,13 @@ impl Shared {
                             activation: *activation,
                         };
                         let sub = Subproblem {
-                            rows: rows.unwrap_or(0..biases.len()),
+                            rows: context.rows.clone().unwrap_or(0..biases.len()),
                             layer: &layer,
                             records: records.len(),
                             x,
-                            x_stride: from.stride,
+                            x_stride,
                             result,
-                            result_stride: to.stride,
+                            result_stride,
                         };
                         // SAFETY: `check` has compared the sizes; see above.
                         unsafe { $kernel(&sub) }
@@ -644,13 +891,99 @@ impl Shared {
                     StoredAs::Halves(w) => compute!((self.kernels.affine_of_halves), w),
                 }
             }
-            Action::Activate(activation) => {
+            Action::Convolution { weights, biases, panel, columns, activation, geometry } => {
+                let pixels = share(geometry.output.1.h * geometry.output.1.w);
+                let scratch = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
+                macro_rules! compute {
+                    ($kernel:expr, $weights:expr) => {{
+                        let layer = Affine {
+                            weights: $weights,
+                            biases,
+                            panel: *panel,
+                            columns: columns.0,
+                            inputs: columns.1,
+                            activation: *activation,
+                        };
+                        for n in records.clone() {
+                            let x = self.record(step.from, context, n);
+                            let places = (x.cast_const(), self.record(step.to, context, n), scratch.start);
+                            let (tile, pixels) = (self.kernels.tile.0, pixels.clone());
+                            // SAFETY: `check` has compared the sizes; see above.
+                            unsafe { images::convolve($kernel, tile, &layer, geometry, pixels, places) }
+                        }
+                    }};
+                }
+                match weights.stored() {
+                    StoredAs::Floats(w) => compute!(self.kernels.affine, w),
+                    StoredAs::Halves(w) => compute!(self.kernels.affine_of_halves, w),
+                }
+            }
+            Action::Windows { made, weights, activation, geometry } => {
+                let null = (std::ptr::null(), std::ptr::null());
+                let arrays = weights.as_ref().map_or(null, |(w, b)| (w.as_ptr(), b.as_ptr()));
+                for n in records.clone() {
+                    let x = self.record(step.from, context, n).cast_const();
+                    let (places, lines) = ((x, self.record(step.to, context, n)), share(geometry.output.1.h));
+                    // SAFETY: `check` has compared the sizes; see above.
+                    unsafe {
+                        images::windows(&self.kernels, *made, arrays, geometry, *activation, lines, places)
+                    }
+                }
+            }
+            Action::Combine { arithmetic, other, activation, geometry } => {
+                let lines = share(geometry.output.1.h);
+                for n in records.clone() {
+                    let x = self.record(step.from, context, n).cast_const();
+                    let other = self.record(*other, context, n).cast_const();
+                    let result = self.record(step.to, context, n);
+                    // SAFETY: `check` has compared the sizes; see above.
+                    unsafe {
+                        let places = (x, other, result);
+                        images::combine(&self.kernels, *arithmetic, geometry, lines.clone(), places);
+                        images::activate(&self.kernels, geometry, *activation, lines.clone(), result);
+                    }
+                }
+            }
+            Action::Scale { factors, biases, activation } => {
+                for n in records.clone() {
+                    let x = self.record(step.from, context, n).cast_const();
+                    let result = self.record(step.to, context, n);
+                    // SAFETY: `check` has compared the sizes; see above.
+                    unsafe {
+                        images::scale(factors, biases.as_deref(), (x, result));
+                        (self.kernels.activate)(*activation, result, factors.len().next_multiple_of(LINE));
+                    }
+                }
+            }
+            Action::Softmax { geometry, logarithm } => {
+                for n in records.clone() {
+                    let x = self.record(step.from, context, n).cast_const();
+                    let places = (x, self.record(step.to, context, n));
+                    // SAFETY: `check` has compared the sizes; see above.
+                    unsafe { images::softmax(geometry, *logarithm, share(geometry.output.1.h), places) }
+                }
+            }
+            Action::Gather { runs, value } => {
+                for n in records.clone() {
+                    let x = self.record(step.from, context, n).cast_const();
+                    // SAFETY: `check` has compared the sizes; see above.
+                    unsafe { images::gather(runs, *value, (x, self.record(step.to, context, n))) }
+                }
+            }
+            Action::Activate(activation) if self.workspaces.arenas.is_empty() => {
                 // SAFETY: whole records, whose stride is a multiple of all lanes; see above.
-                unsafe { (self.kernels.activate)(*activation, result, records.len() * to.stride) }
+                unsafe { (self.kernels.activate)(*activation, result, records.len() * result_stride) }
+            }
+            Action::Activate(activation) => {
+                let rows = self.rows[i].next_multiple_of(LINE);
+                for n in records.clone() {
+                    // SAFETY: places are whole lines, which all lanes divide; see above.
+                    unsafe { (self.kernels.activate)(*activation, self.record(step.to, context, n), rows) }
+                }
             }
             Action::ArgMax(outputs) => {
                 for n in records.clone() {
-                    let scores = self.record(step.from, slot, (records.start, n), pooled);
+                    let scores = self.record(step.from, context, n);
                     // SAFETY: `check` has compared the sizes; see above.
                     let scores = unsafe { std::slice::from_raw_parts(scores, *outputs) };
                     self.classes[slot][n].store(argmax(scores), Relaxed);
@@ -662,6 +995,10 @@ impl Shared {
     /// What the unsafe code relies on.
     fn check(&self, (input, hidden, scores): (usize, &[usize], usize)) {
         assert!(self.width <= input && matches!(self.phases[0].split, Split::Records));
+        assert!(self.few.first().is_none_or(|p| matches!(p.split, Split::Records)));
+        for (home, rows) in self.homes.iter().zip(hidden) {
+            assert!(!matches!(home, Home::Workspace(at) if at + rows > self.workspaces.stride));
+        }
         let rows = |place| match place {
             Place::Input => input,
             Place::Hidden(i) => hidden[i],
@@ -682,12 +1019,111 @@ impl Shared {
                     assert!(panel % self.kernels.lanes == 0 && s.from != s.to);
                     assert!(inputs <= rows(s.from) && biases.len() <= rows(s.to));
                 }
+                Action::Convolution { weights, biases, panel, columns, activation, geometry } => {
+                    let (panel, activation) = (*panel, *activation);
+                    let (columns, inputs) = *columns;
+                    match weights.stored() {
+                        StoredAs::Floats(weights) => {
+                            Affine { weights, biases, panel, columns, inputs, activation }.check();
+                        }
+                        StoredAs::Halves(weights) => {
+                            Affine { weights, biases, panel, columns, inputs, activation }.check();
+                        }
+                    }
+                    let ((input, from), (output, to)) = (geometry.input, geometry.output);
+                    let window = geometry.window.size;
+                    assert!(panel % self.kernels.lanes == 0 && s.from != s.to && geometry.groups == 1);
+                    assert!(inputs == window.0 * window.1 * from.c, "{inputs} {geometry:?}");
+                    assert!(biases.len() <= output.pixel, "{} {geometry:?}", biases.len());
+                    assert!(output.line == to.w * output.pixel && window_fits(geometry));
+                    assert!(images::end(input, from) <= rows(s.from));
+                    assert!(images::end(output, Shape { c: output.pixel, ..to }) <= rows(s.to));
+                }
+                Action::Windows { made, weights, geometry, .. } => {
+                    let ((input, from), (output, to)) = (geometry.input, geometry.output);
+                    let window = geometry.window.size;
+                    let channels = output.pixel;
+                    assert!(
+                        channels % LINE == 0 && s.from != s.to && from.c == to.c && window_fits(geometry)
+                    );
+                    assert!(images::end(input, from) <= rows(s.from));
+                    assert!(images::end(output, Shape { c: channels, ..to }) <= rows(s.to));
+                    let sizes = weights.as_ref().map(|(w, b)| (w.len(), b.len()));
+                    let expected = (window.0 * window.1 * channels, channels);
+                    assert!(sizes == (*made == Made::Products).then_some(expected), "{sizes:?}");
+                }
+                Action::Combine { other, geometry, .. } => {
+                    let ((second, _), (output, to)) = (geometry.input, geometry.output);
+                    let all = Shape { c: output.pixel, ..to };
+                    assert!(images::end(output, all) <= rows(s.to).min(rows(s.from)));
+                    assert!(s.to != s.from && s.to != *other && images::end(second, to) <= rows(*other));
+                    // Those that stand alike are combined whole, padding included.
+                    assert!(second != output || images::end(second, all) <= rows(*other));
+                }
+                Action::Scale { factors, biases, .. } => {
+                    assert!(biases.as_ref().is_none_or(|b| b.len() == factors.len()) && s.from != s.to);
+                    assert!(factors.len() <= rows(s.from).min(rows(s.to)));
+                }
+                Action::Softmax { geometry, .. } => {
+                    let ((input, from), (output, to)) = (geometry.input, geometry.output);
+                    assert!(from == to && images::end(input, from) <= rows(s.from) && s.from != s.to);
+                    assert!(images::end(output, Shape { c: output.pixel, ..to }) <= rows(s.to));
+                }
+                Action::Gather { runs, .. } => {
+                    let inside = |r: &Run| r.ends().0 <= rows(s.from) && r.ends().1 <= rows(s.to);
+                    assert!(runs.iter().all(inside) && s.from != s.to);
+                }
                 Action::Activate(_) => assert!(s.from == s.to),
                 Action::ArgMax(outputs) => assert!((1..=rows(s.from)).contains(outputs)),
             }
         }
     }
 }
+
+/// Whether the result of a geometry is as large as its window makes it.
+fn window_fits(geometry: &Geometry) -> bool {
+    let (from, to) = (geometry.input.1, geometry.output.1);
+    geometry.window.output(from) == Ok((to.h, to.w))
+}
+
+/// Whether all steps that touch hidden buffer `i` are in one phase that is split by records.
+fn within_one(steps: &[Step], phases: &[Phase], i: usize) -> bool {
+    let touches = |s: &Step| {
+        let other = if let Action::Combine { other, .. } = &s.action { Some(*other) } else { None };
+        [Some(s.from), Some(s.to), other].contains(&Some(Place::Hidden(i)))
+    };
+    let mut of = phases.iter().filter(|p| steps[p.steps.clone()].iter().any(touches));
+    let first = of.next();
+    first.is_none_or(|p| matches!(p.split, Split::Records)) && of.next().is_none()
+}
+
+/// A phase for each step, cut so finely that all threads have a part of a single record.
+fn single(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
+    // The first phase decodes, whole records.
+    let first = Phase { steps: 0..0, split: Split::Records };
+    let of = |(i, step): (usize, &Step)| {
+        let split = match (&step.action, step.action.parts()) {
+            (Action::Affine { weights, biases, .. }, _) => {
+                let vectors = biases.len() / kernels.lanes;
+                let large = weights.stored().bytes() >= LARGE / 8 && vectors / kernels.tile.1 >= threads;
+                match large {
+                    true => Split::Rows(bounds(vectors, kernels.tile.1, threads, kernels.lanes)),
+                    false => Split::Records,
+                }
+            }
+            (_, 1) => Split::Records,
+            (Action::Convolution { .. }, pixels) => {
+                Split::Parts(pixels.div_ceil(kernels.tile.0).min(PARTS * threads))
+            }
+            (_, lines) => Split::Parts(lines.min(PARTS * threads)),
+        };
+        Phase { steps: i..i + 1, split }
+    };
+    std::iter::once(first).chain(steps.iter().enumerate().map(of)).collect()
+}
+
+/// Parts of a record for each thread: so many that all threads end together.
+const PARTS: usize = 4;
 
 /// Groups the steps: large layers alone, the rest together.
 fn phases(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {

@@ -1,6 +1,7 @@
 //! NEON, part of every aarch64 CPU.
 
 use super::Kernels;
+use super::image;
 use super::kernel;
 use super::vector::{Half, Vector};
 use std::arch::aarch64::*;
@@ -15,6 +16,8 @@ pub(super) const NEON: Kernels = Kernels {
     affine: kernel::affine::<F32x4, f32, 4, 2, 4>,
     affine_of_halves: kernel::affine::<F32x4, Half, 4, 2, 4>,
     activate: kernel::activate::<F32x4>,
+    line: image::line::<F32x4>,
+    combine: image::combine::<F32x4>,
 };
 
 #[derive(Clone, Copy)]

@@ -1,7 +1,9 @@
 //! NEON on 32-bit ARM, alone or with the fused multiply-add of VFPv4. Not every armv7 CPU has it, and its intrinsics are
 //! not stable in Rust: the kernels are in `neon.c`, the only code of the program that is compiled for NEON.
 
+use super::image;
 use super::kernel::Subproblem;
+use super::vector::Lanes4;
 use super::{Activation, Affine, Kernels};
 
 /// What the CPU offers, the best first.
@@ -48,6 +50,8 @@ const FUSED: Kernels = Kernels {
             mortonnet_vfpv4_activate(activation.code(), a, b, values, count)
         }
     },
+    line: image::line::<Lanes4>,
+    combine: image::combine::<Lanes4>,
 };
 
 const PLAIN: Kernels = Kernels {
@@ -66,6 +70,8 @@ const PLAIN: Kernels = Kernels {
             mortonnet_neon_activate(activation.code(), a, b, values, count)
         }
     },
+    line: image::line::<Lanes4>,
+    combine: image::combine::<Lanes4>,
 };
 
 /// `struct subproblem` of `neon.c`.

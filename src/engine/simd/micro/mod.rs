@@ -8,6 +8,7 @@
 //! | `vector`         | what a kernel needs of an instruction set; plain Rust         |
 //! | `x86`, `aarch64`, `arm` | the instruction sets, and finding out which ones the CPU has |
 //! | `kernel`         | the micro-kernels: tiles, bias, activation                    |
+//! | `image`          | those of images: windows channel by channel                   |
 //! | `decode`         | bytes and text to numbers, for the readers of records         |
 //!
 //! Another instruction set is another `Kernels` with the functions of `kernel`, or with functions of its own that keep
@@ -18,15 +19,19 @@ mod aarch64;
 #[cfg(target_arch = "arm")]
 mod arm;
 pub(crate) mod decode;
+mod image;
 mod kernel;
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub(super) use image::Line;
+pub(crate) use image::Made;
 pub(super) use kernel::Subproblem;
 pub(super) use vector::Half;
 
 use crate::ir::network::Activation;
+use crate::ir::op::Arithmetic;
 use vector::{Lanes4, Vector};
 
 /// One affine layer. `E` is how its weights are stored.
@@ -72,6 +77,12 @@ pub(super) struct Kernels {
     pub(crate) affine_of_halves: unsafe fn(&Subproblem<'_, Half>),
     /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
     pub(crate) activate: unsafe fn(Activation, *mut f32, usize),
+    /// SAFETY: the line is sound, the CPU has the instruction set.
+    pub(crate) line: unsafe fn(&Line),
+    /// First operand, second, result, and how many values: `combine` of `image.rs`.
+    ///
+    /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
+    pub(crate) combine: unsafe fn(Arithmetic, *const f32, *const f32, *mut f32, usize),
 }
 
 /// What every CPU runs: four lanes in plain Rust.
@@ -83,6 +94,8 @@ const PORTABLE: Kernels = Kernels {
     affine: kernel::affine::<Lanes4, f32, 2, 1, 1>,
     affine_of_halves: kernel::affine::<Lanes4, Half, 1, 1, 1>,
     activate: kernel::activate::<Lanes4>,
+    line: image::line::<Lanes4>,
+    combine: image::combine::<Lanes4>,
 };
 
 impl Kernels {

@@ -1,8 +1,9 @@
 //! AVX2 with FMA, and AVX-512.
 
+use super::image::{self, Line};
 use super::kernel::{self, Subproblem};
 use super::vector::{Half, Vector};
-use super::{Activation, Kernels};
+use super::{Activation, Arithmetic, Kernels};
 use std::arch::x86_64::*;
 
 /// What the CPU and the system offer, the best first.
@@ -48,6 +49,8 @@ const AVX2: Kernels = Kernels {
     affine: avx2_affine,
     affine_of_halves: avx2_affine_of_halves,
     activate: avx2_activate,
+    line: avx2_line,
+    combine: avx2_combine,
 };
 
 #[target_feature(enable = "avx2,fma")]
@@ -66,6 +69,18 @@ unsafe fn avx2_affine_of_halves(sub: &Subproblem<'_, Half>) {
 unsafe fn avx2_activate(activation: Activation, values: *mut f32, count: usize) {
     // SAFETY: the caller's promise is passed on.
     unsafe { kernel::activate::<F32x8>(activation, values, count) }
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2_line(line: &Line) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { image::line::<F32x8>(line) }
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2_combine(what: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { image::combine::<F32x8>(what, a, b, result, count) }
 }
 
 macro_rules! vector {
@@ -175,6 +190,8 @@ mod avx512 {
         affine: avx512_affine,
         affine_of_halves: avx512_affine_of_halves,
         activate: avx512_activate,
+        line: avx512_line,
+        combine: avx512_combine,
     };
 
     #[target_feature(enable = "avx512f,avx2,fma")]
@@ -193,6 +210,18 @@ mod avx512 {
     unsafe fn avx512_activate(activation: Activation, values: *mut f32, count: usize) {
         // SAFETY: the caller's promise is passed on.
         unsafe { kernel::activate::<F32x16>(activation, values, count) }
+    }
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    unsafe fn avx512_line(line: &Line) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { image::line::<F32x16>(line) }
+    }
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    unsafe fn avx512_combine(what: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { image::combine::<F32x16>(what, a, b, result, count) }
     }
 
     vector!(

@@ -1,0 +1,340 @@
+//! Which rows the elements of values are; steps that know of images, and steps that only move elements.
+
+use super::fuse::Chain;
+use super::{Draft, Matrix, Planner, View};
+use crate::ir::graph::Shape;
+use crate::ir::op::{Activation, Op, Window};
+use crate::ir::plan::Placing;
+use crate::ir::view::{Geometry, Image, RowMap};
+use crate::registry::{Kernel, Operation, Problem, lcm};
+
+impl<'l> Planner<'l> {
+    fn shape(&self, value: usize) -> Shape {
+        self.network.graph.values[value].shape
+    }
+
+    /// The rows of a value that has been drafted.
+    pub(super) fn view(&self, value: usize) -> &View {
+        // Nodes are in topological order, and where one cannot be drafted the plan is refused.
+        static NONE: View =
+            View { matrix: 0, map: RowMap { first: 0, loops: std::borrow::Cow::Borrowed(&[]) } };
+        self.views[value].as_ref().unwrap_or(&NONE)
+    }
+
+    /// `value` takes all rows of `matrix`: its pixels a multiple of `multiple` each.
+    pub(super) fn pixels(&mut self, matrix: usize, value: usize, multiple: usize) {
+        let shape = self.shape(value);
+        if shape.h * shape.w == 1 {
+            self.matrices[matrix].rows = shape.c;
+            self.demand(matrix, multiple, 1, None);
+            self.views[value] = Some(View { matrix, map: RowMap::vector(shape.c) });
+            return;
+        }
+        let pixel = shape.c.next_multiple_of(lcm(multiple, self.known.pixels[value]));
+        // Of the input the host writes every row.
+        self.matrices[matrix].pixels_of = (matrix > 0).then_some(value);
+        self.matrices[matrix].rows = shape.h * shape.w * pixel;
+        self.views[value] = Some(View { matrix, map: RowMap::image(Image::dense(shape, pixel), shape) });
+    }
+
+    /// Values whose pixels must be wider, and what their rows must be a multiple of: kernels write whole pixels, and
+    /// rows behind the last one would hold anything.
+    pub(super) fn wider_pixels(&self) -> Vec<(usize, usize)> {
+        let wider = |m: &Matrix| {
+            let value = m.pixels_of.filter(|_| m.padded() > m.rows)?;
+            let Shape { h, w, .. } = self.shape(value);
+            // The least that makes all pixels together a multiple.
+            let factor = m.row_multiple / gcd(h * w, m.row_multiple);
+            Some((value, lcm(self.known.pixels[value], factor)))
+        };
+        self.matrices.iter().filter_map(wider).collect()
+    }
+
+    /// A matrix for the value of node `last`, as `kernel` writes images: whole tiles of a pixel's channels.
+    fn fresh(&mut self, kernel: &'l Kernel, last: usize) -> usize {
+        let node = &self.network.graph.nodes[last];
+        let r = &kernel.restrictions;
+        let (rows, cols) = r.whole_groups(self.recipe.group(kernel).unwrap_or((1, 1)));
+        let (aligned, layout) = match &r.r {
+            Some(o) => ((lcm(rows, o.row_align), lcm(cols, o.col_align)), o.representation.clone()),
+            None => ((rows, cols), None),
+        };
+        self.matrices.push(Matrix::new(node.name.to_string(), 0, 1, layout.clone()));
+        let matrix = self.matrices.len() - 1;
+        self.pixels(matrix, node.output, aligned.0);
+        self.demand(matrix, 1, aligned.1, layout.as_ref());
+        self.family(kernel, matrix);
+        matrix
+    }
+
+    /// A matrix that a kernel takes in any layout has the one that the plan's other kernels read, if nothing else has
+    /// been said: so few steps have to repack.
+    fn family(&mut self, kernel: &Kernel, matrix: usize) {
+        if kernel.restrictions.needs.host || self.matrices[matrix].layout.is_some() {
+            return;
+        }
+        let reads = |k: &'l Kernel| k.restrictions.b.as_ref().and_then(|b| b.representation.as_ref());
+        if let Some(layout) = self.kernels().find_map(reads) {
+            self.matrices[matrix].layout = Some(layout.clone());
+            self.demand(matrix, 1, 1, Some(layout));
+        }
+    }
+
+    /// Work that only moves elements: a view of the same rows where one suffices, else a copy. Whether it was that.
+    pub(super) fn moves(&mut self, i: usize) -> bool {
+        let node = &self.network.graph.nodes[i];
+        let (from, shape) = (node.inputs[0], self.shape(node.inputs[0]));
+        let View { matrix, map } = self.view(from).clone();
+        match node.op {
+            Op::Reshape(_) => self.views[node.output] = Some(View { matrix, map }),
+            Op::Transpose(axes) => {
+                let turned = map.transposed(shape, axes).or_else(|| {
+                    // A copy whose rows do follow the axes.
+                    self.copy(from, i)?;
+                    self.view(from).map.transposed(shape, axes)
+                });
+                let matrix = self.view(from).matrix;
+                self.views[node.output] = turned.map(|map| View { matrix, map });
+            }
+            Op::Concat(axis) => {
+                let Some(kernel) = self.gather(i) else { return true };
+                let to = self.fresh(kernel, i);
+                let all = self.shape(node.output);
+                let Some(image) = self.view(node.output).map.as_image(all) else { return true };
+                let mut at = [0; 3];
+                for (n, &input) in node.inputs.iter().enumerate() {
+                    let part = self.shape(input);
+                    let rows = RowMap::part(image, (at[0], at[1], at[2]), part);
+                    let from = self.view(input).clone();
+                    // The first one fills what none of them does.
+                    self.move_rows(kernel, i, from, (to, rows), n == 0, 0.0);
+                    at[axis as usize] += part.along(axis);
+                }
+            }
+            Op::Pad { border, value } => {
+                let Some(kernel) = self.gather(i) else { return true };
+                let to = self.fresh(kernel, i);
+                let all = self.shape(node.output);
+                let Some(image) = self.view(node.output).map.as_image(all) else { return true };
+                let rows = RowMap::part(image, (0, border.top, border.left), shape);
+                self.move_rows(kernel, i, View { matrix, map }, (to, rows), true, value.get());
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn gather(&mut self, node: usize) -> Option<&'l Kernel> {
+        let kernel = self.kernel(Operation::Gather);
+        if kernel.is_none() {
+            self.missing(node, "gather");
+        }
+        kernel
+    }
+
+    /// A step that copies rows. Where it fills, all rows of the result are written.
+    fn move_rows(
+        &mut self,
+        kernel: &'l Kernel,
+        node: usize,
+        from: View,
+        (to, rows): (usize, RowMap),
+        fills: bool,
+        value: f32,
+    ) {
+        let input = self.reads(kernel, from.matrix, node);
+        self.family(kernel, input);
+        let placing = Placing::Pairs { from: from.map, to: rows, filled: usize::from(fills) };
+        self.drafts.push(Draft { placing, value, ..Draft::new(kernel, node, (input, to)) });
+    }
+
+    /// A copy of `value` for node `node` in rows of its own, as an image; its view is then that.
+    pub(super) fn copy(&mut self, value: usize, node: usize) -> Option<View> {
+        let kernel = self.gather(node)?;
+        let from = self.view(value).clone();
+        let name = format!("copy of {}", self.network.graph.values[value].name);
+        self.matrices.push(Matrix::new(name, 0, 1, None));
+        let to = self.matrices.len() - 1;
+        self.pixels(to, value, 1);
+        self.family(kernel, to);
+        let rows = self.view(value).map.clone();
+        self.move_rows(kernel, node, from, (to, rows), true, 0.0);
+        self.views[value].clone()
+    }
+
+    /// The rows of `value` for node `node` to change: a copy where anybody else reads them later.
+    pub(super) fn own(&mut self, value: usize, node: usize) -> View {
+        let (graph, view) = (&self.network.graph, self.view(value).clone());
+        let there = |v: &usize| self.views[*v].as_ref().is_some_and(|other| other.matrix == view.matrix);
+        let read =
+            |v: usize| graph.outputs.contains(&v) || graph.consumers(v).any(|n| n != node && !self.done[n]);
+        let shared = (0..graph.values.len()).filter(there).any(read);
+        if !shared && view.matrix > 0 {
+            return view;
+        }
+        // What is copied is read by others where it stood.
+        let before = self.views[value].clone();
+        let copy = self.copy(value, node);
+        self.views[value] = before;
+        copy.unwrap_or(view)
+    }
+
+    /// The rows of `value` as an image, a copy if they are none.
+    fn image(&mut self, value: usize, node: usize) -> Option<(usize, Image)> {
+        let shape = self.shape(value);
+        let as_image = |view: &View| view.map.as_image(shape).map(|image| (view.matrix, image));
+        as_image(self.view(value)).or_else(|| as_image(&self.copy(value, node)?))
+    }
+
+    /// A step that reads and writes images; gives the nodes that are then done.
+    pub(super) fn of_image(&mut self, kernel: &'l Kernel, i: usize, chain: Chain) -> Vec<usize> {
+        let graph = &self.network.graph;
+        let Chain { nodes, mut weighted } = chain;
+        let (node, last) = (&graph.nodes[i], nodes[nodes.len() - 1]);
+        let activation = match graph.nodes[last].op {
+            Op::Activation(a) => a,
+            _ => Activation::None,
+        };
+        if matches!(node.op, Op::Scale | Op::PRelu) {
+            weighted = vec![(i, Activation::None)];
+        }
+        if let Some(drafted) = self.image_step(kernel, i, last) {
+            let flop = match node.op {
+                Op::Convolution { .. } => graph.flop(i),
+                _ => kernel.flop(Problem { h: graph.values[node.output].shape.len(), w: 1, l: 0 }),
+            };
+            self.drafts.push(Draft { activation, first: i, weighted, flop, ..drafted });
+        }
+        nodes
+    }
+
+    fn image_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {
+        let graph = &self.network.graph;
+        let node = &graph.nodes[i];
+        let (value, result) = (node.inputs[0], graph.nodes[last].output);
+        let (from, to) = (self.shape(value), self.shape(result));
+        let (window, groups) = match node.op {
+            Op::Scale | Op::PRelu => return self.scale_step(kernel, i, last),
+            Op::Combine(_) => return self.combine_step(kernel, i, last),
+            Op::Convolution { window, groups } => (window, groups),
+            Op::Pool { window, .. } => (window, 1),
+            _ => (Window::of((1, 1)), 1),
+        };
+        let (matrix, image) = self.image(value, i)?;
+        let input = self.reads(kernel, matrix, last);
+        self.family(kernel, input);
+        let output = self.fresh(kernel, last);
+        let made = self.view(result).map.as_image(to)?;
+        self.placed(
+            kernel,
+            last,
+            (input, output),
+            Geometry { input: (image, from), output: (made, to), window, groups },
+        )
+    }
+
+    /// A draft that knows of images.
+    fn placed(
+        &mut self,
+        kernel: &'l Kernel,
+        last: usize,
+        matrices: (usize, usize),
+        geometry: Geometry,
+    ) -> Option<Draft<'l>> {
+        if !geometry.fits() {
+            self.mistake(last, "sizes of images and windows are below 32768");
+            return None;
+        }
+        Some(Draft { geometry: Some(geometry), ..Draft::new(kernel, last, matrices) })
+    }
+
+    /// The view of a value that takes all rows of its matrix, a copy if it does not.
+    fn whole(&mut self, value: usize, node: usize) -> Option<View> {
+        let shape = self.shape(value);
+        let view = self.view(value).clone();
+        let pixel = self.matrices[view.matrix].rows / (shape.h * shape.w);
+        let whole = view.map == RowMap::image(Image::dense(shape, pixel), shape);
+        if whole { Some(view) } else { self.copy(value, node) }
+    }
+
+    /// A matrix for the value of node `last` in which it stands as its operand does in `input`.
+    fn alike(&mut self, input: usize, last: usize, map: RowMap) -> usize {
+        let name = self.network.graph.nodes[last].name.to_string();
+        let Matrix { rows, layout, .. } = &self.matrices[input];
+        let (rows, layout) = (*rows, layout.clone());
+        self.matrices.push(Matrix::new(name, rows, 1, layout.clone()));
+        let matrix = self.matrices.len() - 1;
+        self.demand(matrix, 1, 1, layout.as_ref());
+        self.views[self.network.graph.nodes[last].output] = Some(View { matrix, map });
+        matrix
+    }
+
+    /// A step with a factor for each row.
+    fn scale_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {
+        let graph = &self.network.graph;
+        let (value, shape) = (graph.nodes[i].inputs[0], self.shape(graph.nodes[i].inputs[0]));
+        let View { matrix, map } = self.whole(value, i)?;
+        let input = self.reads(kernel, matrix, last);
+        self.family(kernel, input);
+        let output = self.alike(input, last, map.clone());
+        // Elements of an array for each channel, whatever the pixel; or for each element.
+        let array = graph.tensors[graph.nodes[i].tensors[0]].rows;
+        let from = match array == shape.c {
+            true => RowMap { first: 0, loops: vec![(shape.c, 1), (shape.h * shape.w, 0)].into() },
+            false => RowMap::vector(array),
+        };
+        let placing = Placing::Rows { from, to: map };
+        Some(Draft { placing, ..Draft::new(kernel, last, (input, output)) })
+    }
+
+    /// A step with two operands, of which the first stands as the result does.
+    fn combine_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {
+        let node = &self.network.graph.nodes[i];
+        let (first, second) = (node.inputs[0], node.inputs[1]);
+        let shape = self.shape(first);
+        let (other, mut stands) = self.image(second, i)?;
+        if self.shape(second) != shape {
+            // One element for all pixels.
+            stands = Image { pixel: 0, line: 0, ..stands };
+        }
+        let View { matrix, map } = self.whole(first, i)?;
+        let input = self.reads(kernel, matrix, last);
+        self.family(kernel, input);
+        // One layout for both.
+        self.family(kernel, other);
+        let layout = self.matrices[input].layout.clone();
+        let other = self.link(kernel, other, layout.as_ref(), last);
+        let image = map.as_image(shape)?;
+        let output = self.alike(input, last, map);
+        self.matrices[output].pixels_of = (shape.h * shape.w > 1).then_some(first);
+        let geometry = Geometry {
+            input: (stands, shape),
+            output: (image, shape),
+            window: Window::of((1, 1)),
+            groups: 1,
+        };
+        let drafted = self.placed(kernel, last, (input, output), geometry)?;
+        Some(Draft { second: Some(other), ..drafted })
+    }
+
+    /// The last values stand in rows of their own, and those that an arg-max reads one after the other.
+    pub(super) fn outputs(&mut self) {
+        let Some(&value) = self.network.graph.outputs.first() else { return };
+        let Some(View { matrix, map }) = self.views[value].clone() else { return };
+        let nodes = self.network.graph.nodes.len();
+        let classes = self.network.output.kind == crate::ir::network::Kind::Classes;
+        if matrix == 0 || (classes && !map.is_plain()) {
+            let Some(kernel) = self.gather(nodes) else { return };
+            let n = map.len();
+            self.matrices.push(Matrix::new("output".into(), n, 1, None));
+            let to = self.matrices.len() - 1;
+            self.family(kernel, to);
+            self.move_rows(kernel, nodes, View { matrix, map }, (to, RowMap::vector(n)), true, 0.0);
+            self.views[value] = Some(View { matrix: to, map: RowMap::vector(n) });
+        }
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
