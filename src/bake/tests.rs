@@ -4,7 +4,7 @@ use super::*;
 use crate::block::{Block, Section};
 use crate::ir::graph::{Graph, Shape};
 use crate::ir::network::{Activation, FinalActivation, Kind, Precision, Transform};
-use crate::ir::op::{Op, Slope};
+use crate::ir::op::{Float, Op};
 use crate::registry::{Covered, Kernel, Operation, Problem, Traits};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -613,7 +613,7 @@ fn a_leaky_relu_has_the_slope_of_its_layer() {
         f.bake_plan("mali-midgard").unwrap()
     };
     let (tenth, one, none) = (baked("0.1"), baked("1"), baked("0"));
-    let slope = Activation::LeakyRelu(Slope::new(0.1));
+    let slope = Activation::LeakyRelu(Float::new(0.1));
     assert_eq!(tenth.network.graph.nodes[1].op, Op::Activation(slope));
     assert!(tenth.plan.steps[0].options.contains("-DACT0=4"), "{}", tenth.plan.steps[0].options);
     assert!(tenth.plan.steps[0].options.contains("-DSLOPE0=1e-1f"), "{}", tenth.plan.steps[0].options);
@@ -819,7 +819,8 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
     for plan in without.library.plans.iter() {
         for name in plan.kernels.iter() {
             let kernel = without.library.kernel(name).unwrap().1;
-            for path in [kernel.source.as_deref(), kernel.common()].into_iter().flatten() {
+            let common = kernel.common().map(|path: &str| path);
+            for path in kernel.source.as_deref().into_iter().chain(common) {
                 assert!(kernel.source.is_none() || without.sources.iter().any(|s| s.0 == path), "{path}");
             }
         }
