@@ -28,7 +28,7 @@ const DATA_TYPES: [(&str, DataType); 3] =
     [("csv", DataType::Csv), ("npy", DataType::Npy), ("f32", DataType::F32)];
 
 /// Most elements of a matrix: its bytes stay within 32 bits.
-const MOST_ELEMENTS: usize = (1 << 29) - 1;
+pub(crate) const MOST_ELEMENTS: usize = (1 << 29) - 1;
 
 /// Most cells of one file that are reported one by one.
 const MOST_CELLS: usize = 5;

@@ -20,6 +20,9 @@ pub(crate) type Read = (Network, Tensors, Golden, Option<Rounding>);
 /// Keys that a network JSON, and the JSON beside a model of another format, may have.
 pub(crate) const KEYS: [&str; 6] = ["name", "labels", "features", "input", "output", "check"];
 
+/// Keys of `input`; the first is of files that say the shape there.
+const INPUT_KEYS: [&str; 6] = ["shape", "order", "scale", "offset", "mean", "std"];
+
 /// What a front end knows of a model. `None` is what mistakes, which are reported, keep it from knowing.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
@@ -29,6 +32,8 @@ pub(crate) struct Given {
     pub(crate) name: String,
     /// The shape of its input.
     pub(crate) input: Option<Shape>,
+    /// Whether the front end takes the shape from the key `input`, where it is.
+    pub(crate) shaped: bool,
     /// The order of a record's values where no key gives another.
     pub(crate) order: InputOrder,
     /// The shape of its output.
@@ -286,7 +291,7 @@ fn default_output(o: &Object<'_>, given: &Given, mistakes: &mut Mistakes) -> Opt
 /// How a record's values are ordered and scaled.
 fn read_input(o: &Object<'_>, given: &Given, mistakes: &mut Mistakes) -> Option<(InputOrder, Transform)> {
     let Some(value) = o.get("input") else { return Some((given.order, Transform::Identity)) };
-    let i = Object::new(value, o.at("input"), &["scale", "offset", "mean", "std", "order"], mistakes)?;
+    let i = Object::new(value, o.at("input"), &INPUT_KEYS[usize::from(!given.shaped)..], mistakes)?;
     let orders = [("chw", InputOrder::Chw), ("hwc", InputOrder::Hwc)];
     let order = match i.text("order", mistakes) {
         None => given.order,
@@ -332,7 +337,7 @@ fn read_input(o: &Object<'_>, given: &Given, mistakes: &mut Mistakes) -> Option<
             mistakes.add(i.place(), "expected scale and offset, or mean and std, found some of both");
             None
         }
-        (false, false) if has("order") => Some((order, Transform::Identity)),
+        (false, false) if has("order") || has("shape") => Some((order, Transform::Identity)),
         (false, false) => {
             mistakes.add(i.place(), "expected scale and offset, or mean and std");
             None

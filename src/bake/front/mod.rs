@@ -1,5 +1,6 @@
 //! Front ends: each reads a kind of file into a [`Draft`](super::draft::Draft) and says what it knows of its meaning.
 
+mod layers;
 mod thesis;
 
 use super::matrix::Files;
