@@ -1,5 +1,7 @@
 //! The bake as a user meets it: folders with a network in them, and what it says about each mistake.
 
+mod layers;
+
 use super::*;
 use crate::block::{Block, Section};
 use crate::ir::graph::{Graph, Shape};

@@ -630,6 +630,7 @@ impl Reader<'_, '_, '_> {
 
     /// (x − mean) / √(variance + ε) · scale + offset, as one factor and one summand.
     fn batch_norm(&mut self) -> Vec<Array> {
+        let before = self.mistakes.0.len();
         let epsilon = if self.l.get("epsilon").is_some() {
             self.l.number("epsilon", self.mistakes)
         } else {
@@ -638,7 +639,6 @@ impl Reader<'_, '_, '_> {
         if epsilon.is_some_and(|e| e < 0.0) {
             self.mistakes.add(self.l.at("epsilon"), "expected 0 or more");
         }
-        let before = self.mistakes.0.len();
         let (mean, variance) = (self.column("mean", Role::Factors), self.column("variance", Role::Factors));
         let [scale, offset] =
             ["scale", "offset"].map(|key| self.l.get(key).is_some().then(|| self.column(key, Role::Factors)));
@@ -668,11 +668,15 @@ impl Reader<'_, '_, '_> {
             let summand = at(&offset, i, 0.0) - mean * factor;
             factors.push(factor);
             summands.push(summand);
-            if !(factor as f32).is_finite() || !(summand as f32).is_finite() {
-                let message =
-                    format_args!("row {}: {variance} and epsilon {epsilon} divide by nothing", i + 1);
-                self.mistakes.add(self.l.at("variance"), message);
-            }
+        }
+        let infinite = |(&f, &s): (&f64, &f64)| !(f as f32).is_finite() || !(s as f32).is_finite();
+        if let Some(i) = factors.iter().zip(&summands).position(infinite) {
+            let message = format_args!(
+                "row {}: with variance {} and epsilon {epsilon} the factor or the summand leaves the range of a float",
+                i + 1,
+                variance.data[i]
+            );
+            self.mistakes.add(self.l.at("variance"), message);
         }
         vec![Array::column(Role::Factors, factors), Array::column(Role::Biases, summands)]
     }
