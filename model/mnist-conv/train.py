@@ -16,7 +16,8 @@ from torch import nn
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-from export import network_json, npy_bytes, write_matrix
+from export import network_json, npy_bytes
+from sequential import write_layers
 
 # Files and drawings as for the thesis's network of affine layers.
 _spec = importlib.util.spec_from_file_location("mnist_affine", HERE.parent / "mnist" / "train.py")
@@ -80,24 +81,7 @@ def report(what, model, images, labels):
 
 def write(model):
     """network.json, the matrices and the golden vectors."""
-    layers, number = [], 0
-    for module in model:
-        if isinstance(module, (nn.Conv2d, nn.Linear)):
-            number += 1
-            weights, biases = module.weight.detach().numpy(), module.bias.detach().numpy()
-            entry = {"layer": "AffineLayer"}
-            if isinstance(module, nn.Conv2d):
-                weights = weights.transpose(0, 2, 3, 1).reshape(len(weights), -1)  # columns in the order ky, kx, c
-                entry = {"layer": "ConvLayer", "kernel": list(module.kernel_size)}
-            for part, key, matrix in (("w", "weights", weights), ("b", "biases", biases[:, None])):
-                entry[key] = write_matrix(HERE, f"{number}_{part}", matrix, "npy")
-            layers.append(entry)
-        elif isinstance(module, nn.MaxPool2d):
-            layers.append({"layer": "MaxPoolLayer", "kernel": [module.kernel_size] * 2})
-        elif isinstance(module, nn.ReLU):
-            layers.append({"layer": "ReLULayer"})
-        elif isinstance(module, nn.Flatten):
-            layers.append({"layer": "FlattenLayer"})
+    layers = write_layers(model, HERE)
     drawings = mnist.drawings(48)
     with torch.no_grad():
         scores = model.double()(torch.from_numpy(drawings / 255.0).view(-1, 1, 28, 28)).numpy().astype(np.float32)

@@ -388,4 +388,8 @@ fn the_packages_networks_are_read() {
         let affine = 640 * 150 + 150 * 10;
         2 * (20 * 24 * 24 * 25 + 40 * 8 * 8 * 25 * 20 + affine) + 4 * (20 * 12 * 12 + 40 * 4 * 4)
     });
+
+    let (network, _, golden) = read(model.join("cifar-conv")).unwrap();
+    assert_eq!(network.shape(), "3×32×32-32×32×32-32×16×16-16×8×8-128-10 relu");
+    assert_eq!((network.order, golden.count, golden.given), (InputOrder::Hwc, 24, true));
 }
