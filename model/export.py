@@ -121,7 +121,7 @@ def export(model, folder, *, inputs, name=None, labels=None, features=None, inpu
         records, scores = _golden(network, inputs, check)
         definition["check"] = {"inputs": "check_inputs.csv", "scores": "check_scores.csv"}
         files["check_inputs.csv"], files["check_scores.csv"] = csv_bytes(records), csv_bytes(scores)
-    files["network.json"] = _network_json(definition).encode()
+    files["network.json"] = network_json(definition).encode()
 
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in files.items():
@@ -491,13 +491,24 @@ def _write_layers(network, data, files):
         number += 1
         weights, biases = layer
         for part, matrix in (("w", weights), ("b", biases[:, None])):
-            file = f"{number}_{part}.{data}"
-            rows, cols = matrix.shape
-            definition = {"rows": rows, "cols": cols, "data_type": data, "file": file}
-            files[f"{number}_{part}.json"] = f"{_json(definition)}\n".encode()
-            files[file] = {"csv": csv_bytes, "npy": _npy, "f32": _raw}[data](matrix)
+            files.update(_matrix_files(f"{number}_{part}", matrix, data))
         entries.append({"layer": "AffineLayer", "weights": f"{number}_w.json", "biases": f"{number}_b.json"})
     return entries
+
+
+def _matrix_files(name, matrix, data):
+    """Definition and data of a matrix: file name to bytes."""
+    rows, cols = matrix.shape
+    definition = {"rows": rows, "cols": cols, "data_type": data, "file": f"{name}.{data}"}
+    content = {"csv": csv_bytes, "npy": lambda m: npy_bytes(_f32(m)), "f32": _raw}[data](matrix)
+    return {f"{name}.json": f"{_json(definition)}\n".encode(), f"{name}.{data}": content}
+
+
+def write_matrix(folder, name, matrix, data="npy"):
+    """Writes a matrix as `name`.json with its data beside it, and returns what a layer calls it."""
+    for file, content in _matrix_files(name, _f32(matrix), data).items():
+        (folder / file).write_bytes(content)
+    return f"{name}.json"
 
 
 def csv_bytes(matrix):
@@ -506,9 +517,10 @@ def csv_bytes(matrix):
     return "".join(line + "\n" for line in lines).encode()
 
 
-def _npy(matrix):
+def npy_bytes(array):
+    """NumPy's file of an array, in its own type."""
     file = io.BytesIO()
-    np.save(file, np.ascontiguousarray(matrix, "<f4"))
+    np.save(file, np.ascontiguousarray(array))
     return file.getvalue()
 
 
@@ -520,7 +532,7 @@ def _json(value):
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _network_json(definition):
+def network_json(definition):
     """A key a line, and a line per layer."""
     lines = []
     for key, value in definition.items():

@@ -3,9 +3,18 @@
 // Source: own.
 // Layouts: a R, a row for each output, its columns in the order ky, kx, c; b FROM, r TO, as in common/place.
 // ACTIVATION: as in common/activation.
+// HALF_WEIGHTS: a holds halves; the sums are of floats.
 // Dimension 0 runs over the outputs and the rows of padding behind them, dimension 1 over columns, pixel by pixel.
+#ifdef HALF_WEIGHTS
+#define WEIGHT half
+#define LOAD(p, i) vload_half((i), (p))
+#else
+#define WEIGHT float
+#define LOAD(p, i) (p)[i]
+#endif
+
 kernel void convolution_any(uint l, uint w, uint h, float2 params, uint16 geometry,
-                            global const float *restrict a,
+                            global const WEIGHT *restrict a,
                             global const float *restrict b,
                             global const float *restrict bias,
                             global float *restrict r)
@@ -28,10 +37,10 @@ kernel void convolution_any(uint l, uint w, uint h, float2 params, uint16 geomet
             for (uint kx = from_x; kx < end_x; ++kx) {
                 const uint row = first + (top + ky * DILATION_Y - BORDER_TOP) * IN_LINE +
                                  (left + kx * DILATION_X - BORDER_LEFT) * IN_PIXEL;
-                global const float *weights =
+                global const WEIGHT *weights =
                     a + ((o * WINDOW_HEIGHT + ky) * WINDOW_WIDTH + kx) * GROUP_CHANNELS;
                 for (uint c = 0; c < GROUP_CHANNELS; ++c)
-                    sum += weights[c] * b[PLACE_B(l, w, row + c, col)];
+                    sum += LOAD(weights, c) * b[PLACE_B(l, w, row + c, col)];
             }
         sum = ACTIVATE(sum);
     }

@@ -23,7 +23,7 @@ pub(crate) struct Golden {
     pub(crate) overflow: Vec<f32>,
 }
 
-/// Vectors of a network without `check`.
+/// Most vectors of a network without `check`.
 const SYNTHETIC: usize = 32;
 
 /// Most given vectors that are baked; all are verified.
@@ -32,16 +32,20 @@ const MOST: usize = 64;
 /// Most records of `check` that are reported one by one.
 const MOST_REPORTED: usize = 5;
 
+/// Multiply-adds that the scores of the vectors may take: a network that takes more of them gets fewer vectors.
+const BUDGET: u64 = 1 << 31;
+
 /// Seeded vectors spread over the raw range that the input scaling implies: network inputs 0 to 1 without scaling or
 /// with scale and offset, −2 to 2 with mean and std. `scaling` is the network's before any folding.
 pub(crate) fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Transform) -> Golden {
     let (low, high) = if matches!(scaling, Transform::MeanStd { .. }) { (-2.0, 2.0) } else { (0.0, 1.0) };
     let mut seed = 0x6d6f_7274_6f6e_6e65u64;
-    let inputs: Vec<f32> = (0..SYNTHETIC * network.width)
+    let count = (BUDGET / (network.flop() / 2).max(1)).clamp(2, SYNTHETIC as u64) as usize;
+    let inputs: Vec<f32> = (0..count * network.width)
         .map(|i| scaling.invert(i % network.width, low + (high - low) * uniform(&mut seed)) as f32)
         .collect();
     let scores = scores_of(network, weights, &inputs);
-    Golden { count: SYNTHETIC, inputs, scores, given: false, overflow: Vec::new() }
+    Golden { count, inputs, scores, given: false, overflow: Vec::new() }
 }
 
 /// Reads `"check": {"inputs": file, "scores": file}` and verifies every record in float64 against the network as baked.

@@ -97,14 +97,28 @@ impl<'v> Object<'v> {
         keys: &[&str],
         mistakes: &mut Mistakes,
     ) -> Option<Object<'v>> {
-        let Value::Object(map) = value else {
-            mistakes.add(&place, format_args!("expected an object {{…}}, found {}", found(value)));
-            return None;
+        let o = match Object::any(value, place.clone()) {
+            Ok(o) => o,
+            Err(e) => {
+                mistakes.add(place, e);
+                return None;
+            }
         };
-        for key in map.keys().filter(|k| !keys.contains(&k.as_str())) {
-            mistakes.add(&place, format_args!("unknown key \"{key}\"; expected {}", keys.join(", ")));
+        for key in o.map.keys().filter(|k| !keys.contains(&k.as_str())) {
+            mistakes.add(&o.place, format_args!("unknown key \"{key}\"; expected {}", keys.join(", ")));
         }
-        Some(Object { map, place })
+        Some(o)
+    }
+
+    /// `value` as an object with any keys.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn any(value: &'v Value, place: String) -> Result<Object<'v>, String> {
+        match value {
+            Value::Object(map) => Ok(Object { map, place }),
+            _ => Err(format!("expected an object {{…}}, found {}", found(value))),
+        }
     }
 
     /// Where the object stands.
@@ -154,6 +168,15 @@ impl<'v> Object<'v> {
     /// A whole number of 0 or more.
     pub(crate) fn count(&self, key: &str, mistakes: &mut Mistakes) -> Option<usize> {
         self.typed(key, "a whole number", mistakes, |v| v.as_u64().and_then(|n| usize::try_from(n).ok()))
+    }
+
+    /// A whole number of 0 or more, or a list of such.
+    pub(crate) fn counts(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<usize>> {
+        let count = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok());
+        self.typed(key, "a whole number or a list of whole numbers", mistakes, |v| match v {
+            Value::Array(list) => list.iter().map(count).collect(),
+            one => count(one).map(|n| vec![n]),
+        })
     }
 
     /// A finite number.

@@ -28,7 +28,7 @@ const DATA_TYPES: [(&str, DataType); 3] =
     [("csv", DataType::Csv), ("npy", DataType::Npy), ("f32", DataType::F32)];
 
 /// Most elements of a matrix: its bytes stay within 32 bits.
-const MOST_ELEMENTS: usize = (1 << 29) - 1;
+pub(crate) const MOST_ELEMENTS: usize = (1 << 29) - 1;
 
 /// Most cells of one file that are reported one by one.
 const MOST_CELLS: usize = 5;
@@ -64,19 +64,23 @@ impl Files<'_> {
     /// The text of a file.
     pub(crate) fn text(&mut self, path: &Path, asked: &str, mistakes: &mut Mistakes) -> Option<String> {
         let bytes = self.bytes(path, asked, mistakes)?;
-        match String::from_utf8(bytes) {
-            Ok(text) => Some(text),
-            Err(e) => {
-                let at = e.utf8_error().valid_up_to();
-                mistakes.add(self.shown(path), format_args!("expected text in UTF-8, byte {at} is not"));
-                None
-            }
-        }
+        utf8(&bytes, &self.shown(path), mistakes).map(String::from)
     }
 
     /// How a path is shown.
     pub(crate) fn shown(&self, path: &Path) -> String {
         shown(self.root, path)
+    }
+}
+
+/// The text that the bytes of `file` are.
+pub(crate) fn utf8<'b>(bytes: &'b [u8], file: &str, mistakes: &mut Mistakes) -> Option<&'b str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(e) => {
+            mistakes.add(file, format_args!("expected text in UTF-8, byte {} is not", e.valid_up_to()));
+            None
+        }
     }
 }
 

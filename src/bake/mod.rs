@@ -3,12 +3,15 @@
 //!
 //! Nothing here panics on a user's file: every mistake becomes a line in [`Mistakes`], all of them are reported.
 
+mod draft;
+pub(crate) mod front;
 pub(crate) mod golden;
 pub(crate) mod json;
 pub(crate) mod kernels;
 pub(crate) mod matrix;
 pub(crate) mod model;
 pub(crate) mod overflow;
+mod passes;
 
 use crate::block::{self, NetworkSection, PAGE, PlanSection};
 use crate::ir::network::{Network, Precision};
@@ -90,7 +93,7 @@ pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>
     let mut mistakes = Mistakes::default();
     let mut files = Vec::new();
     let library = kernels::read(&settings.root, &mut files, &mut mistakes);
-    let model = model::read(settings, &mut files, &mut mistakes);
+    let model = front::read(settings, &mut files, &mut mistakes);
     let (Some((mut library, mut sources)), Some((network, tensors, golden, rounding))) = (library, model)
     else {
         return Err((mistakes, files));

@@ -5,6 +5,7 @@
 use super::deferred::{Decode, Refusal};
 use super::simd::{Action, Made, Place, Run, Step, Team, Weights};
 use super::{Answer, Engine, Record, RecordMut, RecordRows};
+use crate::baked::library;
 use crate::engine::model::{Model, Values};
 use crate::error::Error;
 use crate::ir::half;
@@ -162,6 +163,9 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
         Some(&Arg::Constant(c)) => Ok(c),
         other => Err(refused(&format!("operand {i}: expected a constant, found {other:?}"))),
     };
+    if !library().kernel(&step.kernel).is_some_and(|(_, k)| k.restrictions.needs.host) {
+        return Err(refused("it has no such kernel"));
+    }
     let (action, from, to) = match step.operation {
         Operation::Affine => {
             let (weights, biases, from, to) = (array(0)?, array(2)?, buffer(1)?, buffer(3)?);

@@ -246,7 +246,7 @@ impl Activation {
         Activation::FUSED[2],
         Activation::FUSED[3],
         Activation::FUSED[4],
-        Activation::Elu { alpha: Float::new(0.5), gamma: Float::new(1.25) },
+        Activation::Elu { alpha: Float::new(1.5), gamma: Float::new(0.75) },
         Activation::Gelu,
         Activation::GeluTanh,
         Activation::HardSigmoid { alpha: Float::new(0.2), beta: Float::new(0.5) },

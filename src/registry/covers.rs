@@ -146,7 +146,9 @@ impl Kernel {
     /// Whether it is compiled for the layouts of its operands.
     pub(crate) fn options_of_layouts(&self) -> bool {
         let any = |o: &Option<super::Operand>| o.as_ref().is_some_and(|o| o.representation.is_none());
-        self.source.is_some() && any(&self.restrictions.b) && any(&self.restrictions.r)
+        // Checks of a repack fix its layouts.
+        let moves = any(&self.restrictions.b) && any(&self.restrictions.r);
+        self.source.is_some() && (moves || self.operation == Operation::Repack)
     }
 
     /// Whether it takes all constants of a network at once, and so computes all its nodes or none.

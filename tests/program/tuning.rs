@@ -96,9 +96,8 @@ fn records_of_others_and_damaged_ones_are_ignored() {
         let lines = text.lines().map(|l| if l.starts_with(start) { other } else { l });
         whole(&lines.map(|l| format!("{l}\n")).collect::<String>())
     };
-    let mali =
-        "kernels layers_packed_4x4 affine_packed_4x4 sigmoid_unbound relu_unbound tanh_unbound argmax_packed";
-    let matmul = "kernels matmul_naive bias_rm sigmoid_unbound relu_unbound tanh_unbound argmax_rm";
+    let mali = "kernels layers_packed_4x4 affine_packed_4x4 activation_unbound argmax_packed";
+    let matmul = "kernels matmul_naive bias_rm sigmoid_unbound relu_unbound activation_unbound argmax_rm";
     for (what, content, why) in [
         ("another library", line("library ", "library 0"), "of another network or other kernels"),
         ("another network", line("model ", "model 0"), "of another network or other kernels"),
