@@ -1,6 +1,6 @@
 //! Network JSON: a chain of layers (the thesis, fig. 5.3, extended), their weights in files of their own.
 
-use super::Source;
+use super::{Source, default_name};
 use crate::bake::Mistakes;
 use crate::bake::draft::Draft;
 use crate::bake::json::{self, Object, found};
@@ -103,16 +103,6 @@ fn draft(width: usize, layers: Vec<(usize, Layer)>, weights: Vec<Weights>) -> Re
         };
     }
     Ok(draft)
-}
-
-/// The name of a network without one: its folder's, or its file's.
-fn default_name(path: &Path) -> String {
-    let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or("network");
-    let folder = path.parent().and_then(Path::file_name).and_then(|s| s.to_str());
-    match (stem, folder) {
-        ("network", Some(folder)) => folder.to_string(),
-        _ => stem.to_string(),
-    }
 }
 
 /// A layer and its index in the file; `None` is one that cannot be read, which is reported: what it takes and gives is
