@@ -77,7 +77,10 @@ class Model:
 
 def run(model, x):
     """The last output of floats, as a row for each record. One record at a time, where that is what the model takes."""
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    # Its optimisations would quantise products with weights of int8.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     name, first = session.get_inputs()[0].name, session.get_inputs()[0].shape[0]
     step = first if isinstance(first, int) else len(x)
     rows = []
@@ -324,6 +327,7 @@ def sklearn():
         onnx.save(proto, path + ".onnx")
         records = x[::15]
         predicted = model.predict_proba(records) if hasattr(last, "predict_proba") else model.predict(records)
+        predicted = np.ascontiguousarray(predicted)
         np.save(path + ".inputs.npy", records)
         np.save(path + ".outputs.npy", predicted.reshape(len(records), -1).astype(np.float32))
 

@@ -14,6 +14,8 @@ pub(super) struct Builder {
     pub(super) draft: Draft,
     /// The first size of the model's input, where it states one.
     pub(super) records: Option<usize>,
+    /// Values that are numbers, as the model says.
+    pub(super) numbers: Vec<usize>,
     /// Values in other shapes, by value and shape.
     reshaped: HashMap<(usize, [usize; 3]), usize>,
     /// Nodes of each name so far.
@@ -23,7 +25,13 @@ pub(super) struct Builder {
 impl Builder {
     /// One of an input.
     pub(super) fn new(input: Shape, records: Option<usize>) -> Builder {
-        Builder { draft: Draft::new(input), records, reshaped: HashMap::new(), names: HashMap::new() }
+        Builder {
+            draft: Draft::new(input),
+            records,
+            numbers: Vec::new(),
+            reshaped: HashMap::new(),
+            names: HashMap::new(),
+        }
     }
 
     /// Adds a node to the draft. Several that come of one node of the model are told apart by a number.
@@ -108,9 +116,26 @@ impl Builder {
 
     /// Elements `at` of a vector.
     pub(super) fn select(&mut self, node: &Node<'_>, live: &Live, at: &[usize]) -> Result<Live, String> {
+        if let Some(value) = self.part(live.value, at) {
+            return Ok(Live { value, dims: vec![at.len()], integers: live.integers });
+        }
         let (inputs, mut weights) = (live.len(), vec![0.0; at.len() * live.len()]);
         at.iter().enumerate().for_each(|(row, &i)| weights[row * inputs + i] = 1.0);
         self.affine(node, live, weights, vec![0.0; at.len()])
+    }
+
+    /// The value that elements `at` of a concatenation of vectors are, if they are one.
+    fn part(&self, value: usize, at: &[usize]) -> Option<usize> {
+        let node = self.draft.producer(value).filter(|n| n.op == Op::Concat(Axis::C))?;
+        let mut first = 0;
+        for &part in node.inputs.iter() {
+            let len = self.draft.shape(part).len();
+            if at.iter().copied().eq(first..first + len) {
+                return Some(part);
+            }
+            first += len;
+        }
+        None
     }
 
     /// The value with its axes (those behind the records) in another order.

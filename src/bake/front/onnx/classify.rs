@@ -231,7 +231,9 @@ fn regressor(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     }
     let targets = usize::try_from(node.int("targets", 1)).map_err(|_| "targets: expected 1 or more")?;
     let (weights, biases) = linear(node, &x, Some(targets))?;
-    b.affine(node, &x, weights, biases)
+    let y = b.affine(node, &x, weights, biases)?;
+    b.numbers.push(y.value);
+    Ok(y)
 }
 
 /// The names of classes as texts; none where they are their indices.

@@ -251,7 +251,11 @@ impl Tensors<'_, '_> {
 }
 
 /// A tensor of the file as a constant.
-fn constant(tensor: &TensorProto, rest: &TensorRest, external: Option<&[u8]>) -> Result<Constant, String> {
+pub(super) fn constant(
+    tensor: &TensorProto,
+    rest: &TensorRest,
+    external: Option<&[u8]>,
+) -> Result<Constant, String> {
     let dims: Option<Vec<usize>> = tensor.dims.iter().map(|&d| usize::try_from(d).ok()).collect();
     let dims = dims.ok_or_else(|| format!("expected sizes of 0 or more, found {:?}", tensor.dims))?;
     let count =

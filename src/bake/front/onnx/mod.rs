@@ -223,7 +223,11 @@ pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mi
     let mut given = Given {
         folder,
         name: default_name(source.path),
-        sigmoid: "Sigmoid (in the JSON beside the model)",
+        sigmoid: "Sigmoid",
+        keys_in: format!(
+            ", in {} beside the model",
+            beside.file_name().unwrap_or_default().to_string_lossy()
+        ),
         ..Given::default()
     };
     if let Some((draft, order, tail)) = made {
@@ -304,8 +308,9 @@ fn lower(
     if mistakes.0.len() > before {
         return None;
     }
-    let mut draft = builder?.draft;
+    let Builder { mut draft, numbers, .. } = builder?;
     let tail = match tail::tail(&draft, &outputs, values) {
+        Ok(tail) if numbers.contains(&tail.value) => Tail { output: Some(tail::NUMBERS), ..tail },
         Ok(tail) => tail,
         Err(e) => {
             mistakes.add(file, e);

@@ -439,11 +439,16 @@ fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         let value = b.shaped(node, x.value, shape)?;
         return Ok(Live { value: b.push(node, Op::Softmax(of), &[value], Vec::new())?, ..x });
     }
-    let value = b.shaped(node, x.value, shape)?;
-    let swap = [Axis::Y, Axis::C, Axis::X];
-    let value = b.push(node, Op::Transpose(swap), &[value], Vec::new())?;
-    let value = b.push(node, Op::Softmax(of), &[value], Vec::new())?;
-    Ok(Live { value: b.push(node, Op::Transpose(swap), &[value], Vec::new())?, ..x })
+    // That axis to the front, and back.
+    let (dims, order): (Vec<usize>, &[usize]) = match shape.w {
+        1 => (vec![shape.c, shape.h], &[1, 0]),
+        w => (vec![shape.c, shape.h, w], &[1, 0, 2]),
+    };
+    let front = b.transpose(node, &Live { dims, ..x.clone() }, order)?;
+    let from = b.standard(node, &front)?;
+    let value = b.push(node, Op::Softmax(of), &[from], Vec::new())?;
+    let back = b.transpose(node, &Live { value, ..front }, order)?;
+    Ok(Live { value: back.value, ..x })
 }
 
 fn argmax(node: &Node<'_>) -> Given {

@@ -19,6 +19,10 @@ pub(super) struct Tail {
     pub(super) labels: Vec<String>,
 }
 
+/// What a regressor's output means.
+pub(super) const NUMBERS: Output =
+    Output { kind: Kind::Values, activation: FinalActivation::None, threshold: 0.5 };
+
 /// What the outputs of a model, with their names, mean together. `values`: numbers are asked for, not classes.
 ///
 /// # Errors
