@@ -5,11 +5,15 @@
 
 `model` is one of
 
-* scikit-learn: MLPClassifier (one class of many, two classes, multilabel) or MLPRegressor, alone or as the last step of
-  a Pipeline whose other step is a StandardScaler or a MinMaxScaler (it becomes the `input` key);
-* PyTorch: Sequential of Linear, ReLU, LeakyReLU, Sigmoid, Tanh, Softmax, Flatten, Dropout, Identity.
+* scikit-learn: MLPClassifier (one class of many, two classes, multilabel), MLPRegressor, LogisticRegression or
+  LinearRegression, alone or as the last step of a Pipeline; a search (GridSearchCV and the like) stands for its best
+  estimator. The other steps may be StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler, PCA, ColumnTransformer
+  and Pipelines of these: scaling becomes the `input` key, the rest becomes part of the first layer, or a layer;
+* PyTorch: Sequential of Linear, ReLU, LeakyReLU, Sigmoid, Tanh, Softmax, Flatten, Dropout, Identity. Any other
+  torch.nn.Module goes through torch.onnx.export: the folder holds `net.onnx` then, and `net.json` with what is said about
+  it (MORTONNET_MODEL=model/mine/net.onnx).
 
-Anything else is an ExportError that names the part it stumbled over. The folder holds `network.json`, a definition and a
+Anything else is an ExportError that names the part it stumbled over. Otherwise the folder holds `network.json`, a definition and a
 data file for each weight matrix (h × d: a row per output) and bias (h × 1), and golden vectors: records in raw units, as
 they are piped into the program, and the scores that the framework itself computes for them. model/README.md describes the
 files. The same model gives the same bytes. Only NumPy is needed, and the framework that the model comes from.
@@ -40,6 +44,19 @@ but float32 arithmetic is slow on them or loses them."""
 
 class ExportError(ValueError):
     """The model, or something that was said about it, cannot be written; the text says what and what to do."""
+
+
+WAYS = {
+    ".onnx": "the build reads it as it is: MORTONNET_MODEL=FILE",
+    ".tflite": "`python -m tf2onnx.convert --tflite FILE --output net.onnx` makes ONNX of it, which the build reads",
+    ".keras": 'load it and call `model.export("net.onnx", format="onnx")`, which the build reads',
+    ".h5": 'load it and call `model.export("net.onnx", format="onnx")`, which the build reads',
+    ".pt": "load it with PyTorch and give the torch.nn.Module",
+    ".pth": "load it with PyTorch and give the torch.nn.Module",
+    ".pkl": "load it and give the model",
+    ".joblib": "load it and give the model",
+}
+"""What is to be done with a file that is no model yet."""
 
 
 @dataclass
@@ -96,15 +113,15 @@ def export(model, folder, *, inputs, name=None, labels=None, features=None, inpu
         raise ExportError(f"data: expected one of {', '.join(DATA_TYPES)}, found {data!r}")
     output = _output(output)
     kind = _framework_type(model)
-    if kind == "torch":
+    if kind == "torch" and _is_chain(model):
         network = _from_torch(model, input, output)
+    elif kind == "torch":
+        said = {"name": name or folder.resolve().name, "labels": labels, "features": features}
+        return _through_onnx(model, folder, inputs, said, input, output, check)
     elif kind == "sklearn":
         network = _from_sklearn(model, input, output)
     else:
-        raise ExportError(
-            "model: expected a scikit-learn MLPClassifier, MLPRegressor or Pipeline, or a torch.nn.Sequential, "
-            f"found {_type(model)}"
-        )
+        raise ExportError(_not_a_model(model))
     network.labels = _names("labels", labels if labels is not None else network.labels, _label_count(network))
     network.features = _features(features if features is not None else network.features, network.width)
     _check_weights(network)
@@ -132,88 +149,257 @@ def export(model, folder, *, inputs, name=None, labels=None, features=None, inpu
 # ---- scikit-learn ---------------------------------------------------------------------------------------------------
 
 SKLEARN_ACTIVATIONS = {"identity": None, "relu": "ReLULayer", "logistic": "SigmoidLayer", "tanh": "TanhLayer"}
+SKLEARN_MODELS = ("MLPClassifier", "MLPRegressor", "LogisticRegression", "LinearRegression")
+SKLEARN_SCALERS = ("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler")
 
 
 def _from_sklearn(model, input, output):
-    """The network of an MLP, or of a pipeline of a scaler and an MLP."""
-    scaler, mlp = _pipeline(model)
-    if not hasattr(mlp, "coefs_"):
-        raise ExportError(f"model: this {_type(mlp)} has no weights yet; call fit first")
-    if scaler is not None and input is not None:
-        raise ExportError(f"input: the pipeline already scales with {_type(scaler)}; give one of the two")
+    """The network of a model, or of a pipeline that ends in one."""
+    names = getattr(model, "feature_names_in_", None)
+    before, (where, last) = _pipeline(_best(model, "model"))
+    if not hasattr(last, "coefs_") and not hasattr(last, "coef_"):
+        raise ExportError(f"{where}: this {_type(last)} has no weights yet; call fit first")
+    if before and input is not None:
+        raise ExportError(f"input: the pipeline already scales with {_type(before[0][1])}; give one of the two")
 
-    classifier = hasattr(mlp, "classes_")
+    layers, kind, of_prepared = (_mlp if hasattr(last, "coefs_") else _linear_model)(where, last)
+    if output and output["kind"] != kind:
+        raise ExportError(f"output: this {_type(last)} gives {kind}, found {output['kind']!r}; leave it out")
+    if before:
+        input, layers = _prepared(before, layers)
+
+    def scores(records):
+        if not before:
+            return of_prepared(_scaled(input, records))
+        pandas = sys.modules.get("pandas")
+        if names is not None and pandas is not None:  # a ColumnTransformer may ask for columns by name
+            records = pandas.DataFrame(records, columns=names)
+        with warnings.catch_warnings():  # fitted with named columns, asked without: the order is the same
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            for _, step in before:
+                records = step.transform(records)
+        return of_prepared(np.asarray(records, np.float64))
+
+    return Network(
+        layers=[layer if isinstance(layer, str) else _affine(*layer) for layer in layers if layer is not None],
+        scale=input,
+        output=output or {"kind": kind},
+        labels=[str(c) for c in last.classes_] if hasattr(last, "classes_") else None,
+        features=None if names is None else [str(n) for n in names],
+        scores=scores,
+    )
+
+
+def _mlp(where, mlp):
+    """Layers with (W, b) in float64, kind of output, and scores from what the network sees."""
     layers, hidden = [], SKLEARN_ACTIVATIONS[mlp.activation]
     for weights, biases in zip(mlp.coefs_, mlp.intercepts_):  # weights are d × h there
-        layers += [_affine(weights.T, biases), hidden]
+        layers += [(weights.T.astype(np.float64), biases.astype(np.float64)), hidden]
     layers[-1] = None
-    if classifier:
+    if hasattr(mlp, "classes_"):
         layers[-1] = {"softmax": "SoftmaxLayer", "logistic": "SigmoidLayer"}[mlp.out_activation_]
         kind = "classes" if mlp.out_activation_ == "softmax" else "binary" if mlp.n_outputs_ == 1 else "multilabel"
     elif mlp.out_activation_ == "identity":
         kind = "values"
     else:
         raise ExportError(
-            f"model: the outputs of this MLPRegressor pass through {mlp.out_activation_!r}; expected loss='squared_error'"
+            f"{where}: the outputs of this MLPRegressor pass through {mlp.out_activation_!r}; expected loss='squared_error'"
         )
-    if output and output["kind"] != kind:
-        raise ExportError(f"output: this {_type(mlp)} gives {kind}, found {output['kind']!r}; leave it out")
-
     without_output = copy.copy(mlp)  # scikit-learn's own forward pass, ended before the output activation
     without_output.out_activation_ = "identity"
+    return layers, kind, lambda x: without_output._forward_pass_fast(x, check_input=False)
 
-    def scores(records):
-        if scaler is not None:
-            with warnings.catch_warnings():  # fitted with named columns, asked without: the order is the same
-                warnings.filterwarnings("ignore", message="X does not have valid feature names")
-                records = scaler.transform(records)
-        else:
-            records = _scaled(input, records)
-        return without_output._forward_pass_fast(records, check_input=False)
 
-    names = getattr(model, "feature_names_in_", None)
-    return Network(
-        layers=[layer for layer in layers if layer is not None],
-        scale=_scaler_key(scaler) if scaler is not None else input,
-        output=output or {"kind": kind},
-        labels=[str(c) for c in mlp.classes_] if classifier else None,
-        features=None if names is None else [str(n) for n in names],
-        scores=scores,
-    )
+def _linear_model(where, model):
+    """The same of a LogisticRegression or a LinearRegression."""
+    weights = np.atleast_2d(np.asarray(model.coef_, np.float64))
+    biases = np.broadcast_to(np.asarray(model.intercept_, np.float64), len(weights))
+    if not hasattr(model, "classes_"):
+        return [(weights, biases)], "values", lambda x: np.asarray(model.predict(x)).reshape(len(x), -1)
+    if len(weights) > 1 and (model.solver == "liblinear" or getattr(model, "multi_class", "auto") == "ovr"):
+        raise ExportError(
+            f"{where}: this LogisticRegression was fitted one class against the rest, whose probabilities are no softmax; "
+            "expected another solver than liblinear, and multi_class left out"
+        )
+    end, kind = ("SoftmaxLayer", "classes") if len(weights) > 1 else ("SigmoidLayer", "binary")
+    return [(weights, biases), end], kind, lambda x: np.asarray(model.decision_function(x)).reshape(len(x), -1)
+
+
+def _best(model, where):
+    """The best estimator of a search, else the model itself."""
+    while _type(model).endswith("SearchCV"):
+        if not hasattr(model, "best_estimator_"):
+            raise ExportError(f"{where}: this {_type(model)} has no best estimator; call fit first, with refit=True")
+        model = model.best_estimator_
+    return model
+
+
+def _steps(pipeline, where):
+    """(where, step) of a pipeline, those of pipelines in it too; "passthrough" left out."""
+    for i, (name, step) in enumerate(pipeline.steps):
+        at = f"step {i} ({name})" if where is None else f"{where}, step {i} ({name})"
+        step = step if step is None or isinstance(step, str) else _best(step, at)
+        if hasattr(step, "steps"):
+            yield from _steps(step, at)
+        elif step is not None and step != "passthrough":
+            yield at, step
 
 
 def _pipeline(model):
-    """(scaler or None, MLP) of an MLP or a pipeline."""
-    steps = [("model", model)]
-    if hasattr(model, "steps"):
-        steps = [(f"step {i} ({name})", step) for i, (name, step) in enumerate(model.steps)]
-        steps = [(where, step) for where, step in steps if step is not None and step != "passthrough"]
-    for where, step in steps[:-1]:
-        if _type(step) not in ("StandardScaler", "MinMaxScaler"):
-            raise ExportError(
-                f"{where}: expected StandardScaler or MinMaxScaler, found {_type(step)}; "
-                "apply it before the program, or say what it does with input={...}"
-            )
-    where, mlp = steps[-1]
-    if _type(mlp) not in ("MLPClassifier", "MLPRegressor"):
-        raise ExportError(f"{where}: expected MLPClassifier or MLPRegressor, found {_type(mlp)}")
-    if len(steps) > 2:
-        raise ExportError(f"{steps[1][0]}: expected one scaler before the network, found {len(steps) - 1}")
-    return (steps[0][1] if len(steps) == 2 else None), mlp
+    """([(where, step)] before, (where, model)) of a model or a pipeline."""
+    steps = list(_steps(model, None)) if hasattr(model, "steps") else [("model", model)]
+    if not steps or _type(steps[-1][1]) not in SKLEARN_MODELS:
+        where, last = steps[-1] if steps else ("model", model)
+        raise ExportError(f"{where}: expected {', '.join(SKLEARN_MODELS[:-1])} or {SKLEARN_MODELS[-1]}, found {_type(last)}")
+    return steps[:-1], steps[-1]
 
 
-def _scaler_key(scaler):
+# What stands before a model is linear: it gives M·(f∘x + s) + m of a record x. f and s are what the reader does, in float64;
+# they stay apart from M, because weights of float32 would lose the digits of a sensor far from zero.
+
+
+@dataclass
+class Linear:
+    """M·(f∘x + s) + m; matrix M of None is the identity."""
+
+    f: np.ndarray
+    s: np.ndarray
+    matrix: np.ndarray | None = None
+    m: np.ndarray | None = None
+
+    @staticmethod
+    def identity(width):
+        return Linear(np.ones(width), np.zeros(width))
+
+    def dense(self):
+        """(M, m) with M written out."""
+        width = len(self.f)
+        return (np.eye(width), np.zeros(width)) if self.matrix is None else (self.matrix, self.m)
+
+    def then(self, other):
+        """This, and `other` of what it gives."""
+        if self.matrix is None:
+            return Linear(self.f * other.f, self.s * other.f + other.s, other.matrix, other.m)
+        matrix, m = other.dense()
+        return Linear(self.f, self.s, matrix * other.f @ self.matrix, matrix @ (other.f * self.m + other.s) + m)
+
+
+def _prepared(steps, layers):
+    """The `input` key for these steps, and the layers with what of the steps is left."""
+    linear = _chained(steps)
+    if len(steps) == 1 and _type(steps[0][1]) in SKLEARN_SCALERS:
+        return _scaler_key(*steps[0]), layers
+    plain = (linear.f == 1).all() and (linear.s == 0).all()
+    key = None if plain else {"scale": linear.f.tolist(), "offset": linear.s.tolist()}
+    if linear.matrix is None:
+        return key, layers
+    (weights, biases), *rest = layers
+    outputs, (kept, width) = len(weights), linear.matrix.shape
+    picks = (np.count_nonzero(linear.matrix, axis=1) <= 1).all()
+    if picks or outputs * width <= outputs * kept + kept * width:
+        return key, [(weights @ linear.matrix, weights @ linear.m + biases), *rest]
+    return key, [(linear.matrix, linear.m), *layers]
+
+
+def _chained(steps):
+    """What some fitted steps compute, one after the other."""
+    first, *rest = (_linear(where, step) for where, step in steps)
+    for linear in rest:
+        first = first.then(linear)
+    return first
+
+
+def _linear(where, step):
+    """What a fitted step computes."""
+    if hasattr(step, "steps"):
+        steps = list(_steps(step, where))
+        return _chained(steps) if steps else Linear.identity(step.n_features_in_)
+    if _type(step) == "FunctionTransformer" and step.func is None:  # a ColumnTransformer's "passthrough"
+        return Linear.identity(step.n_features_in_)
+    if _type(step) in SKLEARN_SCALERS:
+        key, width = _scaler_key(where, step), step.n_features_in_
+        at = {k: np.broadcast_to(np.asarray(v, np.float64), width) for k, v in key.items()}
+        return Linear(at["scale"], at["offset"]) if "scale" in at else Linear(1 / at["std"], -at["mean"] / at["std"])
+    if _type(step) == "PCA":
+        if not hasattr(step, "components_"):
+            raise ExportError(f"{where}: this PCA has not seen data yet; call fit on the whole pipeline")
+        matrix = np.asarray(step.components_, np.float64)
+        if step.whiten:
+            matrix = matrix / np.sqrt(np.asarray(step.explained_variance_, np.float64))[:, None]
+        mean = np.asarray(step.mean_, np.float64)
+        return Linear(np.ones(len(mean)), -mean, matrix, np.zeros(len(matrix)))
+    if _type(step) == "ColumnTransformer":
+        return _columns(where, step)
+    known = ", ".join([*SKLEARN_SCALERS, "PCA", "ColumnTransformer"])
+    raise ExportError(
+        f"{where}: expected one of {known} or a Pipeline of them, found {_type(step)}; "
+        "apply it before the program, or say what it does with input={...}"
+    )
+
+
+def _columns(where, transformer):
+    """What a fitted ColumnTransformer computes: its parts one behind the other, each of some columns."""
+    if not hasattr(transformer, "transformers_"):
+        raise ExportError(f"{where}: this ColumnTransformer has not seen data yet; call fit on the whole pipeline")
+    width, names = transformer.n_features_in_, getattr(transformer, "feature_names_in_", None)
+    all_columns, parts = np.arange(width), []
+    for name, step, wanted in transformer.transformers_:
+        if isinstance(step, str) and step == "drop":
+            continue
+        columns = _selected(all_columns, wanted, names)
+        at = f"{where}, {name}"
+        if not len(columns):
+            continue
+        step = step if isinstance(step, str) else _best(step, at)
+        linear = Linear.identity(len(columns)) if isinstance(step, str) else _linear(at, step)
+        factor = (transformer.transformer_weights or {}).get(name, 1.0)
+        parts.append((columns, linear, factor))
+    used = np.concatenate([columns for columns, _, _ in parts])
+    f, s = np.ones(width), np.zeros(width)
+    once = len(set(used.tolist())) == len(used)  # else the scaling of a column is not one
+    rows, summands = [], []
+    for columns, linear, factor in parts:
+        matrix, m = linear.dense()
+        if once:
+            f[columns], s[columns] = linear.f, linear.s
+        else:
+            matrix, m = matrix * linear.f, matrix @ linear.s + m
+        wide = np.zeros((len(matrix), width))
+        np.add.at(wide, (slice(None), columns), matrix)
+        rows.append(wide * factor)
+        summands.append(m * factor)
+    matrix, m = np.concatenate(rows), np.concatenate(summands)
+    same = matrix.shape == (width, width) and (matrix == np.eye(width)).all() and not m.any()
+    return Linear(f, s) if same else Linear(f, s, matrix, m)
+
+
+def _selected(all_columns, wanted, names):
+    """Numbers of the columns that a ColumnTransformer's part takes: by number, name, slice or mask."""
+    number = {} if names is None else {name: i for i, name in enumerate(names)}
+    if isinstance(wanted, slice):
+        start, stop = (number.get(v, v) if isinstance(v, str) else v for v in (wanted.start, wanted.stop))
+        return all_columns[start : stop + isinstance(wanted.stop, str) if stop is not None else None : wanted.step]
+    wanted = [wanted] if np.ndim(wanted) == 0 else list(wanted)
+    if wanted and isinstance(wanted[0], str):
+        return np.array([number[name] for name in wanted])
+    return all_columns[np.array(wanted, bool if wanted and isinstance(wanted[0], (bool, np.bool_)) else int)]
+
+
+def _scaler_key(where, scaler):
     """The `input` key of a fitted scaler."""
     if not hasattr(scaler, "n_features_in_"):
-        raise ExportError(f"model: this {_type(scaler)} has not seen data yet; call fit on the whole pipeline")
+        raise ExportError(f"{where}: this {_type(scaler)} has not seen data yet; call fit on the whole pipeline")
+    if getattr(scaler, "clip", False):
+        raise ExportError(f"{where}: {_type(scaler)}(clip=True) is not linear; expected clip=False")
     if _type(scaler) == "MinMaxScaler":
-        if scaler.clip:
-            raise ExportError("model: MinMaxScaler(clip=True) is not linear; expected clip=False")
         return {"scale": scaler.scale_.tolist(), "offset": scaler.min_.tolist()}
-    return {
-        "mean": scaler.mean_.tolist() if scaler.with_mean else 0.0,
-        "std": scaler.scale_.tolist() if scaler.with_std else 1.0,
-    }
+    if _type(scaler) == "RobustScaler":
+        centred, scaled, mean = scaler.with_centering, scaler.with_scaling, scaler.center_
+    elif _type(scaler) == "MaxAbsScaler":
+        centred, scaled, mean = False, True, None
+    else:
+        centred, scaled, mean = scaler.with_mean, scaler.with_std, scaler.mean_
+    return {"mean": mean.tolist() if centred else 0.0, "std": scaler.scale_.tolist() if scaled else 1.0}
 
 
 # ---- PyTorch --------------------------------------------------------------------------------------------------------
@@ -221,33 +407,38 @@ def _scaler_key(scaler):
 TORCH_ACTIVATIONS = {"ReLU": "ReLULayer", "Sigmoid": "SigmoidLayer", "Tanh": "TanhLayer", "Softmax": "SoftmaxLayer",
                      "LeakyReLU": "LeakyReLULayer"}
 TORCH_SKIPPED = ("Flatten", "Dropout", "Identity")
-TORCH_HINTS = {
-    "LogSoftmax": "; leave it out: classes and probabilities follow from the Linear before it",
-    "BatchNorm1d": "; a network with batch normalisation cannot be exported: train it without",
-}
+TORCH_ENDS = {"softmax": "SoftmaxLayer", "sigmoid": "SigmoidLayer", "tanh": "TanhLayer"}
+"""Functions that end a network, by their names in PyTorch."""
+
+
+def _is_chain(model):
+    """Whether the network JSON of the thesis has all of it: a chain of Linear and element-wise functions."""
+    torch = sys.modules["torch"]
+    if type(model) is not torch.nn.Sequential:
+        return False
+    kinds = []
+    for module in _flat(model):
+        if not type(module[1]).__module__.startswith("torch.nn.modules."):
+            return False
+        kinds += [_type(module[1])] if _type(module[1]) not in TORCH_SKIPPED else []
+    known = all(kind in ("Linear", *TORCH_ACTIVATIONS) for kind in kinds)
+    return known and kinds[:1] == ["Linear"] and "Softmax" not in kinds[:-1]
 
 
 def _from_torch(model, input, output):
-    """The network of a torch.nn.Sequential."""
+    """The network of a torch.nn.Sequential that is a chain."""
     torch = sys.modules["torch"]
-    if not isinstance(model, torch.nn.Sequential) or type(model).forward is not torch.nn.Sequential.forward:
-        raise ExportError(f"model: expected a torch.nn.Sequential (or one of its own layers), found {_type(model)}")
-    kept = [(where, module) for where, module in _flat(model, "") if _type(module) not in TORCH_SKIPPED]
+    _check_dimensions(model)
+    kept = [(where, module) for where, module in _flat(model) if _type(module) not in TORCH_SKIPPED]
     layers = []
-    for i, (where, module) in enumerate(kept):
+    for _, module in kept:
         if _type(module) == "Linear":
             biases = torch.zeros(module.out_features) if module.bias is None else module.bias
             layers.append(_affine(*(t.detach().cpu().double().numpy() for t in (module.weight, biases))))
-        elif not layers:
-            raise ExportError(f"module {where}: expected a Linear first, found {_type(module)}")
-        elif _type(module) == "Softmax" and i < len(kept) - 1:
-            raise ExportError(f"module {where}: Softmax is only possible at the end")
         elif _type(module) == "LeakyReLU":
             layers.append({"layer": "LeakyReLULayer", "slope": float(module.negative_slope)})
         else:
             layers.append(TORCH_ACTIVATIONS[_type(module)])
-    if not layers:
-        raise ExportError("model: the Sequential has no Linear")
     linear = [(where, module) for where, module in kept if _type(module) == "Linear"]
     for (_, before), (where, module) in zip(linear, linear[1:]):
         if module.in_features != before.out_features:
@@ -261,7 +452,7 @@ def _from_torch(model, input, output):
     run = copy.deepcopy(model).cpu().double().eval()
     seen = []
     if end in FINAL and output["kind"] != "values":
-        last = [module for _, module in _flat(run, "") if _type(module) not in TORCH_SKIPPED][-1]
+        last = [module for _, module in _flat(run) if _type(module) not in TORCH_SKIPPED][-1]
         last.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
 
     def scores(records):
@@ -272,30 +463,164 @@ def _from_torch(model, input, output):
     return Network(layers=layers, scale=input, output=output, labels=None, features=None, scores=scores)
 
 
-def _flat(sequential, prefix):
+def _flat(sequential, prefix=""):
     """(index, module) of every module, nested Sequentials opened: index "2.0" is the first module of the third."""
     for i, module in enumerate(sequential):
-        where = f"{prefix}{i}"
         if _type(module) == "Sequential":
-            yield from _flat(module, f"{where}.")
-            continue
-        known = type(module).__module__.startswith("torch.nn.modules.")
-        if not known or _type(module) not in ("Linear", *TORCH_ACTIVATIONS, *TORCH_SKIPPED):
-            hint = TORCH_HINTS.get(_type(module), "")
-            known = ", ".join(["Linear", *TORCH_ACTIVATIONS, *TORCH_SKIPPED])
-            raise ExportError(f"module {where}: expected one of {known}, found {_type(module)}{hint}")
+            yield from _flat(module, f"{prefix}{i}.")
+        else:
+            yield f"{prefix}{i}", module
+
+
+def _check_dimensions(sequential):
+    """Refuses modules that work across records."""
+    for where, module in _flat(sequential):
         if _type(module) == "Softmax" and module.dim not in (1, -1):
             raise ExportError(f"module {where}: expected Softmax(dim=1) or Softmax(dim=-1), found dim={module.dim}")
         if _type(module) == "Flatten" and (module.start_dim, module.end_dim) != (1, -1):
             raise ExportError(
                 f"module {where}: expected Flatten(1, -1), a whole record, found Flatten({module.start_dim}, {module.end_dim})"
             )
-        yield where, module
+
+
+def _through_onnx(model, folder, inputs, said, input, output, check):
+    """Writes any module as net.onnx, with net.json for what ONNX does not say; returns the path of net.onnx."""
+    torch = sys.modules["torch"]
+    for name, values in [*model.named_parameters(), *model.named_buffers()]:
+        if values.is_floating_point() and not torch.isfinite(values).all():
+            raise ExportError(f"parameter {name}: expected finite numbers, found others; did the training diverge?")
+    if inputs is None:
+        raise ExportError("inputs: expected records in raw units, which torch.onnx.export traces the module with, found None")
+    raw = _f32(inputs)
+    if raw.ndim not in (2, 3, 4) or len(raw) == 0:
+        raise ExportError(
+            "inputs: expected records as rows, shape (n, values), or images, shape (n, channels, height, width) or, with "
+            f'input={{"order": "hwc"}}, (n, height, width, channels); found the shape {raw.shape}'
+        )
+    if not np.isfinite(raw).all():
+        raise ExportError("inputs: expected finite numbers, found others")
+    if len(raw) > max(check, 1):
+        raw = raw[np.linspace(0, len(raw) - 1, max(check, 1)).round().astype(int)]
+    width, key, order = raw[0].size, dict(input or {}), None
+    channels = width
+    if raw.ndim == 4:
+        order = key.pop("order", "chw")
+        if order not in ("chw", "hwc"):
+            raise ExportError(f"input.order: expected chw or hwc, found {order!r}")
+        channels = raw.shape[1 if order == "chw" else 3]
+    key = _plain_scale(key, {width, channels}) if key else None
+
+    def of_values(numbers):
+        """Those of each value of a record, of one number, of one per channel or of these."""
+        spread = np.repeat if order == "chw" else np.tile
+        return spread(numbers, width // channels) if np.size(numbers) == channels != width else numbers
+
+    every = key and {what: of_values(np.asarray(numbers)) for what, numbers in key.items()}
+    seen = _scaled(every, raw.reshape(len(raw), -1).astype(np.float64)).reshape(raw.shape)
+    seen = np.ascontiguousarray(np.moveaxis(seen, 3, 1) if order == "hwc" else seen)
+    scores, end = _run(torch, model, torch.from_numpy(seen))
+
+    outputs = scores["after"].shape[1]
+    ends = f"the module ends in {end[:-5] if end else 'no activation'} with {outputs} output{'s' if outputs > 1 else ''}"
+    output = _output_of(ends, end, outputs, output)
+    count = 2 if output["kind"] == "binary" else outputs
+    definition = {"name": said["name"]}
+    names = {"labels": _names("labels", said["labels"], count), "features": _features(said["features"], width)}
+    definition |= {what: given for what, given in names.items() if given is not None}
+    said_input = ({"order": order} if order else {}) | (key or {})
+    definition |= {"input": said_input} if said_input else {}
+    definition["output"] = output
+    files = {}
+    if check:
+        definition["check"] = {"inputs": "check_inputs.npy", "scores": "check_scores.npy"}
+        files["check_inputs.npy"] = npy_bytes(raw.reshape(len(raw), -1))
+        before = end is not None and output["kind"] != "values"
+        files["check_scores.npy"] = npy_bytes(_f32(scores["before" if before else "after"]))
+    files["net.onnx"] = _onnx_bytes(torch, model, seen[:1])
+    files["net.json"] = network_json(definition).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
+        (folder / file).write_bytes(content)
+    return folder / "net.onnx"
+
+
+def _run(torch, model, seen):
+    """The module's results for what it sees, before and after its last softmax, sigmoid or tanh, shape (n, h), and which
+    of them it is (None: none of them). In float64, for the same bytes on every processor, where the module can."""
+    from torch.overrides import TorchFunctionMode
+
+    class Ends(TorchFunctionMode):
+        last = None, None, None
+
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            name = getattr(function, "__name__", "")
+            if name in TORCH_ENDS:
+                self.last = result, TORCH_ENDS[name], args[0] if args else kwargs["input"]
+            return result
+
+    for dtype in (torch.float64, torch.float32):
+        run, ends = copy.deepcopy(model).cpu().to(dtype).eval(), Ends()
+        try:
+            with torch.no_grad(), ends:
+                result = run(seen.to(dtype))
+            break
+        except RuntimeError as e:  # constants of float32 in the module's own code, for one
+            if dtype is torch.float32:
+                raise ExportError(f"model: {_type(model)} does not take inputs of shape {tuple(seen.shape)}: {e}") from e
+    if not isinstance(result, torch.Tensor):
+        raise ExportError(f"model: expected one tensor as its result, found {_type(result)}")
+    if len(result) != len(seen):
+        raise ExportError(f"model: expected a result for each of {len(seen)} records, found the shape {tuple(result.shape)}")
+    same = ends.last[0] is result
+    flat = [t.double().numpy().reshape(len(seen), -1) for t in (ends.last[2] if same else result, result)]
+    return dict(zip(("before", "after"), flat)), ends.last[1] if same else None
+
+
+def _onnx_bytes(torch, model, seen):
+    """The module as ONNX with a free batch dimension, by the newer exporter where its package is there."""
+    import importlib.util
+    import tempfile
+
+    example = torch.from_numpy(np.repeat(_f32(seen), 2, axis=0))  # an exporter may take a batch of 1 for a fixed one
+    run = copy.deepcopy(model).cpu().float().eval()
+    said = {"input_names": ["input"], "output_names": ["scores"], "verbose": False}
+    if importlib.util.find_spec("onnxscript"):
+        said |= {"dynamo": True, "external_data": False, "dynamic_shapes": ({0: torch.export.Dim("batch")},)}
+    elif importlib.util.find_spec("onnx"):
+        said |= {"dynamo": False, "dynamic_axes": {"input": {0: "batch"}, "scores": {0: "batch"}}}
+    else:
+        raise ExportError(f"model: {_type(model)} goes through torch.onnx.export, which needs a package: pip install onnxscript")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter about itself
+        file = Path(folder) / "net.onnx"
+        try:
+            torch.onnx.export(run, (example,), str(file), **said)
+        except Exception as e:
+            raise ExportError(f"model: torch.onnx.export does not take this {_type(model)}: {e}") from e
+        return _without_traces(file)
+
+
+def _without_traces(file):
+    """The bytes of an ONNX file without the source lines that the exporter notes at every node: they name this machine's
+    folders."""
+    import onnx
+
+    written = onnx.load(file)
+    for part in (written.graph, *written.graph.node, *written.graph.value_info, *written.graph.input, *written.graph.output,
+                 *written.graph.initializer):
+        del part.metadata_props[:]
+    return written.SerializeToString(deterministic=True)
 
 
 def _torch_output(end, last, outputs, output):
     """The `output` key, from the last layer's name (None: affine), the last (index, module) and the caller's wish."""
     ends = f"module {last[0]}: the network ends in {_type(last[1])} with {outputs} output{'s' if outputs > 1 else ''}"
+    return _output_of(ends, end, outputs, output)
+
+
+def _output_of(ends, end, outputs, output):
+    """The same; `ends` says in messages how the network ends."""
     possible = {
         ("SoftmaxLayer", True): ["classes", "values"],
         ("SoftmaxLayer", False): ["values"],
@@ -381,15 +706,20 @@ def _label_count(network):
 
 def _check_scale(network):
     """Refuses an `input` key that is not scale and offset, or mean and std, and makes plain numbers of it."""
-    if network.scale is None:
-        return
-    scale = {key: np.asarray(value, np.float64) for key, value in dict(network.scale).items()}
+    if network.scale is not None:
+        network.scale = _plain_scale(network.scale, {network.width})
+
+
+def _plain_scale(scale, lengths):
+    """The key with plain numbers; a list has one of `lengths`."""
+    scale = {key: np.asarray(value, np.float64) for key, value in dict(scale).items()}
     keys = set(scale)
     if not keys or not (keys <= {"scale", "offset"} or keys <= {"mean", "std"}):
         raise ExportError(f"input: expected scale and offset, or mean and std, found {', '.join(sorted(keys)) or 'no key'}")
     for key, value in scale.items():
-        if value.ndim and value.shape != (network.width,):
-            raise ExportError(f"input.{key}: expected a number or {network.width} of them, found the shape {value.shape}")
+        if value.ndim and value.shape not in {(n,) for n in lengths}:
+            counts = " or ".join(str(n) for n in sorted(lengths))
+            raise ExportError(f"input.{key}: expected a number or {counts} of them, found the shape {value.shape}")
         wrong = np.flatnonzero(~np.isfinite(value) | ((value == 0) & (key in ("scale", "std"))))
         if wrong.size:
             rule = "a finite number other than 0" if key in ("scale", "std") else "a finite number"
@@ -397,7 +727,7 @@ def _check_scale(network):
     other = {"scale": ("offset", 0.0), "offset": ("scale", 1.0), "mean": ("std", 1.0), "std": ("mean", 0.0)}
     for key in keys:
         scale.setdefault(other[key][0], np.float64(other[key][1]))
-    network.scale = {key: scale[key].tolist() for key in ("scale", "offset", "mean", "std") if key in scale}
+    return {key: scale[key].tolist() for key in ("scale", "offset", "mean", "std") if key in scale}
 
 
 def _scaled(scale, records):
@@ -567,3 +897,16 @@ def _framework_type(model):
         return "torch"
     base = sys.modules.get("sklearn.base")
     return "sklearn" if base is not None and isinstance(model, base.BaseEstimator) else None
+
+
+def _not_a_model(model):
+    """What to say of something that is no model of a known framework."""
+    if isinstance(model, (str, Path)):
+        way = WAYS.get(Path(model).suffix.lower(), "load it and give the model")
+        return f"model: expected a model, found the path of a file, {str(model)!r}; {way}"
+    if type(model).__module__.split(".")[0] in ("keras", "tensorflow"):
+        way = 'call `model.export("net.onnx", format="onnx")`, which the build reads: MORTONNET_MODEL=net.onnx'
+        return f"model: expected scikit-learn or PyTorch, found {_type(model)} of Keras; {way}"
+    return (
+        f"model: expected a scikit-learn {', '.join(SKLEARN_MODELS)} or Pipeline, or a torch.nn.Module, found {_type(model)}"
+    )

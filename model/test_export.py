@@ -11,12 +11,15 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, make_multilabel_classification
+from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine, make_multilabel_classification
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, RandomizedSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, PolynomialFeatures, RobustScaler, StandardScaler
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from export import ExportError, csv_bytes, export
@@ -26,6 +29,12 @@ try:
     from torch import nn
 except ImportError:
     torch = None
+try:
+    import onnx
+    import onnxruntime
+except ImportError:
+    onnx = None
+if torch is None:
     print("note: torch is not installed; the PyTorch tests are skipped", file=sys.stderr)
 
 
@@ -50,7 +59,7 @@ class Reader:
         return values.astype(float)
 
     def records(self, file):
-        return np.array([[float(v) for v in line.split(",")] for line in (self.folder / file).read_text().splitlines()])
+        return np.array([[float(np.float32(v)) for v in line.split(",")] for line in (self.folder / file).read_text().splitlines()])
 
     def scores(self, raw):
         """Scores of raw records: without the final activation, except for values."""
@@ -214,6 +223,128 @@ class ScikitLearn(Case):
         self.assertTrue((w[:2, 0] == 0).all() and (w[2:] != 0).all())
 
 
+def classifier(*steps, seed=0):
+    """A pipeline of these steps and a small network, which need not be good."""
+    return make_pipeline(*steps, MLPClassifier((6,), max_iter=40, random_state=seed))
+
+
+class Pipelines(Case):
+    """What stands before a model."""
+
+    def setUp(self):
+        super().setUp()
+        self.x, self.y = load_wine(return_X_y=True)
+
+    def same(self, model, x=None):
+        """The exported model, whose classes and scores are the model's on all records."""
+        x = self.x if x is None else x
+        r = self.export(model, x)
+        ours = np.exp(r.scores(x))
+        self.assertClose(ours / ours.sum(1, keepdims=True), model.predict_proba(x))
+        self.assertTrue((ours.argmax(1) == model.predict(x)).all())
+        return r
+
+    def test_scalers_are_the_input_key(self):
+        for scaler, keys in (
+            (RobustScaler(), ["mean", "std"]), (RobustScaler(with_centering=False, unit_variance=True), ["mean", "std"]),
+            (RobustScaler(with_scaling=False), ["mean", "std"]), (MaxAbsScaler(), ["mean", "std"]),
+            (make_pipeline(StandardScaler(), "passthrough", MinMaxScaler()), ["scale", "offset"]),
+            (make_pipeline(MaxAbsScaler(), make_pipeline(RobustScaler(), StandardScaler())), ["scale", "offset"]),
+        ):
+            r = self.same(classifier(scaler).fit(self.x, self.y))
+            self.assertEqual((list(r.json["input"]), r.matrix("1_w.json").shape), (keys, (6, 13)))
+
+    def test_pca_is_part_of_the_first_layer_where_that_is_smaller(self):
+        for whiten in (False, True):
+            model = classifier(StandardScaler(), PCA(9, whiten=whiten), MinMaxScaler()).fit(self.x, self.y)
+            r = self.same(model)
+            self.assertEqual((r.layers(), r.matrix("1_w.json").shape), (["Affine", "ReLU", "Affine", "Softmax"], (6, 13)))
+            r = self.same(make_pipeline(PCA(2, whiten=whiten), MLPClassifier((9,), max_iter=9, random_state=0)).fit(self.x, self.y))
+            self.assertEqual(r.layers(), ["Affine", "Affine", "ReLU", "Affine", "Softmax"])
+            self.assertEqual((r.matrix("1_w.json").shape, r.matrix("2_w.json").shape), ((2, 13), (9, 2)))
+            self.assertEqual(r.json["input"]["scale"], [1.0] * 13)
+        self.same(classifier(PCA(5), StandardScaler(), PCA(3)).fit(self.x, self.y))
+
+    def test_columns(self):
+        """Scalers of some columns: in another order, some left out, some twice, some with weights of their own."""
+        for transformer, width in (
+            (make_column_transformer((StandardScaler(), [4, 0]), (MinMaxScaler(), slice(7, 10)), remainder="passthrough"), 13),
+            (make_column_transformer((RobustScaler(), [12, 1, 3]), ("passthrough", [5]), ("drop", [6])), 4),
+            (make_column_transformer((StandardScaler(), [2, 3]), (MaxAbsScaler(), [3, 4])), 4),
+            (make_column_transformer((make_pipeline(StandardScaler(), PCA(2)), [2, 3, 9, 11]), (MaxAbsScaler(), [0])), 3),
+            (ColumnTransformer([("a", StandardScaler(), [1, 2]), ("b", MinMaxScaler(), np.arange(13) > 6)],
+                               transformer_weights={"a": 2.5}), 8),
+            (make_column_transformer((StandardScaler(), lambda x: [0, 12])), 2),
+        ):
+            model = classifier(transformer).fit(self.x, self.y)
+            self.assertEqual(model[-1].coefs_[0].shape[0], width)
+            r = self.same(model)
+            # The PCA keeps so few values that it is a layer of its own.
+            self.assertEqual(r.matrix("1_w.json").shape, (3 if width == 3 else 6, 13))
+
+    def test_columns_far_from_zero_keep_their_digits(self):
+        x = self.x.copy()
+        x[:, 3] = 101325 + x[:, 3] / 100
+        self.same(classifier(make_column_transformer((StandardScaler(), [3, 1, 0]))).fit(x, self.y), x)
+
+    def test_columns_by_name(self):
+        try:
+            import pandas
+        except ImportError:
+            self.skipTest("pandas is not installed")
+        names = load_wine().feature_names
+        frame = pandas.DataFrame(self.x, columns=names)
+        for columns in ([names[3], names[0]], slice(names[2], names[5])):
+            transformer = make_column_transformer((StandardScaler(), columns), (MinMaxScaler(), names[8:9]), remainder="passthrough")
+            model = classifier(transformer).fit(frame, self.y)
+            r = self.export(model, frame)
+            self.assertEqual(r.json["features"], names)
+            self.assertTrue((r.scores(self.x).argmax(1) == model.predict(frame)).all())
+
+    def test_linear_models(self):
+        for model, kind in (
+            (make_pipeline(StandardScaler(), LogisticRegression(max_iter=200)), "classes"),
+            (make_pipeline(RobustScaler(), PCA(4), LogisticRegression(fit_intercept=False)), "classes"),
+        ):
+            r = self.same(model.fit(self.x, self.y))
+            self.assertEqual((r.layers()[-2:], r.json["output"]), (["Affine", "Softmax"], {"kind": kind}))
+        d = load_breast_cancer()
+        model = make_pipeline(StandardScaler(), LogisticRegression()).fit(d.data, d.target_names[d.target])
+        r = self.export(model, d.data)
+        self.assertEqual((r.layers(), r.json["output"]), (["Affine", "Sigmoid"], {"kind": "binary"}))
+        self.assertEqual(r.json["labels"], ["benign", "malignant"])
+        self.assertClose(r.scores(d.data)[:, 0], model.decision_function(d.data))
+        d = load_diabetes()
+        for target in (d.target, np.stack([d.target, -d.target], 1)):
+            for model in (LinearRegression(), make_pipeline(MaxAbsScaler(), LinearRegression(fit_intercept=False))):
+                r = self.export(model.fit(d.data, target), d.data)
+                self.assertEqual((r.layers(), r.json["output"]), (["Affine"], {"kind": "values"}))
+                self.assertClose(r.scores(d.data), model.predict(d.data).reshape(len(d.data), -1))
+
+    def test_searches(self):
+        pipeline = Pipeline([("scale", StandardScaler()), ("net", LogisticRegression())])
+        search = GridSearchCV(pipeline, {"net__C": [0.01, 1]}, cv=2).fit(self.x, self.y)
+        r = self.same(search)
+        self.assertClose(r.scores(self.x), search.best_estimator_.decision_function(self.x))
+        inner = RandomizedSearchCV(LogisticRegression(), {"C": [0.01, 1]}, n_iter=2, cv=2, random_state=0)
+        self.same(make_pipeline(StandardScaler(), inner).fit(self.x, self.y))
+
+    def test_refused(self):
+        fit = lambda *steps: make_pipeline(*steps, LogisticRegression()).fit(self.x[:60], self.y[:60])
+        self.refused(["step 1 (polynomialfeatures)", "PCA", "found PolynomialFeatures"], fit(StandardScaler(), PolynomialFeatures()))
+        columns = make_column_transformer((PolynomialFeatures(), [0, 1]))
+        self.refused(["step 0 (columntransformer), polynomialfeatures:", "found PolynomialFeatures"], fit(columns))
+        columns = make_column_transformer((MaxAbsScaler(), [0]), (MinMaxScaler(clip=True), [1]))
+        self.refused(["minmaxscaler: MinMaxScaler(clip=True)"], fit(columns))
+        self.refused(["LogisticRegression or LinearRegression, found Ridge"], make_pipeline(StandardScaler(), Ridge()).fit(self.x, self.y))
+        self.refused(["step 0 (pca)", "this PCA has not seen data"], make_pipeline(PCA(), fit(StandardScaler())[-1]))
+        self.refused(["found StandardScaler"], make_pipeline(StandardScaler()))
+        self.refused(["GridSearchCV has no best estimator", "fit"], GridSearchCV(LogisticRegression(), {}))
+        model = LogisticRegression().fit(self.x, self.y)
+        model.solver = "liblinear"
+        self.refused(["one class against the rest"], model)
+
+
 class Refused(Case):
     def setUp(self):
         super().setUp()
@@ -221,17 +352,20 @@ class Refused(Case):
         self.model = MLPClassifier((5,), max_iter=5, random_state=0).fit(self.x, self.y)
 
     def test_models(self):
-        self.refused(["MLPClassifier", "torch.nn.Sequential", "found dict"], {})
-        self.refused(["model", "LogisticRegression"], LogisticRegression().fit(self.x, self.y))
+        self.refused(["MLPClassifier", "torch.nn.Module", "found dict"], {})
         self.refused(["no weights yet", "fit"], MLPClassifier())
-        pipeline = make_pipeline(RobustScaler(), self.model).fit(self.x, self.y)
-        self.refused(["step 0 (robustscaler)", "StandardScaler or MinMaxScaler", "RobustScaler"], pipeline)
-        pipeline = make_pipeline(MinMaxScaler(), StandardScaler(), self.model).fit(self.x, self.y)
-        self.refused(["step 1 (standardscaler)", "one scaler", "found 2"], pipeline)
+        self.refused(["no weights yet", "fit"], LogisticRegression())
         pipeline = make_pipeline(MinMaxScaler(clip=True), self.model).fit(self.x, self.y)
         self.refused(["clip=True", "expected clip=False"], pipeline)
         pipeline = make_pipeline(StandardScaler(), self.model).fit(self.x, self.y)
         self.refused(["pipeline already scales", "StandardScaler"], pipeline, self.x, input={"scale": 2})
+
+    def test_files(self):
+        for file, way in (
+            ("a/net.onnx", "MORTONNET_MODEL"), ("net.tflite", "tf2onnx"), ("net.keras", "model.export"), ("net.H5", "model.export"),
+            (Path("net.pt"), "torch.nn.Module"), ("net.pkl", "load it"), ("net", "load it"),
+        ):
+            self.refused(["found the path of a file", str(file), way], file)
 
     def test_weights(self):
         self.model.coefs_[1][3, 2] = np.nan
@@ -325,33 +459,15 @@ class PyTorch(Case):
 
     def test_refused(self):
         seq = nn.Sequential
-        self.refused(["module 1", "found GELU"], seq(nn.Linear(2, 2), nn.GELU()))
-        self.refused(["module 1.0", "found Conv2d"], seq(nn.Linear(2, 2), seq(nn.Conv2d(1, 1, 1))))
-        self.refused(["module 1", "LogSoftmax", "leave it out"], seq(nn.Linear(2, 2), nn.LogSoftmax(1)))
-        self.refused(["module 0", "Linear first", "ReLU"], seq(nn.ReLU(), nn.Linear(2, 2)))
-        self.refused(["module 1", "Softmax", "at the end"], seq(nn.Linear(2, 2), nn.Softmax(1), nn.Linear(2, 2)))
         self.refused(["module 1", "dim=0"], seq(nn.Linear(2, 2), nn.Softmax(0)))
-        self.refused(["module 0", "Flatten(1, -1)"], seq(nn.Flatten(0), nn.Linear(2, 2)))
+        self.refused(["module 1", "Flatten(1, -1)"], seq(nn.Linear(2, 2), nn.Flatten(0)))
         self.refused(["module 2", "takes 4", "gives 3"], seq(nn.Linear(2, 3), nn.ReLU(), nn.Linear(4, 2)))
-        self.refused(["no Linear"], seq(nn.Flatten()))
-        self.refused(["torch.nn.Sequential", "found Linear"], nn.Linear(2, 2))
         self.refused(["module 1", "1 output;", '"values" or "binary"'], seq(nn.Linear(2, 3), nn.Linear(3, 1)))
         self.refused(['"multilabel" or "classes" or "values"'], seq(nn.Linear(2, 3), nn.Sigmoid()))
         self.refused(["1 output:", "'classes'"], seq(nn.Linear(2, 1)), output="classes")
         bad = nn.Linear(2, 2)
         bad.weight.data[1, 0] = float("inf")
         self.refused(["affine layer 0", "weights", "output 1, input 0", "found inf"], seq(bad))
-
-    def test_batch_normalisation(self):
-        """Refused wherever it stands. (Folding it into the Linear before changes the network behind a ReLU.)"""
-        norm, linear, relu = nn.BatchNorm1d(2), nn.Linear(2, 2), nn.ReLU()
-        for before in ([linear], [linear, relu], []):
-            with self.assertRaises(ExportError) as caught:
-                export(nn.Sequential(*before, norm, linear), self.folder, inputs=[[0, 0]])
-            for word in (f"module {len(before)}:", "BatchNorm1d", "cannot be exported"):
-                self.assertIn(word, str(caught.exception))
-            for word in ("fold", "fuse"):
-                self.assertNotIn(word, str(caught.exception))
 
     def test_golden_vectors_are_of_the_model_as_given(self):
         """A module that is left out of the layers, but changes values after all, is found."""
@@ -367,12 +483,123 @@ class PyTorch(Case):
             r = self.export(model, self.x, output=output, input={"scale": 1 / 255})
             self.assertClose(r.scores(self.x), self.forward(model if output == "values" else model[:-1]))
 
-    def test_a_class_of_its_own(self):
+    def test_what_is_no_chain_goes_through_onnx(self):
         class Linear(nn.Linear):
             def forward(self, x):
                 return 2 * super().forward(x)
 
-        self.refused(["module 0", "found"], nn.Sequential(Linear(2, 2)))
+        for model in (nn.Sequential(Linear(2, 2)), nn.Sequential(nn.Linear(2, 2), nn.GELU()), nn.Linear(2, 2),
+                      nn.Sequential(nn.ReLU(), nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2), nn.Softmax(1), nn.Linear(2, 2))):
+            self.refused(["inputs", "torch.onnx.export", "None"], model, None)
+
+
+@unittest.skipIf(torch is None or onnx is None, "torch, onnx and onnxruntime are not all installed")
+class Onnx(Case):
+    """Modules that go through torch.onnx.export."""
+
+    def setUp(self):
+        super().setUp()
+        if torch:
+            torch.manual_seed(0)
+        self.images = np.random.default_rng(0).integers(0, 256, (9, 3, 8, 6)).astype(np.uint8)
+
+    def network(self, *end):
+        norm = nn.BatchNorm2d(4)
+        norm.running_mean.uniform_(-1, 1)
+        norm.running_var.uniform_(0.5, 2)
+        front = [nn.Conv2d(3, 4, 3, padding=1), norm, nn.Hardswish(), nn.AvgPool2d(2), nn.Flatten()]
+        return nn.Sequential(*front, nn.Linear(48, 5), *end)
+
+    def written(self, model, inputs, **said):
+        """net.json, and scores and results of ONNX Runtime for the golden vectors, which are scaled here by net.json."""
+        file = export(model, self.folder, inputs=inputs, **said)
+        self.assertEqual(file, self.folder / "net.onnx")
+        self.assertFalse((self.folder / "network.json").exists())
+        definition = json.loads((self.folder / "net.json").read_text("utf-8"))
+        raw = np.load(self.folder / "check_inputs.npy").astype(float).reshape(-1, *inputs.shape[1:])
+        self.assertEqual(len(raw), min(said.get("check", 64), len(inputs)))
+        i = definition.get("input", {})
+        axis = {"chw": 1, "hwc": 3}.get(i.get("order"), 1)
+
+        def at(key, otherwise):
+            v = np.array(i.get(key, otherwise), float)
+            if v.size == raw[0].size:
+                return v.reshape(raw.shape[1:])
+            return v.reshape([-1 if a == axis else 1 for a in range(raw.ndim)])
+
+        x = raw * at("scale", 1) + at("offset", 0) if "mean" not in i else (raw - at("mean", 0)) / at("std", 1)
+        x = x.transpose(0, 3, 1, 2) if i.get("order") == "hwc" else x
+        session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+        results = session.run(None, {session.get_inputs()[0].name: x.astype(np.float32)})[0]
+        for part in onnx.load(file).graph.node:
+            self.assertFalse(part.metadata_props)
+        self.assertNotIn(str(Path(__file__).parent).encode(), file.read_bytes())
+        return definition, np.load(self.folder / "check_scores.npy"), results
+
+    def test_scores_are_those_of_onnx_runtime(self):
+        model = self.network()
+        self.assertTrue(model.training)
+        for said in ({"scale": 1 / 255}, {"mean": [120.0, 90.0, 30.0], "std": [50.0, 60.0, 70.0]}, {"scale": [0.01] * 144}):
+            d, scores, results = self.written(model, self.images, input=said, labels="abcde", check=7)
+            self.assertTrue(model.training)
+            self.assertClose(results, scores)
+            self.assertEqual((d["output"], d["labels"]), ({"kind": "classes", "activation": "softmax"}, list("abcde")))
+            self.assertEqual(d["input"]["order"], "chw")
+        last = self.images.transpose(0, 2, 3, 1)
+        d, hwc, results = self.written(model, last, input={"order": "hwc", "mean": [120.0, 90.0, 30.0], "std": [50.0, 60.0, 70.0]})
+        self.assertClose(results, hwc)
+        _, chw, _ = self.written(model, self.images, input={"mean": [120.0, 90.0, 30.0], "std": [50.0, 60.0, 70.0]})
+        self.assertTrue((hwc == chw).all())
+        self.assertEqual(d["input"], {"order": "hwc", "mean": [120.0, 90.0, 30.0], "std": [50.0, 60.0, 70.0]})
+
+    def test_the_last_activation_is_no_part_of_the_scores(self):
+        class Functional(nn.Module):
+            def __init__(self, network, function):
+                super().__init__()
+                self.network, self.function = network, function
+
+            def forward(self, x):
+                return self.function(self.network(x))
+
+        scaled = {"input": {"scale": 1 / 255}}
+        for end in (nn.Softmax(1), nn.Softmax(-1)):
+            for model in (self.network(end), Functional(self.network(), lambda x, end=end: torch.softmax(x, dim=end.dim))):
+                d, scores, results = self.written(model, self.images, **scaled)
+                e = np.exp(scores)
+                self.assertClose(e / e.sum(1, keepdims=True), results)
+                self.assertEqual(d["output"], {"kind": "classes"})
+                d, scores, results = self.written(model, self.images, output="values", **scaled)
+                self.assertClose(scores, results)
+        d, scores, results = self.written(Functional(self.network(), torch.sigmoid), self.images, output="multilabel", **scaled)
+        self.assertClose(1 / (1 + np.exp(-scores)), results)
+        self.assertEqual(d["output"], {"kind": "multilabel"})
+
+    def test_records_that_are_rows(self):
+        x = np.random.default_rng(1).normal(size=(20, 4))
+        model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.GELU(), nn.Linear(6, 2))
+        d, scores, results = self.written(model, x, features=list("abcd"), name="rows")
+        self.assertClose(results, scores)
+        self.assertEqual((d["name"], d["features"], "input" in d), ("rows", list("abcd"), False))
+        files = {p.name: p.read_bytes() for p in self.folder.iterdir()}
+        self.written(model, x, features=list("abcd"), name="rows")
+        self.assertEqual(files, {p.name: p.read_bytes() for p in self.folder.iterdir()})
+
+    def test_refused(self):
+        model = self.network()
+        self.refused(["does not take inputs of shape (9, 3, 8, 5)"], nn.Sequential(model), self.images[..., :5])
+        self.refused(["ends in Sigmoid with 5 outputs", '"multilabel"'], self.network(nn.Sigmoid()), self.images)
+        self.refused(["inputs", "the shape (9,)"], model, np.zeros(9))
+        self.refused(["input.order", "'whc'"], model, self.images, input={"order": "whc"})
+        self.refused(["input.scale", "3 or 144", "(2,)"], model, self.images, input={"scale": [1, 2]})
+        self.refused(["labels: expected 5 names, found 2"], model, self.images, labels=["a", "b"])
+        model[5].weight.data[0, 0] = float("nan")
+        self.refused(["parameter 5.weight", "finite"], model, self.images)
+
+        class Two(nn.Module):
+            def forward(self, x):
+                return x, x
+
+        self.refused(["expected one tensor", "found tuple"], Two(), self.images)
 
 
 if __name__ == "__main__":

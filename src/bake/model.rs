@@ -48,6 +48,8 @@ pub(crate) struct Given {
     pub(crate) draft: Option<Draft>,
     /// What the format calls a final sigmoid.
     pub(crate) sigmoid: &'static str,
+    /// Where keys stand that the file itself cannot have: ` in net.json beside the model`.
+    pub(crate) keys_in: String,
 }
 
 /// Reads what the keys of `o` say, and makes a network of it all. Mistakes beyond the first `before` are this model's.
@@ -276,8 +278,8 @@ fn default_output(o: &Object<'_>, given: &Given, mistakes: &mut Mistakes) -> Opt
                 o.place(),
                 format_args!(
                     "one output without a final {}: say what it means with \"output\": {{\"kind\": \"binary\"}} \
-                     (a score, class 1 above the threshold) or \"output\": {{\"kind\": \"values\"}} (a number)",
-                    given.sigmoid
+                     (a score, class 1 above the threshold) or \"output\": {{\"kind\": \"values\"}} (a number){}",
+                    given.sigmoid, given.keys_in
                 ),
             );
             None

@@ -22,8 +22,8 @@ impl Window {
                 )
             })?;
                 let steps = if ceil { room.div_ceil(stride) } else { room / stride };
-                // A window that would begin behind the image and the border before it is left out.
-                Ok(if steps * stride >= n + before { steps } else { steps + 1 })
+                // The window that `ceil` adds is left out where it would begin behind the image and the border before it.
+                Ok(if ceil && steps * stride >= n + before { steps } else { steps + 1 })
             };
         let h = along(input.h, size.0, stride.0, dilation.0, (border.top, border.bottom))?;
         let w = along(input.w, size.1, stride.1, dilation.1, (border.left, border.right))?;

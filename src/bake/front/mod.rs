@@ -1,6 +1,7 @@
 //! Front ends: each reads a kind of file into a [`Draft`](super::draft::Draft) and says what it knows of its meaning.
 
 mod layers;
+mod onnx;
 mod thesis;
 
 use super::matrix::Files;
@@ -68,5 +69,18 @@ pub(crate) fn read(settings: &Settings, read: &mut Vec<PathBuf>, mistakes: &mut 
     };
     files.read.push(path.clone());
     let source = Source { settings, path: &path, bytes: &bytes };
-    thesis::read(&source, &mut files, mistakes)
+    match &*ending {
+        "onnx" => onnx::read(&source, &mut files, mistakes),
+        _ => thesis::read(&source, &mut files, mistakes),
+    }
+}
+
+/// The name of a network without one: its folder's, or its file's.
+fn default_name(path: &Path) -> String {
+    let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or("network");
+    let folder = path.parent().and_then(Path::file_name).and_then(|s| s.to_str());
+    match (stem, folder) {
+        ("network", Some(folder)) => folder.to_string(),
+        _ => stem.to_string(),
+    }
 }

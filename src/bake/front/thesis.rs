@@ -1,7 +1,7 @@
 //! Network JSON (the thesis, fig. 5.3, extended): layers, their weights in files of their own, and what they mean.
 
-use super::Source;
 use super::layers::{self, Layers};
+use super::{Source, default_name};
 use crate::bake::Mistakes;
 use crate::bake::json::{self, Object};
 use crate::bake::matrix::{self, Files};
@@ -39,14 +39,4 @@ pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mi
         _ => None,
     };
     model::finish(source.settings, Given { draft, ..given }, &o, before, files, mistakes)
-}
-
-/// The name of a network without one: its folder's, or its file's.
-fn default_name(path: &Path) -> String {
-    let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or("network");
-    let folder = path.parent().and_then(Path::file_name).and_then(|s| s.to_str());
-    match (stem, folder) {
-        ("network", Some(folder)) => folder.to_string(),
-        _ => stem.to_string(),
-    }
 }

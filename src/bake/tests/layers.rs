@@ -97,7 +97,7 @@ fn layers_compute_what_pytorch_computes() {
 #[test]
 fn what_is_left_out_has_a_usual_value() {
     let f = Folder::new();
-    f.weights("c", 4, 3 * 2 * 2).weights("g", 6, 4).weights("2", 2, 1).weights("4", 4, 1).weights("6", 6, 1);
+    f.weights("c", 4, 3 * 2 * 2).weights("g", 2, 4).weights("2", 2, 1).weights("4", 4, 1);
     let op = |layer: &str, outputs: usize| {
         // A network has weights somewhere.
         let last = format!(r#"{{"layer":"DepthwiseConvLayer","weights":"{outputs}_w.json","kernel":1}}"#);
@@ -112,12 +112,12 @@ fn what_is_left_out_has_a_usual_value() {
     let (found, tensors, _) = op(
         r#"{"layer":"DepthwiseConvLayer","weights":"g_w.json","biases":"g_b.json","kernel":2,"pad":[1,2],
             "stride":[1,2],"dilation":2}"#,
-        6,
+        2,
     );
     let border = Border { top: 1, left: 2, bottom: 1, right: 2 };
     let window = Window { stride: (1, 2), dilation: (2, 2), border, ..Window::of((2, 2)) };
     assert_eq!(found, Op::Convolution { window, groups: 2 });
-    assert_eq!(tensors[1], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(tensors[1], [0.0, 1.0]);
 
     let (found, _, shape) = op(r#"{"layer":"MaxPoolLayer","kernel":[3,2]}"#, 2);
     let window = Window { stride: (3, 2), ..Window::of((3, 2)) };

@@ -1,0 +1,315 @@
+//! The draft as operations make it: values in the shape that each wants, and the moves that many of them share.
+
+use super::constant::{Constant, Int, repeated};
+use super::node::Node;
+use super::value::{Live, Value, shown, standard};
+use crate::bake::draft::{Array, Draft};
+use crate::ir::graph::{Role, Shape};
+use crate::ir::op::{Activation, Axis, Op};
+use std::collections::HashMap;
+
+/// What is made of a model.
+pub(super) struct Builder {
+    /// The graph so far.
+    pub(super) draft: Draft,
+    /// The first size of the model's input, where it states one.
+    pub(super) records: Option<usize>,
+    /// Values that are numbers, as the model says.
+    pub(super) numbers: Vec<usize>,
+    /// Values in other shapes, by value and shape.
+    reshaped: HashMap<(usize, [usize; 3]), usize>,
+    /// Nodes of each name so far.
+    names: HashMap<String, usize>,
+}
+
+impl Builder {
+    /// One of an input.
+    pub(super) fn new(input: Shape, records: Option<usize>) -> Builder {
+        Builder {
+            draft: Draft::new(input),
+            records,
+            numbers: Vec::new(),
+            reshaped: HashMap::new(),
+            names: HashMap::new(),
+        }
+    }
+
+    /// Adds a node to the draft. Several that come of one node of the model are told apart by a number.
+    pub(super) fn push(
+        &mut self,
+        node: &Node<'_>,
+        op: Op,
+        inputs: &[usize],
+        arrays: Vec<Array>,
+    ) -> Result<usize, String> {
+        for (role, .., numbers) in &arrays {
+            if let Some(bad) = numbers.iter().find(|v| !(**v as f32).is_finite()) {
+                return Err(format!("expected finite {}, found {bad}", role.name()));
+            }
+        }
+        let count = self.names.entry(node.name.clone()).or_default();
+        *count += 1;
+        let name = if *count == 1 { node.name.clone() } else { format!("{}:{count}", node.name) };
+        // The place of the message names the node already.
+        let own = format!("{name}: ");
+        self.draft.push(name, op, inputs, arrays).map_err(|e| e.strip_prefix(&own).unwrap_or(&e).to_string())
+    }
+
+    /// A value in another shape of as many elements.
+    pub(super) fn shaped(&mut self, node: &Node<'_>, value: usize, shape: Shape) -> Result<usize, String> {
+        if self.draft.shape(value) == shape {
+            return Ok(value);
+        }
+        let key = (value, [shape.c, shape.h, shape.w]);
+        if let Some(&known) = self.reshaped.get(&key) {
+            return Ok(known);
+        }
+        let reshaped = self.push(node, Op::Reshape(shape), &[value], Vec::new())?;
+        self.reshaped.insert(key, reshaped);
+        // Back again is the value itself.
+        let from = self.draft.shape(value);
+        self.reshaped.insert((reshaped, [from.c, from.h, from.w]), value);
+        Ok(reshaped)
+    }
+
+    /// The value in the shape that its sizes stand for.
+    pub(super) fn standard(&mut self, node: &Node<'_>, live: &Live) -> Result<usize, String> {
+        self.shaped(node, live.value, standard(&live.dims))
+    }
+
+    /// An element-wise function of a value.
+    pub(super) fn activation(&mut self, node: &Node<'_>, live: &Live, a: Activation) -> Result<Live, String> {
+        let value = self.push(node, Op::Activation(a), &[live.value], Vec::new())?;
+        Ok(Live { value, integers: false, ..live.clone() })
+    }
+
+    /// x · factor + summand, of each element; of each channel where those are alike.
+    pub(super) fn scale(
+        &mut self,
+        node: &Node<'_>,
+        live: &Live,
+        factors: &[f64],
+        summands: &[f64],
+    ) -> Result<Live, String> {
+        let shape = standard(&live.dims);
+        let value = self.shaped(node, live.value, shape)?;
+        let (factors, summands) = (per_channel(factors, shape), per_channel(summands, shape));
+        let arrays =
+            vec![(Role::Factors, factors.len(), 1, factors), (Role::Biases, summands.len(), 1, summands)];
+        let value = self.push(node, Op::Scale, &[value], arrays)?;
+        Ok(Live { value, ..live.clone() })
+    }
+
+    /// W·x + b of a value's elements in their order.
+    pub(super) fn affine(
+        &mut self,
+        node: &Node<'_>,
+        live: &Live,
+        weights: Vec<f64>,
+        biases: Vec<f64>,
+    ) -> Result<Live, String> {
+        let outputs = biases.len();
+        let arrays = vec![(Role::Weights, outputs, live.len(), weights), (Role::Biases, outputs, 1, biases)];
+        let value = self.push(node, Op::Affine, &[live.value], arrays)?;
+        Ok(Live { value, dims: vec![outputs], integers: false })
+    }
+
+    /// Elements `at` of a vector.
+    pub(super) fn select(&mut self, node: &Node<'_>, live: &Live, at: &[usize]) -> Result<Live, String> {
+        if let Some(value) = self.part(live.value, at) {
+            return Ok(Live { value, dims: vec![at.len()], integers: live.integers });
+        }
+        let (inputs, mut weights) = (live.len(), vec![0.0; at.len() * live.len()]);
+        at.iter().enumerate().for_each(|(row, &i)| weights[row * inputs + i] = 1.0);
+        self.affine(node, live, weights, vec![0.0; at.len()])
+    }
+
+    /// The value that elements `at` of a concatenation of vectors are, if they are one.
+    fn part(&self, value: usize, at: &[usize]) -> Option<usize> {
+        let node = self.draft.producer(value).filter(|n| n.op == Op::Concat(Axis::C))?;
+        let mut first = 0;
+        for &part in node.inputs.iter() {
+            let len = self.draft.shape(part).len();
+            if at.iter().copied().eq(first..first + len) {
+                return Some(part);
+            }
+            first += len;
+        }
+        None
+    }
+
+    /// The value with its axes (those behind the records) in another order.
+    pub(super) fn transpose(
+        &mut self,
+        node: &Node<'_>,
+        live: &Live,
+        order: &[usize],
+    ) -> Result<Live, String> {
+        let dims: Vec<usize> = order.iter().map(|&a| live.dims[a]).collect();
+        // Axes of size 1 stand anywhere.
+        let moving: Vec<usize> = order.iter().copied().filter(|&a| live.dims[a] > 1).collect();
+        if moving.is_sorted() {
+            return Ok(Live { dims, ..live.clone() });
+        }
+        let (shape, axes) = if live.dims.len() <= 3 {
+            let axes = match live.dims.len() {
+                2 => [Axis::X, Axis::Y, Axis::C],
+                _ => [order[0], order[1], order[2]].map(|a| [Axis::C, Axis::Y, Axis::X][a]),
+            };
+            (standard(&live.dims), axes)
+        } else {
+            // Axes that stay side by side are one.
+            let mut groups: Vec<Vec<usize>> = Vec::new();
+            for &a in &moving {
+                let between = |last: usize| (last + 1..a).all(|b| live.dims[b] == 1);
+                match groups.last_mut() {
+                    Some(g) if g.last().is_some_and(|&last| last < a && between(last)) => g.push(a),
+                    _ => groups.push(vec![a]),
+                }
+            }
+            if groups.len() > 3 {
+                return Err(format!(
+                    "{} axes of {} change places, at most 3 can",
+                    groups.len(),
+                    live.shown()
+                ));
+            }
+            let size = |g: &Vec<usize>| g.iter().map(|&a| live.dims[a]).product::<usize>();
+            let mut sorted = groups.clone();
+            sorted.sort();
+            let mut sizes: Vec<usize> = sorted.iter().map(size).collect();
+            sizes.resize(3, 1);
+            let mut axes: Vec<usize> =
+                groups.iter().filter_map(|g| sorted.iter().position(|s| s == g)).collect();
+            axes.extend(axes.len()..3);
+            let axes = [axes[0], axes[1], axes[2]].map(|a| [Axis::C, Axis::Y, Axis::X][a]);
+            (Shape { c: sizes[0], h: sizes[1], w: sizes[2] }, axes)
+        };
+        let value = self.shaped(node, live.value, shape)?;
+        let value = self.push(node, Op::Transpose(axes), &[value], Vec::new())?;
+        Ok(Live { value, dims, integers: live.integers })
+    }
+
+    /// A constant's number for each element of a value (one for all of them, if it has one).
+    pub(super) fn against(&self, live: &Live, constant: &Constant) -> Result<Vec<f64>, String> {
+        let numbers = constant.numbers()?;
+        let whole: Vec<usize> = std::iter::once(1).chain(live.dims.iter().copied()).collect();
+        if numbers.len() == 1 && constant.dims.len() <= whole.len() {
+            return Ok(numbers);
+        }
+        let at = repeated(&constant.dims, &whole).ok_or_else(|| {
+            let records = constant.dims.len() == whole.len() && constant.dims[0] > 1;
+            let why = if records { "it has a row for each record" } else { "it would repeat the value" };
+            format!(
+                "a constant of sizes {:?} does not go with a value of {}: {why}",
+                constant.dims,
+                live.shown()
+            )
+        })?;
+        Ok(at.into_iter().map(|i| numbers[i]).collect())
+    }
+
+    /// Sizes behind the axis of the records that a list of sizes asks for; `-1` is what is left, 0 (unless `zero`) what
+    /// was there.
+    pub(super) fn reshape(&self, live: &Live, target: &[Int], zero: bool) -> Result<Vec<usize>, String> {
+        let asked = || {
+            let sizes: Vec<String> = target
+                .iter()
+                .map(|i| match i {
+                    Int::Known(i) => i.to_string(),
+                    Int::Records => "N".into(),
+                })
+                .collect();
+            format!("[{}]", sizes.join(", "))
+        };
+        let len = live.len();
+        let mixes =
+            || format!("{} to {}: the first size must stay that of the records", live.shown(), asked());
+        let Some((&first, rest)) = target.split_first() else { return Err(mixes()) };
+        let mut dims = Vec::new();
+        let mut open = None;
+        for (i, &size) in rest.iter().enumerate() {
+            match size {
+                Int::Known(-1) if open.is_none() => {
+                    open = Some(i);
+                    dims.push(1);
+                }
+                Int::Known(0) if !zero => {
+                    dims.push(*live.dims.get(i).ok_or_else(|| format!("{}: no size {}", asked(), i + 1))?);
+                }
+                Int::Known(size) => match usize::try_from(size) {
+                    Ok(size) => dims.push(size),
+                    Err(_) => return Err(format!("expected sizes, found {}", asked())),
+                },
+                Int::Records => return Err(mixes()),
+            }
+        }
+        let product = super::constant::elements(&dims).unwrap_or(0);
+        if let Some(i) = open {
+            if product == 0 || len % product != 0 {
+                return Err(format!("{} does not divide into {}", live.shown(), asked()));
+            }
+            dims[i] = len / product;
+        }
+        let stays = match first {
+            Int::Records => true,
+            Int::Known(0) => !zero,
+            Int::Known(-1) => open.is_none(),
+            Int::Known(n) => usize::try_from(n).is_ok_and(|n| n == self.records.unwrap_or(1)),
+        };
+        match dims.iter().product::<usize>() == len {
+            true if stays => Ok(dims),
+            _ => Err(mixes()),
+        }
+    }
+
+    /// The two axes around one, for operations along it: sizes before, along, behind.
+    pub(super) fn around(live: &Live, axis: usize) -> Shape {
+        let product = |d: &[usize]| d.iter().product();
+        Shape { c: product(&live.dims[..axis]), h: live.dims[axis], w: product(&live.dims[axis + 1..]) }
+    }
+}
+
+/// One number for each channel where those of its elements are alike; else one for each element.
+pub(super) fn per_channel(numbers: &[f64], shape: Shape) -> Vec<f64> {
+    if let [one] = numbers {
+        return vec![*one; shape.c];
+    }
+    let pixels = shape.h * shape.w;
+    let alike = |c: &[f64]| c.iter().all(|v| v.to_bits() == c[0].to_bits());
+    match numbers.chunks(pixels).all(alike) {
+        true => numbers.iter().step_by(pixels).copied().collect(),
+        false => numbers.to_vec(),
+    }
+}
+
+/// The axis behind the records that an axis of the model's tensor is.
+///
+/// # Errors
+/// Of the axis of the records.
+pub(super) fn inner_axis(axis: i64, live: &Live) -> Result<usize, String> {
+    let a = super::node::axis(axis, live.dims.len() + 1)?;
+    a.checked_sub(1).ok_or_else(|| format!("axis {axis} of {} is that of the records", live.shown()))
+}
+
+/// The one input of a node, as a value that is computed.
+///
+/// # Errors
+/// Of any other.
+pub(super) fn live<'a>(node: &'a Node<'_>, i: usize) -> Result<&'a Live, String> {
+    match node.input(i) {
+        Some(Value::Live(live)) => Ok(live),
+        Some(Value::Constant(_)) => {
+            Err(format!("input {i}: expected one that is computed, found a constant"))
+        }
+        Some(Value::Class(_) | Value::Map(..) | Value::Flags(..)) => {
+            Err(format!("input {i}: what is computed of classes cannot be computed with"))
+        }
+        Some(Value::Unknown) | None => Err(format!("input {i}: expected a value, found nothing")),
+    }
+}
+
+/// Sizes for messages.
+pub(super) fn sizes(live: &Live) -> String {
+    shown(&live.dims)
+}

@@ -1,0 +1,564 @@
+//! ONNX models (operation sets 7 and later): every tensor is a constant, which is computed here, or a value of the graph,
+//! whose first axis is that of the records. Sizes are inferred node by node.
+//!
+//! A JSON of the same stem beside the model may say what the model cannot: name, labels, features, input, output, check.
+
+mod builder;
+mod classify;
+mod constant;
+mod file;
+mod fold;
+mod node;
+mod ops;
+mod tail;
+mod value;
+mod window;
+
+use super::{Source, default_name};
+use crate::bake::Mistakes;
+use crate::bake::draft::Draft;
+use crate::bake::json::{self, Object};
+use crate::bake::matrix::Files;
+use crate::bake::model::{self, Given, Read};
+use crate::ir::network::InputOrder;
+use crate::ir::op::{Axis, Op};
+use builder::Builder;
+use constant::{Constant, Tensors};
+use file::{Model, NodeRest, TensorRest};
+use node::Node;
+use rten_onnx::onnx::{DataType, GraphProto, NodeProto};
+use serde_json::{Map, Value as Json};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::rc::Rc;
+use tail::Tail;
+use value::{Live, Value, standard};
+
+/// Operations with the attributes that they may have: those of the standard set.
+const OPS: [(&str, &[&str]); 78] = [
+    ("Abs", &[]),
+    ("Add", &[]),
+    ("And", &[]),
+    ("ArgMax", &["axis", "keepdims", "select_last_index"]),
+    (
+        "AveragePool",
+        &["auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"],
+    ),
+    ("BatchNormalization", &["epsilon", "is_test", "momentum", "spatial", "training_mode"]),
+    ("Cast", &["saturate", "to", "round_mode"]),
+    ("Ceil", &[]),
+    ("Clip", &["max", "min"]),
+    ("Concat", &["axis"]),
+    (
+        "Constant",
+        &["value", "value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"],
+    ),
+    ("ConstantOfShape", &["value"]),
+    ("Conv", &["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"]),
+    ("DequantizeLinear", &["axis", "block_size", "output_dtype"]),
+    ("Div", &[]),
+    ("Dropout", &["is_test", "ratio", "seed"]),
+    ("Elu", &["alpha"]),
+    ("Equal", &[]),
+    ("Exp", &[]),
+    ("Expand", &[]),
+    ("Flatten", &["axis"]),
+    ("Floor", &[]),
+    ("Gather", &["axis"]),
+    ("Gelu", &["approximate"]),
+    ("Gemm", &["alpha", "beta", "transA", "transB", "broadcast"]),
+    ("GlobalAveragePool", &[]),
+    ("GlobalMaxPool", &[]),
+    ("Greater", &[]),
+    ("HardSigmoid", &["alpha", "beta"]),
+    ("HardSwish", &[]),
+    ("Identity", &[]),
+    ("LeakyRelu", &["alpha"]),
+    ("Less", &[]),
+    ("Log", &[]),
+    ("LogSoftmax", &["axis"]),
+    ("MatMul", &[]),
+    ("Max", &[]),
+    ("MaxPool", &["auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order", "strides"]),
+    ("Min", &[]),
+    ("Mod", &["fmod"]),
+    ("Mul", &[]),
+    ("Neg", &[]),
+    ("Not", &[]),
+    ("Or", &[]),
+    ("PRelu", &[]),
+    ("Pad", &["mode", "pads", "value"]),
+    ("Pow", &[]),
+    ("QuantizeLinear", &["axis", "block_size", "output_dtype", "precision", "saturate"]),
+    ("Range", &[]),
+    ("Reciprocal", &[]),
+    ("ReduceMax", &["axes", "keepdims", "noop_with_empty_axes"]),
+    ("ReduceMean", &["axes", "keepdims", "noop_with_empty_axes"]),
+    ("ReduceProd", &["axes", "keepdims", "noop_with_empty_axes"]),
+    ("ReduceSum", &["axes", "keepdims", "noop_with_empty_axes"]),
+    ("Relu", &[]),
+    ("Reshape", &["allowzero", "shape"]),
+    ("Selu", &["alpha", "gamma"]),
+    ("Shape", &["end", "start"]),
+    ("Sigmoid", &[]),
+    ("Size", &[]),
+    ("Slice", &["axes", "ends", "starts", "steps"]),
+    ("Softmax", &["axis"]),
+    ("Sqrt", &[]),
+    ("Squeeze", &["axes"]),
+    ("Sub", &[]),
+    ("Sum", &[]),
+    ("Tanh", &[]),
+    ("Transpose", &["perm"]),
+    ("Unsqueeze", &["axes"]),
+    ("Where", &[]),
+    // Those of `ai.onnx.ml` have names of their own.
+    ("ArrayFeatureExtractor", &[]),
+    ("Binarizer", &["threshold"]),
+    (
+        "LabelEncoder",
+        &[
+            "classes_strings",
+            "default_float",
+            "default_int64",
+            "default_string",
+            "default_tensor",
+            "keys_int64s",
+            "keys_strings",
+            "keys_tensor",
+            "values_int64s",
+            "values_strings",
+            "values_tensor",
+        ],
+    ),
+    (
+        "LinearClassifier",
+        &[
+            "classlabels_ints",
+            "classlabels_strings",
+            "coefficients",
+            "intercepts",
+            "multi_class",
+            "post_transform",
+        ],
+    ),
+    ("LinearRegressor", &["coefficients", "intercepts", "post_transform", "targets"]),
+    ("Normalizer", &["norm"]),
+    ("Scaler", &["offset", "scale"]),
+    ("ZipMap", &["classlabels_int64s", "classlabels_strings"]),
+];
+
+/// Those of `ai.onnx.ml`.
+const ML: [&str; 8] = [
+    "ArrayFeatureExtractor",
+    "Binarizer",
+    "LabelEncoder",
+    "LinearClassifier",
+    "LinearRegressor",
+    "Normalizer",
+    "Scaler",
+    "ZipMap",
+];
+
+/// Operations that are not supported, with what to use instead.
+const INSTEAD: [(&str, &str); 26] = [
+    ("Resize", "resize images before they are read, or let the network end before it"),
+    ("Upsample", "resize images before they are read, or let the network end before it"),
+    ("ConvTranspose", "let the network end before it"),
+    ("GRU", "use convolutions over a window of time instead"),
+    ("LSTM", "use convolutions over a window of time instead"),
+    ("RNN", "use convolutions over a window of time instead"),
+    ("Loop", "export the model with the loop unrolled (torch.onnx.export traces it)"),
+    ("Scan", "export the model with the loop unrolled (torch.onnx.export traces it)"),
+    ("If", "export the model without a choice: onnxsim folds those that are known at build time"),
+    ("Erf", "export with operation set 20, which has Gelu"),
+    ("LRN", "use batch normalisation instead"),
+    ("InstanceNormalization", "use batch normalisation instead"),
+    ("GroupNormalization", "use batch normalisation instead"),
+    ("LayerNormalization", "use batch normalisation instead"),
+    ("Softplus", "use Relu, Elu or Gelu instead"),
+    ("Softsign", "use Tanh instead"),
+    ("Mish", "use HardSwish instead"),
+    ("Swish", "x · Sigmoid(x) as Mul and Sigmoid is supported"),
+    ("Einsum", "use MatMul instead"),
+    ("QLinearConv", "export the model before quantisation; MORTONNET_WEIGHTS says how weights are stored"),
+    ("QLinearMatMul", "export the model before quantisation; MORTONNET_WEIGHTS says how weights are stored"),
+    ("ConvInteger", "export the model before quantisation; MORTONNET_WEIGHTS says how weights are stored"),
+    ("MatMulInteger", "export the model before quantisation; MORTONNET_WEIGHTS says how weights are stored"),
+    (
+        "DynamicQuantizeLinear",
+        "export the model before quantisation; MORTONNET_WEIGHTS says how weights are stored",
+    ),
+    ("TreeEnsembleClassifier", "trees are no network: train an MLPClassifier"),
+    ("SVMClassifier", "train a linear model or an MLPClassifier"),
+];
+
+/// Operation sets that are read: the first, and the last that was looked at.
+const SETS: (i64, i64) = (7, 26);
+
+/// Reads an ONNX model.
+pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mistakes) -> Option<Read> {
+    let before = mistakes.0.len();
+    let file = files.shown(source.path);
+    let folder = source.path.parent().unwrap_or(Path::new("")).to_path_buf();
+    let beside = source.path.with_extension("json");
+    let (place, json) = if beside.is_file() {
+        let text = files.text(&beside, &file, mistakes)?;
+        let place = files.shown(&beside);
+        let json = json::parse(&text, &place, mistakes)?;
+        (place, json)
+    } else {
+        (file.clone(), Json::Object(Map::new()))
+    };
+    let o = Object::new(&json, place, &model::KEYS, mistakes)?;
+    let values = json.get("output").and_then(|o| o.get("kind")).and_then(Json::as_str) == Some("values");
+
+    let made = match Model::parse(source.bytes) {
+        Ok(model) => lower(&model, &file, &folder, values, files, mistakes),
+        Err(e) => {
+            mistakes.add(&file, e);
+            None
+        }
+    };
+    let mut given = Given {
+        folder,
+        name: default_name(source.path),
+        sigmoid: "Sigmoid",
+        keys_in: format!(
+            ", in {} beside the model",
+            beside.file_name().unwrap_or_default().to_string_lossy()
+        ),
+        ..Given::default()
+    };
+    if let Some((draft, order, tail)) = made {
+        given.input = Some(draft.shape(draft.graph.inputs[0]));
+        given.order = order;
+        given.outputs = Some(draft.shape(tail.value));
+        (given.last, given.output, given.labels) = (tail.last, tail.output, tail.labels);
+        given.draft = Some(draft);
+    }
+    model::finish(source.settings, given, &o, before, files, mistakes)
+}
+
+/// The graph of a model, the order of its input's values, and what its output means. All mistakes are reported.
+fn lower(
+    model: &Model,
+    file: &str,
+    folder: &Path,
+    values: bool,
+    files: &mut Files<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<(Draft, InputOrder, Tail)> {
+    let before = mistakes.0.len();
+    let Some(graph) = &model.model.graph else {
+        mistakes.add(file, "not an ONNX model: it has no graph");
+        return None;
+    };
+    let sets = sets(model, file, mistakes);
+    if model.rest.functions > 0 {
+        mistakes.add(file, "functions of the model's own are not supported: inline them (onnx.inliner)");
+    }
+    if model.rest.graph.sparse > 0 {
+        mistakes.add(file, "sparse initialisers are not supported: store them densely");
+    }
+    let mut tensors = Tensors { folder, files, data: HashMap::new() };
+    let mut known: HashMap<&str, Value> = HashMap::new();
+    for (i, initializer) in graph.initializer.iter().enumerate() {
+        let name = initializer.name.as_deref().unwrap_or("");
+        let place = format!("{file}: initialiser {name}");
+        let none = TensorRest::default();
+        let rest = model.rest.graph.initializers.get(i).unwrap_or(&none);
+        let constant = tensors.read(initializer, rest, &place, mistakes);
+        known.insert(name, constant.map_or(Value::Unknown, |c| Value::Constant(Rc::new(c))));
+    }
+    let needed = needed(graph);
+    let mut builder = input(graph, file, &mut known, mistakes);
+    for (i, proto) in graph.node.iter().enumerate().filter(|(i, _)| needed.contains(i)) {
+        let place = format!("{file}: {}", described(i, proto));
+        let outputs = check(proto, &place, mistakes)
+            .then(|| inputs(proto, &known, &place, mistakes))
+            .flatten()
+            .and_then(|inputs| {
+                let none = NodeRest::default();
+                let rest = model.rest.graph.nodes.get(i).unwrap_or(&none);
+                let node = Node {
+                    proto,
+                    name: title(i, proto),
+                    inputs,
+                    version: sets.get(set(proto)).copied().unwrap_or(SETS.1),
+                    tensors: attributes(proto, rest, &place, &mut tensors, mistakes)?,
+                };
+                compute(&mut builder, &node).map_err(|e| mistakes.add(&place, e)).ok()
+            })
+            .unwrap_or_default();
+        let mut outputs = outputs.into_iter();
+        for name in proto.output.iter().filter(|n| !n.is_empty()) {
+            known.insert(name, outputs.next().unwrap_or(Value::Unknown));
+        }
+    }
+    let outputs: Vec<(String, Value)> = graph
+        .output
+        .iter()
+        .map(|o| {
+            let name = o.name.clone().unwrap_or_default();
+            let value = known.get(&*name).cloned().unwrap_or(Value::Unknown);
+            (name, value)
+        })
+        .collect();
+    if mistakes.0.len() > before {
+        return None;
+    }
+    let Builder { mut draft, numbers, .. } = builder?;
+    let tail = match tail::tail(&draft, &outputs, values) {
+        Ok(tail) if numbers.contains(&tail.value) => Tail { output: Some(tail::NUMBERS), ..tail },
+        Ok(tail) => tail,
+        Err(e) => {
+            mistakes.add(file, e);
+            return None;
+        }
+    };
+    draft.graph.outputs = vec![tail.value].into();
+    match finished(draft, tail) {
+        Ok(made) => Some(made),
+        Err(e) => {
+            mistakes.add(file, e);
+            None
+        }
+    }
+}
+
+/// The draft without what nothing reads. An image that comes pixel by pixel and is turned at once is the same image in
+/// another order of the record's values.
+fn finished(draft: Draft, mut tail: Tail) -> Result<(Draft, InputOrder, Tail), String> {
+    let mut draft = draft.sweep()?;
+    let mut order = InputOrder::Chw;
+    let input = draft.graph.inputs[0];
+    let first = draft.graph.only_consumer(input);
+    if let Some(i) = first.filter(|&i| draft.graph.nodes[i].op == Op::Transpose([Axis::X, Axis::C, Axis::Y]))
+    {
+        let turned = draft.graph.nodes[i].output;
+        let shape = draft.shape(turned);
+        if draft.graph.values.len() > turned {
+            draft.graph.values.to_mut()[input].shape = shape;
+        }
+        draft.redirect(turned, input);
+        draft = draft.sweep()?;
+        order = InputOrder::Hwc;
+    }
+    tail.value = draft.graph.outputs[0];
+    Ok((draft, order, tail))
+}
+
+/// The versions of the operation sets by their names: `""` and `ai.onnx.ml`.
+fn sets<'m>(model: &'m Model, file: &str, mistakes: &mut Mistakes) -> HashMap<&'m str, i64> {
+    let mut sets = HashMap::new();
+    for set in &model.model.opset_import {
+        let name = match set.domain.as_deref().unwrap_or("") {
+            "ai.onnx" => "",
+            name => name,
+        };
+        let version = set.version.unwrap_or(0);
+        if name.is_empty() && !(SETS.0..=SETS.1).contains(&version) {
+            mistakes.add(
+                file,
+                format_args!(
+                    "expected operation set {} to {}, found {version}: onnx.version_converter makes another of it",
+                    SETS.0, SETS.1
+                ),
+            );
+        }
+        sets.insert(name, version);
+    }
+    sets
+}
+
+/// The set of a node's operation.
+fn set(proto: &NodeProto) -> &str {
+    match proto.domain.as_deref().unwrap_or("") {
+        "ai.onnx" => "",
+        name => name,
+    }
+}
+
+/// The nodes that the outputs need.
+fn needed(graph: &GraphProto) -> HashSet<usize> {
+    let mut names: HashSet<&str> = graph.output.iter().filter_map(|o| o.name.as_deref()).collect();
+    let mut needed = HashSet::new();
+    for (i, node) in graph.node.iter().enumerate().rev() {
+        if node.output.iter().any(|o| names.contains(&**o)) {
+            needed.insert(i);
+            names.extend(node.input.iter().map(String::as_str));
+        }
+    }
+    needed
+}
+
+/// The builder with the model's one input. Its first axis is that of the records.
+fn input<'g>(
+    graph: &'g GraphProto,
+    file: &str,
+    known: &mut HashMap<&'g str, Value>,
+    mistakes: &mut Mistakes,
+) -> Option<Builder> {
+    let inputs: Vec<_> =
+        graph.input.iter().filter(|i| !known.contains_key(i.name.as_deref().unwrap_or(""))).collect();
+    for i in &inputs {
+        known.insert(i.name.as_deref().unwrap_or(""), Value::Unknown);
+    }
+    let [input] = inputs[..] else {
+        let names: Vec<&str> = inputs.iter().map(|i| i.name.as_deref().unwrap_or("")).collect();
+        mistakes.add(
+            file,
+            format_args!(
+                "expected one input, found {} ({}): a record is one array; scikit-learn's converter makes one of all \
+                 columns with `initial_types=[(\"X\", FloatTensorType([None, columns]))]`",
+                names.len(),
+                names.join(", ")
+            ),
+        );
+        return None;
+    };
+    let name = input.name.as_deref().unwrap_or("");
+    let place = format!("{file}: input {name}");
+    let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+    let kind = tensor.and_then(|t| t.elem_type).unwrap_or(DataType::FLOAT);
+    let float = matches!(kind, DataType::FLOAT | DataType::DOUBLE | DataType::FLOAT16 | DataType::BFLOAT16);
+    if !float && !(2..=7).contains(&kind.0) && kind != DataType::UINT32 && kind != DataType::UINT64 {
+        mistakes.add(&place, format_args!("expected numbers, found type {kind}"));
+        return None;
+    }
+    let shape = tensor.and_then(|t| t.shape.as_ref());
+    let sizes = shape.map_or(&[][..], |s| &s.dim);
+    let shown = || {
+        let size = |(i, d): (usize, &rten_onnx::onnx::Dimension)| match (d.dim_value, &d.dim_param) {
+            (Some(n), _) => n.to_string(),
+            (None, Some(name)) if !name.is_empty() => name.clone(),
+            _ if i == 0 => "N".into(),
+            _ => "?".into(),
+        };
+        format!("[{}]", sizes.iter().enumerate().map(size).collect::<Vec<_>>().join(", "))
+    };
+    let Some((first, rest)) = sizes.split_first() else {
+        mistakes.add(
+            &place,
+            "expected sizes, the first that of the records, found none: export the model with them",
+        );
+        return None;
+    };
+    let size =
+        |d: &rten_onnx::onnx::Dimension| d.dim_value.and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
+    let dims: Option<Vec<usize>> = rest.iter().map(size).collect();
+    let Some(dims) = dims.filter(|d| constant::elements(d).is_some()) else {
+        mistakes.add(
+            &place,
+            format_args!(
+                "expected sizes that are known at build time behind that of the records, found {}: export the model \
+                 with a fixed size of its input",
+                shown()
+            ),
+        );
+        return None;
+    };
+    known.insert(name, Value::Live(Live { value: 0, dims: dims.clone(), integers: !float }));
+    Some(Builder::new(standard(&dims), size(first)))
+}
+
+/// How messages name a node: by its name, or its output.
+fn described(i: usize, proto: &NodeProto) -> String {
+    format!("node {} ({})", title(i, proto), proto.op_type.as_deref().unwrap_or("?"))
+}
+
+fn title(i: usize, proto: &NodeProto) -> String {
+    let named = |n: &&str| !n.is_empty();
+    let name = proto.name.as_deref().filter(named).or(proto.output.first().map(|o| &**o).filter(named));
+    name.map_or_else(|| i.to_string(), String::from)
+}
+
+/// Whether an operation with its attributes is known; else it is reported.
+fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
+    let (op, set) = (proto.op_type.as_deref().unwrap_or(""), set(proto));
+    let ml = ML.contains(&op);
+    let known =
+        OPS.iter().find(|o| o.0 == op).map(|o| o.1).filter(|_| set == if ml { "ai.onnx.ml" } else { "" });
+    let Some(known) = known else {
+        match INSTEAD.iter().find(|o| o.0 == op) {
+            Some((_, instead)) => mistakes.add(place, format_args!("it is not supported: {instead}")),
+            None if !set.is_empty() && set != "ai.onnx.ml" => {
+                mistakes.add(place, format_args!("it is not supported: its domain is {set}"));
+            }
+            None => mistakes.add(place, "it is not supported: docs/ONNX.md lists what is"),
+        }
+        return false;
+    };
+    let mut good = true;
+    for name in proto.attribute.iter().filter_map(|a| a.name.as_deref()).filter(|n| !known.contains(n)) {
+        mistakes.add(place, format_args!("the attribute {name} is not supported"));
+        good = false;
+    }
+    good
+}
+
+/// What the inputs of a node are; `None` where one is not known for reasons that are reported.
+fn inputs(
+    proto: &NodeProto,
+    known: &HashMap<&str, Value>,
+    place: &str,
+    mistakes: &mut Mistakes,
+) -> Option<Vec<Option<Value>>> {
+    let mut inputs = Vec::new();
+    let mut complete = true;
+    for name in &proto.input {
+        match known.get(&**name) {
+            _ if name.is_empty() => inputs.push(None),
+            Some(Value::Unknown) => complete = false,
+            Some(value) => inputs.push(Some(value.clone())),
+            None => {
+                mistakes.add(place, format_args!("it reads {name}, which nothing before it gives"));
+                complete = false;
+            }
+        }
+    }
+    complete.then_some(inputs)
+}
+
+/// The tensors among the attributes of a node.
+fn attributes(
+    proto: &NodeProto,
+    rest: &NodeRest,
+    place: &str,
+    tensors: &mut Tensors<'_, '_>,
+    mistakes: &mut Mistakes,
+) -> Option<Vec<(String, Rc<Constant>)>> {
+    let mut found = Vec::new();
+    for (i, attribute) in proto.attribute.iter().enumerate() {
+        let Some(tensor) = &attribute.t else { continue };
+        let name = attribute.name.clone().unwrap_or_default();
+        let none = TensorRest::default();
+        let rest = rest.attributes.get(i).unwrap_or(&none);
+        let constant = tensors.read(tensor, rest, &format!("{place}: {name}"), mistakes)?;
+        found.push((name, Rc::new(constant)));
+    }
+    Some(found)
+}
+
+/// What a node gives.
+fn compute(builder: &mut Option<Builder>, node: &Node<'_>) -> ops::Given {
+    let constants: Option<Vec<Option<Rc<Constant>>>> = node
+        .inputs
+        .iter()
+        .map(|i| match i {
+            None => Some(None),
+            Some(Value::Constant(c)) => Some(Some(c.clone())),
+            Some(_) => None,
+        })
+        .collect();
+    match (constants, builder) {
+        (Some(constants), _) => Ok(vec![Value::Constant(Rc::new(fold::fold(node, &constants)?))]),
+        (None, Some(builder)) if set(node.proto) == "ai.onnx.ml" => classify::apply(builder, node),
+        (None, Some(builder)) => ops::apply(builder, node),
+        (None, None) => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,646 @@
+//! The operations of the standard set that are computed of each record.
+
+use super::builder::{Builder, inner_axis, live, per_channel, sizes};
+use super::constant::{Constant, Data, Int};
+use super::fold::{self, is_float};
+use super::node::{Node, axis};
+use super::value::{Class, Live, Value, standard};
+use super::window;
+use crate::ir::graph::{Role, Shape};
+use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, SoftmaxOf, Window};
+use std::rc::Rc;
+
+/// What an operation gives, one value for each output.
+pub(super) type Given = Result<Vec<Value>, String>;
+
+/// Computes a node of which at least one input is computed.
+pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
+    let one = |live: Result<Live, String>| live.map(|l| vec![Value::Live(l)]);
+    if let Some(Value::Class(class)) = node.input(0) {
+        return of_class(node, class.clone());
+    }
+    if let (Some(Value::Flags(..) | Value::Map(..)), "Identity" | "Cast" | "Reshape") =
+        (node.input(0), node.op())
+    {
+        return Ok(node.inputs[..1].iter().flatten().cloned().collect());
+    }
+    match node.op() {
+        "Identity" => one(live(node, 0).cloned()),
+        "Dropout" => dropout(node),
+        "Cast" => cast(node),
+        "Shape" => shape(b, node),
+        "Relu" | "LeakyRelu" | "Elu" | "Selu" | "Gelu" | "HardSwish" | "Sigmoid" | "HardSigmoid" | "Tanh"
+        | "Clip" => {
+            let a = activation(node)?;
+            let live = live(node, 0)?.clone();
+            one(b.activation(node, &live, a))
+        }
+        "Neg" => {
+            let live = live(node, 0)?.clone();
+            one(b.scale(node, &live, &[-1.0], &[0.0]))
+        }
+        "Min" | "Max" => one(limit(b, node)),
+        "PRelu" => one(prelu(b, node)),
+        "Add" | "Sub" | "Mul" | "Div" | "Sum" => one(arithmetic(b, node)),
+        "BatchNormalization" => one(batch_norm(b, node)),
+        "Gemm" => one(gemm(b, node)),
+        "MatMul" => one(matmul(b, node)),
+        "Conv" => one(window::convolution(b, node)),
+        "MaxPool" | "AveragePool" => one(window::pool(b, node)),
+        "GlobalAveragePool" | "GlobalMaxPool" => one(window::global(b, node)),
+        "ReduceMean" | "ReduceMax" | "ReduceSum" => one(window::reduce(b, node)),
+        "Softmax" | "LogSoftmax" => one(softmax(b, node)),
+        "ArgMax" => argmax(node),
+        "Flatten" => one(flatten(b, node)),
+        "Reshape" => one(reshape(b, node)),
+        "Squeeze" | "Unsqueeze" => one(squeeze(node)),
+        "Transpose" => one(transpose(b, node)),
+        "Concat" => one(concat(b, node)),
+        "Pad" => one(pad(b, node)),
+        "Slice" => one(slice(b, node)),
+        "Gather" => one(gather(b, node)),
+        _ => Err("it is computed of constants only".into()),
+    }
+}
+
+/// What may still be done with classes: nothing that computes.
+fn of_class(node: &Node<'_>, class: Class) -> Given {
+    match node.op() {
+        "Identity" | "Cast" | "Reshape" | "Squeeze" | "Unsqueeze" | "Flatten" => {
+            Ok(vec![Value::Class(class)])
+        }
+        _ => Err("what is computed of classes cannot be computed with".into()),
+    }
+}
+
+fn dropout(node: &Node<'_>) -> Given {
+    let training = node.constant(2, "training_mode")?.map_or(Ok(0.0), |t| t.number())?;
+    if training != 0.0 {
+        return Err("training_mode: expected false, found true".into());
+    }
+    Ok(vec![Value::Live(live(node, 0)?.clone()), Value::Unknown])
+}
+
+fn cast(node: &Node<'_>) -> Given {
+    let (live, to) = (live(node, 0)?, node.int("to", 0));
+    match to {
+        _ if is_float(to) => Ok(vec![Value::Live(Live { integers: false, ..live.clone() })]),
+        _ if live.integers && (2..=7).contains(&to) => Ok(vec![Value::Live(live.clone())]),
+        _ => Err(format!("to: expected a type of floats, found type {to}: values are not rounded")),
+    }
+}
+
+fn shape(b: &Builder, node: &Node<'_>) -> Given {
+    let live = live(node, 0)?;
+    let first = b.records.map_or(Int::Records, |n| Int::Known(n as i64));
+    let rest = live.dims.iter().map(|&d| Int::Known(d as i64));
+    let data: Vec<Int> = std::iter::once(first).chain(rest).collect();
+    let shape = Constant { dims: vec![data.len()], data: Data::Ints(data) };
+    Ok(vec![Value::Constant(Rc::new(fold::part_of_shape(node, shape)?))])
+}
+
+fn activation(node: &Node<'_>) -> Result<Activation, String> {
+    let float = |name: &str, default: f64| Float::new(node.float(name, default) as f32);
+    Ok(match node.op() {
+        "Relu" => Activation::Relu,
+        "LeakyRelu" => Activation::LeakyRelu(float("alpha", 0.01)),
+        "Elu" => Activation::Elu { alpha: float("alpha", 1.0), gamma: Float::new(1.0) },
+        "Selu" => Activation::Elu {
+            alpha: float("alpha", 1.673_263_192_176_818_8),
+            gamma: float("gamma", 1.050_701_022_148_132_3),
+        },
+        "Gelu" => match node.text("approximate", "none") {
+            "none" => Activation::Gelu,
+            "tanh" => Activation::GeluTanh,
+            other => return Err(format!("approximate: expected none or tanh, found {other}")),
+        },
+        "HardSwish" => Activation::HardSwish,
+        "Sigmoid" => Activation::Sigmoid,
+        "HardSigmoid" => Activation::HardSigmoid { alpha: float("alpha", 0.2), beta: float("beta", 0.5) },
+        "Tanh" => Activation::Tanh,
+        _ => {
+            let bound = |name: &str, i: usize, default: f64| match node.has(name) {
+                true => Ok(node.float(name, default)),
+                false => node.constant(i, name)?.map_or(Ok(default), |c| c.number()),
+            };
+            clip(bound("min", 1, f64::NEG_INFINITY)?, bound("max", 2, f64::INFINITY)?)
+        }
+    })
+}
+
+/// x between two limits. ONNX gives the upper one where they cross.
+fn clip(low: f64, high: f64) -> Activation {
+    let (low, high) = ((low.min(high)) as f32, high as f32);
+    // The types' own limits stand for none.
+    let high = if high >= f32::MAX { f32::INFINITY } else { high };
+    let low = if low <= f32::MIN { f32::NEG_INFINITY } else { low };
+    if low == 0.0 && high == f32::INFINITY {
+        return Activation::Relu;
+    }
+    Activation::Clip { low: Float::new(low), high: Float::new(high) }
+}
+
+/// `Min` and `Max` with a constant.
+fn limit(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    let (mut found, mut low, mut high) = (None, f64::NEG_INFINITY, f64::INFINITY);
+    for i in 0..node.inputs.len() {
+        match node.input(i) {
+            Some(Value::Constant(c)) => {
+                let n = c.number()?;
+                if node.op() == "Min" { high = high.min(n) } else { low = low.max(n) }
+            }
+            _ if found.is_none() => found = Some(live(node, i)?.clone()),
+            _ => return Err("of two values that are computed it is not supported".into()),
+        }
+    }
+    let live = found.ok_or("expected inputs, found nothing")?;
+    b.activation(node, &live, clip(low, high))
+}
+
+fn prelu(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    let (live, slope) = (live(node, 0)?.clone(), node.needed(1, "a slope")?);
+    let slopes = b.against(&live, &slope)?;
+    if let ([one], 1) = (&slopes[..], slope.len()) {
+        return b.activation(node, &live, Activation::LeakyRelu(Float::new(*one as f32)));
+    }
+    let shape = standard(&live.dims);
+    let slopes = per_channel(&slopes, shape);
+    let value = b.shaped(node, live.value, shape)?;
+    let value = b.push(node, Op::PRelu, &[value], vec![(Role::Factors, slopes.len(), 1, slopes)])?;
+    Ok(Live { value, ..live })
+}
+
+/// Element by element: with a constant, or of two values.
+fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    let count = node.inputs.len();
+    if node.op() != "Sum" && count != 2 {
+        return Err(format!("expected 2 inputs, found {count}"));
+    }
+    let operand = |i: usize| node.input(i).cloned().ok_or_else(|| format!("expected an input {i}"));
+    let mut result = operand(0)?;
+    for i in 1..count {
+        let second = operand(i)?;
+        result = Value::Live(match (&result, &second) {
+            (Value::Live(x), Value::Constant(c)) => with_constant(b, node, x, c, false)?,
+            (Value::Constant(c), Value::Live(x)) => with_constant(b, node, x, c, true)?,
+            (Value::Live(x), Value::Live(y)) => combined(b, node, x, y)?,
+            (Value::Constant(x), Value::Constant(y)) => {
+                let both = [Some(x.clone()), Some(y.clone())];
+                result = Value::Constant(Rc::new(fold::fold(node, &both)?));
+                continue;
+            }
+            _ => return live(node, i).and(live(node, 0)).cloned(),
+        });
+    }
+    match result {
+        Value::Live(live) => Ok(live),
+        _ => live(node, 0).cloned(),
+    }
+}
+
+/// A value and a constant, which comes first if `first`.
+fn with_constant(
+    b: &mut Builder,
+    node: &Node<'_>,
+    x: &Live,
+    c: &Constant,
+    first: bool,
+) -> Result<Live, String> {
+    let numbers = b.against(x, c)?;
+    let all = |f: fn(f64) -> f64| numbers.iter().map(|&n| f(n)).collect::<Vec<_>>();
+    match (node.op(), first) {
+        ("Add" | "Sum", _) => b.scale(node, x, &[1.0], &numbers),
+        ("Sub", false) => b.scale(node, x, &[1.0], &all(|n| -n)),
+        ("Sub", true) => b.scale(node, x, &[-1.0], &numbers),
+        ("Mul", _) => b.scale(node, x, &numbers, &[0.0]),
+        ("Div", _) if x.integers => Err("integers are not divided".into()),
+        ("Div", false) => b.scale(node, x, &all(|n| 1.0 / n), &[0.0]),
+        _ => Err("a constant divided by a value that is computed is not supported".into()),
+    }
+}
+
+/// Two values; of one each channel (or the like) may have one element for all that stands behind it.
+fn combined(b: &mut Builder, node: &Node<'_>, x: &Live, y: &Live) -> Result<Live, String> {
+    let arithmetic = match node.op() {
+        "Add" | "Sum" => Arithmetic::Add,
+        "Sub" => Arithmetic::Subtract,
+        "Mul" => Arithmetic::Multiply,
+        _ if x.integers => return Err("integers are not divided".into()),
+        _ => Arithmetic::Divide,
+    };
+    let live = |value: usize, of: &Live| Live { value, ..of.clone() };
+    if x.dims == y.dims {
+        // In the shape of one of them: no other need be made where both have it.
+        let shape = b.draft.shape(x.value);
+        let y = b.shaped(node, y.value, shape)?;
+        return Ok(live(b.push(node, Op::Combine(arithmetic), &[x.value, y], Vec::new())?, x));
+    }
+    if let Some((whole, part)) = prefix(x, y) {
+        let (xv, yv) = (b.shaped(node, x.value, whole)?, b.shaped(node, y.value, part)?);
+        return Ok(live(b.push(node, Op::Combine(arithmetic), &[xv, yv], Vec::new())?, x));
+    }
+    if let Some((whole, part)) = prefix(y, x) {
+        let (yv, xv) = (b.shaped(node, y.value, whole)?, b.shaped(node, x.value, part)?);
+        return match arithmetic {
+            Arithmetic::Add | Arithmetic::Multiply => {
+                Ok(live(b.push(node, Op::Combine(arithmetic), &[yv, xv], Vec::new())?, y))
+            }
+            Arithmetic::Subtract => {
+                let value = b.push(node, Op::Combine(arithmetic), &[yv, xv], Vec::new())?;
+                b.scale(node, &live(value, y), &[-1.0], &[0.0])
+            }
+            Arithmetic::Divide => {
+                Err(format!("{} divided by {}: the first would be repeated", sizes(x), sizes(y)))
+            }
+        };
+    }
+    Err(format!("values of {} and {} do not go together", sizes(x), sizes(y)))
+}
+
+/// Shapes in which the second has one element for each channel of the first, if there are such.
+fn prefix(x: &Live, y: &Live) -> Option<(Shape, Shape)> {
+    let rank = x.dims.len();
+    // Without a value for the records' axis the two would not meet.
+    if y.dims.len() != rank {
+        return None;
+    }
+    let same = x.dims.iter().zip(&y.dims).take_while(|(a, b)| a == b).count();
+    if y.dims[same..].iter().any(|&d| d != 1) {
+        return None;
+    }
+    let c: usize = x.dims[..same].iter().product();
+    let standard = standard(&x.dims);
+    let whole = if standard.c == c { standard } else { Shape { c, h: 1, w: x.len() / c.max(1) } };
+    Some((whole, Shape::vector(c)))
+}
+
+fn batch_norm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    if node.int("training_mode", 0) != 0 {
+        return Err("training_mode: expected 0, found 1: export the model in evaluation mode".into());
+    }
+    if node.int("spatial", 1) != 1 {
+        return Err("spatial: expected 1, found 0".into());
+    }
+    let x = live(node, 0)?.clone();
+    let channels = x.dims.first().copied().unwrap_or(1);
+    let list = |i: usize, what: &str| {
+        let numbers = node.needed(i, what)?.numbers()?;
+        match numbers.len() == channels {
+            true => Ok(numbers),
+            false => Err(format!("expected {what} of {channels} channels, found {}", numbers.len())),
+        }
+    };
+    let (scale, bias) = (list(1, "a scale")?, list(2, "a bias")?);
+    let (mean, variance) = (list(3, "a mean")?, list(4, "a variance")?);
+    let epsilon = node.float("epsilon", 1e-5);
+    let factors: Vec<f64> = scale.iter().zip(&variance).map(|(s, v)| s / (v + epsilon).sqrt()).collect();
+    let summands: Vec<f64> = bias.iter().zip(&mean).zip(&factors).map(|((b, m), f)| b - m * f).collect();
+    let shape = Shape { c: channels, ..standard(&x.dims) };
+    let shape =
+        if shape.len() == x.len() { shape } else { Shape { c: channels, h: 1, w: x.len() / channels } };
+    let value = b.shaped(node, x.value, shape)?;
+    let arrays = vec![(Role::Factors, channels, 1, factors), (Role::Biases, channels, 1, summands)];
+    Ok(Live { value: b.push(node, Op::Scale, &[value], arrays)?, ..x })
+}
+
+fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    let (alpha, beta) = (node.float("alpha", 1.0), node.float("beta", 1.0));
+    let x = live(node, 0)?.clone();
+    if node.int("transA", 0) != 0 {
+        return Err("transA: expected 0, found 1: it would mix records".into());
+    }
+    if x.dims.len() != 1 {
+        return Err(format!("expected a matrix [N, K], found {}", sizes(&x)));
+    }
+    let c = node.needed(1, "weights")?;
+    let &[rows, cols] = &*c.dims else {
+        return Err(format!("expected a matrix of weights, found {:?}", c.dims));
+    };
+    let c = if node.int("transB", 0) != 0 { (*c).clone() } else { fold::transpose(&c, &[1, 0]) };
+    let (outputs, inputs) = (c.dims[0], c.dims[1]);
+    if inputs != x.len() {
+        return Err(format!("expected weights of {} inputs, found sizes [{rows}, {cols}]", x.len()));
+    }
+    let weights: Vec<f64> = c.numbers()?.into_iter().map(|w| w * alpha).collect();
+    match node.input(2) {
+        Some(Value::Live(summand)) if beta == 1.0 => {
+            let product = b.affine(node, &x, weights, vec![0.0; outputs])?;
+            if summand.dims != product.dims {
+                return Err(format!("a summand of {} does not go with {}", sizes(summand), sizes(&product)));
+            }
+            let value =
+                b.push(node, Op::Combine(Arithmetic::Add), &[product.value, summand.value], Vec::new())?;
+            Ok(Live { value, ..product })
+        }
+        Some(Value::Live(_)) => {
+            Err(format!("beta: expected 1 with a summand that is computed, found {beta}"))
+        }
+        _ => {
+            let biases = match node.constant(2, "biases")? {
+                None => vec![0.0; outputs],
+                Some(c) => {
+                    let like = Live { value: x.value, dims: vec![outputs], integers: false };
+                    let numbers = b.against(&like, &c)?;
+                    let numbers = if numbers.len() == 1 { vec![numbers[0]; outputs] } else { numbers };
+                    numbers.into_iter().map(|n| n * beta).collect()
+                }
+            };
+            b.affine(node, &x, weights, biases)
+        }
+    }
+}
+
+/// A product with a constant matrix, on either side.
+fn matmul(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    match (node.input(0), node.input(1)) {
+        (Some(Value::Live(x)), Some(Value::Constant(w))) => {
+            let (x, w) = (x.clone(), matrix(w)?);
+            let Some((&inner, ahead)) = x.dims.split_last() else {
+                return Err("expected a value of at least two axes".into());
+            };
+            if w.dims[0] != inner {
+                return Err(format!("values of {} and weights {:?} do not meet", sizes(&x), w.dims));
+            }
+            let (outputs, ahead) = (w.dims[1], ahead.to_vec());
+            let weights = fold::transpose(&w, &[1, 0]).numbers()?;
+            if ahead.iter().product::<usize>() == 1 {
+                let y = b.affine(node, &x, weights, vec![0.0; outputs])?;
+                return Ok(Live { dims: [ahead, vec![outputs]].concat(), ..y });
+            }
+            // The axis of the sum is that of the channels: one product for each of the others.
+            let count = ahead.iter().product();
+            let flat = Live { dims: vec![count, inner], ..x };
+            let turned = b.transpose(node, &flat, &[1, 0])?;
+            let y = pointwise(b, node, &turned, weights, outputs)?;
+            let back = b.transpose(node, &y, &[1, 0])?;
+            Ok(Live { dims: [ahead, vec![outputs]].concat(), ..back })
+        }
+        (Some(Value::Constant(w)), Some(Value::Live(x))) => {
+            let (x, w) = (x.clone(), matrix(w)?);
+            let &[ref ahead @ .., inner, cols] = &*x.dims else {
+                return Err(format!("a matrix times a value of {} would mix records", sizes(&x)));
+            };
+            if ahead.iter().any(|&d| d != 1) || w.dims[1] != inner {
+                return Err(format!("weights {:?} and values of {} do not meet", w.dims, sizes(&x)));
+            }
+            let outputs = w.dims[0];
+            let dims = [ahead, &[outputs, cols]].concat();
+            let y =
+                pointwise(b, node, &Live { dims: vec![inner, cols], ..x.clone() }, w.numbers()?, outputs)?;
+            Ok(Live { dims, ..y })
+        }
+        _ => Err("the product of two values that are computed is not supported".into()),
+    }
+}
+
+/// A constant as a matrix: axes of size 1 in front do not count.
+fn matrix(c: &Constant) -> Result<Constant, String> {
+    match *c.dims {
+        [k] => Ok(c.with_dims(vec![k, 1])),
+        [ref ahead @ .., r, k] if ahead.iter().all(|&d| d == 1) => Ok(c.with_dims(vec![r, k])),
+        _ => Err(format!("expected a matrix of weights, found sizes {:?}", c.dims)),
+    }
+}
+
+/// The product of a matrix with the channels of each pixel.
+fn pointwise(
+    b: &mut Builder,
+    node: &Node<'_>,
+    x: &Live,
+    weights: Vec<f64>,
+    outputs: usize,
+) -> Result<Live, String> {
+    let value = b.standard(node, x)?;
+    let arrays =
+        vec![(Role::Weights, outputs, x.dims[0], weights), (Role::Biases, outputs, 1, vec![0.0; outputs])];
+    let op = Op::Convolution { window: Window::of((1, 1)), groups: 1 };
+    let value = b.push(node, op, &[value], arrays)?;
+    Ok(Live { value, dims: [&[outputs], &x.dims[1..]].concat(), integers: false })
+}
+
+fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?.clone();
+    let of = if node.op() == "Softmax" { SoftmaxOf::Linear } else { SoftmaxOf::Logarithm };
+    let shape = if node.version < 13 {
+        // Of all that stands from the axis on.
+        let a = inner_axis(node.int("axis", 1), &x)?;
+        let product = |d: &[usize]| d.iter().product();
+        Shape { c: product(&x.dims[..a]), h: product(&x.dims[a..]), w: 1 }
+    } else {
+        let a = inner_axis(node.int("axis", -1), &x)?;
+        Builder::around(&x, a)
+    };
+    if shape.c == 1 {
+        // That axis is the channels'.
+        let shape = match standard(&x.dims) {
+            standard if standard.c == shape.h => standard,
+            _ => Shape { c: shape.h, h: 1, w: shape.w },
+        };
+        let value = b.shaped(node, x.value, shape)?;
+        return Ok(Live { value: b.push(node, Op::Softmax(of), &[value], Vec::new())?, ..x });
+    }
+    // That axis to the front, and back.
+    let (dims, order): (Vec<usize>, &[usize]) = match shape.w {
+        1 => (vec![shape.c, shape.h], &[1, 0]),
+        w => (vec![shape.c, shape.h, w], &[1, 0, 2]),
+    };
+    let front = b.transpose(node, &Live { dims, ..x.clone() }, order)?;
+    let from = b.standard(node, &front)?;
+    let value = b.push(node, Op::Softmax(of), &[from], Vec::new())?;
+    let back = b.transpose(node, &Live { value, ..front }, order)?;
+    Ok(Live { value: back.value, ..x })
+}
+
+fn argmax(node: &Node<'_>) -> Given {
+    let x = live(node, 0)?;
+    let a = inner_axis(node.int("axis", 0), x)?;
+    if x.dims[a] != x.len() {
+        return Err(format!("axis {}: expected all values of a record, found {}", a + 1, sizes(x)));
+    }
+    if node.int("select_last_index", 0) != 0 {
+        return Err("select_last_index: expected 0, found 1".into());
+    }
+    Ok(vec![Value::Class(Class { scores: x.value, labels: None })])
+}
+
+fn flatten(b: &Builder, node: &Node<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?.clone();
+    let rank = x.dims.len() + 1;
+    let a = match node.int("axis", 1) {
+        a if a == rank as i64 => rank,
+        a => axis(a, rank)?,
+    };
+    let ahead: usize = x.dims[..a.saturating_sub(1)].iter().product();
+    // In front of the axis there may only be the records; with one of them that axis may be left out too.
+    if (a == 0 && b.records != Some(1)) || ahead != 1 {
+        return Err(format!("axis {a} of {} would mix records and values", sizes(&x)));
+    }
+    Ok(Live { dims: vec![x.len()], ..x })
+}
+
+fn reshape(b: &Builder, node: &Node<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?.clone();
+    let target: Vec<Int> = match node.ints("shape") {
+        Some(shape) => shape.iter().map(|&i| Int::Known(i)).collect(),
+        None => match &node.needed(1, "a shape")?.data {
+            Data::Ints(target) => target.clone(),
+            _ => return Err("expected a shape of integers".into()),
+        },
+    };
+    let dims = b.reshape(&x, &target, node.int("allowzero", 0) != 0)?;
+    Ok(Live { dims, ..x })
+}
+
+fn squeeze(node: &Node<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?.clone();
+    let axes = node.ints_of("axes", 1)?;
+    // The records count as more than one.
+    let whole: Vec<usize> = std::iter::once(usize::MAX).chain(x.dims.iter().copied()).collect();
+    let dims = fold::squeezed(node.op(), &whole, axes.as_deref()).map_err(|e| {
+        let records = e.contains(&usize::MAX.to_string());
+        if records { "axis 0 is that of the records".to_string() } else { e }
+    })?;
+    match dims.split_first() {
+        Some((&usize::MAX, rest)) => Ok(Live { dims: rest.to_vec(), ..x }),
+        _ => Err("the first axis must stay that of the records".into()),
+    }
+}
+
+fn transpose(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?.clone();
+    let rank = x.dims.len() + 1;
+    let reversed: Vec<i64> = (0..rank as i64).rev().collect();
+    let order = node.ints("perm").unwrap_or(&reversed);
+    let order = order.iter().map(|&a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?;
+    if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
+        return Err(format!("perm: expected every axis of {rank} once, found {order:?}"));
+    }
+    if order[0] != 0 {
+        return Err(format!("perm {order:?}: the first axis must stay that of the records"));
+    }
+    let inner: Vec<usize> = order[1..].iter().map(|a| a - 1).collect();
+    b.transpose(node, &x, &inner)
+}
+
+fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    let parts: Vec<Live> =
+        (0..node.inputs.len()).map(|i| live(node, i).cloned()).collect::<Result<_, _>>()?;
+    let Some(first) = parts.first().cloned() else { return Err("expected inputs, found nothing".into()) };
+    let a = inner_axis(node.int("axis", 1), &first)?;
+    let without = |x: &Live| x.dims.iter().enumerate().filter(|d| d.0 != a).map(|d| *d.1).collect::<Vec<_>>();
+    if let Some(other) =
+        parts.iter().find(|p| p.dims.len() != first.dims.len() || without(p) != without(&first))
+    {
+        return Err(format!("values of {} and {} differ along other axes too", sizes(&first), sizes(other)));
+    }
+    let mut dims = first.dims.clone();
+    dims[a] = parts.iter().map(|p| p.dims[a]).sum();
+    let result = |value: usize| Live { value, dims: dims.clone(), integers: first.integers };
+    if let [_] = parts[..] {
+        return Ok(first);
+    }
+    let shape = Builder::around(&first, a);
+    // Along the channels where nothing stands in front of the axis, in the shape of an image where it is one.
+    let channels = shape.c == 1;
+    let mut values = Vec::new();
+    for p in &parts {
+        let shape = match (channels, standard(&p.dims)) {
+            (true, standard) if standard.c == p.dims[a] => standard,
+            (true, _) => Shape { c: p.dims[a], h: 1, w: shape.w },
+            _ => Builder::around(p, a),
+        };
+        values.push(b.shaped(node, p.value, shape)?);
+    }
+    let along = if channels { Axis::C } else { Axis::Y };
+    Ok(result(b.push(node, Op::Concat(along), &values, Vec::new())?))
+}
+
+fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?.clone();
+    let mode = node.text("mode", "constant");
+    if mode != "constant" {
+        return Err(format!("mode: expected constant, found {mode}"));
+    }
+    let pads = node.ints_of("pads", 1)?.ok_or("expected pads, found nothing")?;
+    let value = match node.has("value") {
+        true => node.float("value", 0.0),
+        false => node.constant(2, "a value")?.map_or(Ok(0.0), |c| c.number())?,
+    };
+    let rank = x.dims.len() + 1;
+    let axes = match node.constant(3, "axes")? {
+        Some(axes) => axes.integers()?.iter().map(|&a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?,
+        None => (0..rank).collect(),
+    };
+    if pads.len() != 2 * axes.len() {
+        return Err(format!("expected {} pads, found {}", 2 * axes.len(), pads.len()));
+    }
+    let mut around = vec![(0, 0); rank];
+    for (i, &a) in axes.iter().enumerate() {
+        let size = |p: i64| match usize::try_from(p) {
+            Ok(p) if p <= window::MOST => Ok(p),
+            _ => Err(format!("pads: expected numbers from 0 to {}, found {p}", window::MOST)),
+        };
+        around[a] = (size(pads[i])?, size(pads[axes.len() + i])?);
+    }
+    if around[0] != (0, 0) {
+        return Err("pads: records cannot be padded".into());
+    }
+    let around = &around[1..];
+    let value = Float::new(value as f32);
+    let dims: Vec<usize> = x.dims.iter().zip(around).map(|(d, p)| p.0 + d + p.1).collect();
+    if super::constant::elements(&dims).is_none() {
+        return Err("pads: more values than a program can hold".into());
+    }
+    let mut result = x.clone();
+    // The last two axes of an image at once, others one by one.
+    let image = x.dims.len() == 3;
+    if image && around[1..].iter().any(|p| *p != (0, 0)) {
+        let border = Border { top: around[1].0, left: around[2].0, bottom: around[1].1, right: around[2].1 };
+        let from = b.standard(node, &x)?;
+        result.value = b.push(node, Op::Pad { border, value }, &[from], Vec::new())?;
+        result.dims[1..].copy_from_slice(&dims[1..]);
+    }
+    for (a, &(before, after)) in around.iter().enumerate() {
+        if (before, after) == (0, 0) || (image && a > 0) {
+            continue;
+        }
+        let border = Border { top: before, bottom: after, ..Border::default() };
+        let from = b.shaped(node, result.value, Builder::around(&result, a))?;
+        result.value = b.push(node, Op::Pad { border, value }, &[from], Vec::new())?;
+        result.dims[a] = dims[a];
+    }
+    Ok(result)
+}
+
+/// Some elements of a vector.
+fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?.clone();
+    let needed = |found: Option<Vec<i64>>| found.ok_or_else(|| "expected starts and ends".to_string());
+    let (starts, ends) = (needed(node.ints_of("starts", 1)?)?, needed(node.ints_of("ends", 2)?)?);
+    let axes = node.ints_of("axes", 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let steps = node.ints_of("steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
+    match (&starts[..], &ends[..], &axes[..], &steps[..]) {
+        (&[start], &[end], &[along], &[step]) => {
+            let a = inner_axis(along, &x)?;
+            if x.dims.len() != 1 {
+                return Err(format!("of {} it is not supported, only of [N, C]", sizes(&x)));
+            }
+            let at = fold::sliced(start, end, step, x.dims[a])?;
+            b.select(node, &x, &at)
+        }
+        _ => Err("expected one axis, with a start and an end".into()),
+    }
+}
+
+/// Some elements of a vector, by their indices.
+fn gather(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    let x = live(node, 0)?.clone();
+    inner_axis(node.int("axis", 0), &x)?;
+    let c = node.needed(1, "indices")?;
+    if x.dims.len() != 1 || c.dims.len() > 1 {
+        return Err(format!("of {} it is not supported, only of [N, C]", sizes(&x)));
+    }
+    let at = c.integers()?.into_iter().map(|i| axis(i, x.len())).collect::<Result<Vec<_>, _>>()?;
+    let y = b.select(node, &x, &at)?;
+    Ok(Live { dims: if c.dims.is_empty() { vec![] } else { y.dims.clone() }, ..y })
+}

@@ -1,0 +1,57 @@
+//! Borders that stand before a window as part of it.
+
+use super::identities::not_negative;
+use crate::bake::draft::Draft;
+use crate::ir::op::{Border, Op, Pool, Window};
+
+/// Joins a border with the convolution or the pooling that reads it, where that sees the same.
+pub(super) fn join(draft: &mut Draft) -> bool {
+    for i in 0..draft.graph.nodes.len() {
+        let node = &draft.graph.nodes[i];
+        let Some(pad) = draft.producer(node.inputs[0]) else { continue };
+        let Op::Pad { border, value } = pad.op else { continue };
+        let (from, value) = (pad.inputs[0], value.get());
+        let with = |window: Window| {
+            let own = window.border;
+            let border = Border {
+                top: border.top + own.top,
+                left: border.left + own.left,
+                bottom: border.bottom + own.bottom,
+                right: border.right + own.right,
+            };
+            Window { border, ..window }
+        };
+        let op = match node.op {
+            Op::Convolution { window, groups } if value == 0.0 => {
+                Op::Convolution { window: with(window), groups }
+            }
+            Op::Pool { kind: Pool::PaddedMean, window } if value == 0.0 => {
+                Op::Pool { kind: Pool::PaddedMean, window: with(window) }
+            }
+            // Its border is inside the image then.
+            Op::Pool { kind: Pool::Mean, window } if value == 0.0 && window.border == Border::default() => {
+                Op::Pool { kind: Pool::PaddedMean, window: with(window) }
+            }
+            // What is no more than every element never is the largest.
+            Op::Pool { kind: Pool::Max, window }
+                if value == f32::NEG_INFINITY || (value == 0.0 && not_negative(draft, from)) =>
+            {
+                Op::Pool { kind: Pool::Max, window: with(window) }
+            }
+            _ => continue,
+        };
+        let sizes: Vec<(usize, usize)> = node
+            .tensors
+            .iter()
+            .map(|&t| (draft.graph.tensors[t].rows, draft.graph.tensors[t].cols))
+            .collect();
+        // A window may be left out, or stand outside of the image.
+        if op.shape(&[draft.shape(from)], &sizes) != Ok(draft.shape(node.output)) {
+            continue;
+        }
+        let node = &mut draft.graph.nodes.to_mut()[i];
+        (node.op, node.inputs) = (op, vec![from].into());
+        return true;
+    }
+    false
+}

@@ -1,0 +1,129 @@
+//! What changes nothing, and moves that cancel each other.
+
+use crate::bake::draft::Draft;
+use crate::ir::graph::{Node, Shape};
+use crate::ir::op::{Activation, Axis, Border, Op, Pool, Window};
+
+/// Takes a node away that gives what it reads.
+pub(super) fn remove(draft: &mut Draft) -> bool {
+    let same = |n: &&Node| {
+        let (from, to) = (draft.shape(n.inputs[0]), draft.shape(n.output));
+        from == to
+            && match n.op {
+                Op::Activation(Activation::None) | Op::Reshape(_) => true,
+                Op::Pad { border, .. } => border == Border::default(),
+                Op::Concat(_) => n.inputs.len() == 1,
+                Op::Transpose(axes) => keeps(from, axes),
+                Op::Pool { window, .. } => window == Window::of((1, 1)),
+                Op::Scale => {
+                    let [factors, summands] = draft.arrays(n)[..] else { return false };
+                    factors.iter().all(|&f| f == 1.0) && summands.iter().all(|&s| s == 0.0)
+                }
+                _ => false,
+            }
+    };
+    let Some((from, to)) = draft.graph.nodes.iter().find(same).map(|n| (n.inputs[0], n.output)) else {
+        return false;
+    };
+    draft.redirect(to, from);
+    true
+}
+
+/// Whether elements stay where they are: axes of size 1 may stand anywhere.
+fn keeps(shape: Shape, axes: [Axis; 3]) -> bool {
+    let long: Vec<usize> = axes.into_iter().filter(|&a| shape.along(a) > 1).map(|a| a as usize).collect();
+    long.is_sorted()
+}
+
+/// Lets a node read what stands before a move, where it can: a reshape before another or before an affine layer, a
+/// transposition before another or before an affine layer, whose columns follow.
+pub(super) fn reroute(draft: &mut Draft) -> bool {
+    for i in 0..draft.graph.nodes.len() {
+        let node = draft.graph.nodes[i].clone();
+        let Some(before) = draft.producer(node.inputs[0]).cloned() else { continue };
+        let from = before.inputs[0];
+        match (node.op, before.op) {
+            (Op::Reshape(_) | Op::Affine, Op::Reshape(_)) => {
+                draft.graph.nodes.to_mut()[i].inputs = vec![from].into();
+            }
+            // In the order c, y, x it is a reshape.
+            (_, Op::Transpose(axes)) if keeps(draft.shape(from), axes) && node.op == Op::Affine => {
+                draft.graph.nodes.to_mut()[i].inputs = vec![from].into();
+            }
+            (Op::Transpose(second), Op::Transpose(first)) => {
+                draft.graph.nodes.to_mut()[i].inputs = vec![from].into();
+                draft.graph.nodes.to_mut()[i].op = Op::Transpose(second.map(|a| first[a as usize]));
+            }
+            (Op::Affine, Op::Transpose(axes)) => {
+                let (source, turned) = (draft.shape(from), draft.shape(before.output));
+                let to: Vec<usize> =
+                    (0..turned.len()).map(|j| self::source(source, turned, axes, j)).collect();
+                let weights = &mut draft.numbers[node.tensors[0]];
+                for row in weights.chunks_exact_mut(to.len()) {
+                    let old = row.to_vec();
+                    to.iter().zip(old).for_each(|(&to, w)| row[to] = w);
+                }
+                draft.graph.nodes.to_mut()[i].inputs = vec![from].into();
+            }
+            _ => continue,
+        }
+        return true;
+    }
+    false
+}
+
+/// Moves a transposition behind the element-wise function that alone reads it: there it may meet another, or weights
+/// that take it up.
+pub(super) fn sink(draft: &mut Draft) -> bool {
+    for i in 0..draft.graph.nodes.len() {
+        let node = draft.graph.nodes[i].clone();
+        let Op::Transpose(axes) = node.op else { continue };
+        let Some(j) = draft.graph.only_consumer(node.output) else { continue };
+        let reader = draft.graph.nodes[j].clone();
+        let (from, to) = (draft.shape(node.inputs[0]), draft.shape(node.output));
+        match reader.op {
+            Op::Activation(_) => {}
+            Op::Scale => {
+                // Its numbers follow, each element's.
+                let arrays = draft.arrays(&reader);
+                let [factors, summands] = arrays[..] else { continue };
+                let turned = |numbers: &[f64]| {
+                    let numbers = super::scaling::spread(numbers, to);
+                    let mut result = vec![0.0; numbers.len()];
+                    numbers.into_iter().enumerate().for_each(|(k, v)| result[source(from, to, axes, k)] = v);
+                    result
+                };
+                let arrays = super::scaling::scale_arrays(turned(factors), turned(summands), from);
+                draft.change(j, Op::Scale, arrays);
+            }
+            _ => continue,
+        }
+        let tensors = draft.graph.nodes[j].tensors.clone();
+        let nodes = draft.graph.nodes.to_mut();
+        (nodes[i].op, nodes[i].tensors, nodes[i].name) = (reader.op, tensors, reader.name);
+        (nodes[j].op, nodes[j].tensors, nodes[j].name) = (node.op, Vec::new().into(), node.name);
+        return true;
+    }
+    false
+}
+
+/// The element of an operand of shape `from` that stands at element `k` of its transposition, of shape `to`.
+fn source(from: Shape, to: Shape, axes: [Axis; 3], k: usize) -> usize {
+    let at = [k / (to.h * to.w), k / to.w % to.h, k % to.w];
+    let mut element = [0; 3];
+    axes.into_iter().zip(at).for_each(|(axis, i)| element[axis as usize] = i);
+    from.index(element[0], element[1], element[2])
+}
+
+/// Whether a value is never below 0.
+pub(super) fn not_negative(draft: &Draft, value: usize) -> bool {
+    let Some(node) = draft.producer(value) else { return false };
+    match node.op {
+        Op::Activation(Activation::Relu | Activation::Sigmoid | Activation::HardSigmoid { .. }) => true,
+        Op::Activation(Activation::Clip { low, .. }) => low.get() >= 0.0,
+        Op::Pool { kind: Pool::Max, .. } | Op::Reshape(_) | Op::Transpose(_) => {
+            not_negative(draft, node.inputs[0])
+        }
+        _ => false,
+    }
+}
