@@ -34,87 +34,33 @@ use std::rc::Rc;
 use tail::Tail;
 use value::{Live, Value, standard};
 
-/// Operations with the attributes that they may have: those of the standard set.
-const OPS: [(&str, &[&str]); 78] = [
-    ("Abs", &[]),
+/// Operations on values that are computed, with the attributes that they may have.
+const OPS: [(&str, &[&str]); 55] = [
     ("Add", &[]),
-    ("And", &[]),
     ("ArgMax", &["axis", "keepdims", "select_last_index"]),
+    ("ArrayFeatureExtractor", &[]),
     (
         "AveragePool",
         &["auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"],
     ),
     ("BatchNormalization", &["epsilon", "is_test", "momentum", "spatial", "training_mode"]),
+    ("Binarizer", &["threshold"]),
     ("Cast", &["saturate", "to", "round_mode"]),
-    ("Ceil", &[]),
     ("Clip", &["max", "min"]),
     ("Concat", &["axis"]),
-    (
-        "Constant",
-        &["value", "value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"],
-    ),
-    ("ConstantOfShape", &["value"]),
     ("Conv", &["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"]),
-    ("DequantizeLinear", &["axis", "block_size", "output_dtype"]),
     ("Div", &[]),
     ("Dropout", &["is_test", "ratio", "seed"]),
     ("Elu", &["alpha"]),
-    ("Equal", &[]),
-    ("Exp", &[]),
-    ("Expand", &[]),
     ("Flatten", &["axis"]),
-    ("Floor", &[]),
     ("Gather", &["axis"]),
     ("Gelu", &["approximate"]),
     ("Gemm", &["alpha", "beta", "transA", "transB", "broadcast"]),
     ("GlobalAveragePool", &[]),
     ("GlobalMaxPool", &[]),
-    ("Greater", &[]),
     ("HardSigmoid", &["alpha", "beta"]),
     ("HardSwish", &[]),
     ("Identity", &[]),
-    ("LeakyRelu", &["alpha"]),
-    ("Less", &[]),
-    ("Log", &[]),
-    ("LogSoftmax", &["axis"]),
-    ("MatMul", &[]),
-    ("Max", &[]),
-    ("MaxPool", &["auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order", "strides"]),
-    ("Min", &[]),
-    ("Mod", &["fmod"]),
-    ("Mul", &[]),
-    ("Neg", &[]),
-    ("Not", &[]),
-    ("Or", &[]),
-    ("PRelu", &[]),
-    ("Pad", &["mode", "pads", "value"]),
-    ("Pow", &[]),
-    ("QuantizeLinear", &["axis", "block_size", "output_dtype", "precision", "saturate"]),
-    ("Range", &[]),
-    ("Reciprocal", &[]),
-    ("ReduceMax", &["axes", "keepdims", "noop_with_empty_axes"]),
-    ("ReduceMean", &["axes", "keepdims", "noop_with_empty_axes"]),
-    ("ReduceProd", &["axes", "keepdims", "noop_with_empty_axes"]),
-    ("ReduceSum", &["axes", "keepdims", "noop_with_empty_axes"]),
-    ("Relu", &[]),
-    ("Reshape", &["allowzero", "shape"]),
-    ("Selu", &["alpha", "gamma"]),
-    ("Shape", &["end", "start"]),
-    ("Sigmoid", &[]),
-    ("Size", &[]),
-    ("Slice", &["axes", "ends", "starts", "steps"]),
-    ("Softmax", &["axis"]),
-    ("Sqrt", &[]),
-    ("Squeeze", &["axes"]),
-    ("Sub", &[]),
-    ("Sum", &[]),
-    ("Tanh", &[]),
-    ("Transpose", &["perm"]),
-    ("Unsqueeze", &["axes"]),
-    ("Where", &[]),
-    // Those of `ai.onnx.ml` have names of their own.
-    ("ArrayFeatureExtractor", &[]),
-    ("Binarizer", &["threshold"]),
     (
         "LabelEncoder",
         &[
@@ -131,6 +77,7 @@ const OPS: [(&str, &[&str]); 78] = [
             "values_tensor",
         ],
     ),
+    ("LeakyRelu", &["alpha"]),
     (
         "LinearClassifier",
         &[
@@ -143,9 +90,66 @@ const OPS: [(&str, &[&str]); 78] = [
         ],
     ),
     ("LinearRegressor", &["coefficients", "intercepts", "post_transform", "targets"]),
+    ("LogSoftmax", &["axis"]),
+    ("MatMul", &[]),
+    ("Max", &[]),
+    ("MaxPool", &["auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order", "strides"]),
+    ("Min", &[]),
+    ("Mul", &[]),
+    ("Neg", &[]),
     ("Normalizer", &["norm"]),
+    ("PRelu", &[]),
+    ("Pad", &["mode", "pads", "value"]),
+    ("ReduceMax", &["axes", "keepdims", "noop_with_empty_axes"]),
+    ("ReduceMean", &["axes", "keepdims", "noop_with_empty_axes"]),
+    ("ReduceSum", &["axes", "keepdims", "noop_with_empty_axes"]),
+    ("Relu", &[]),
+    ("Reshape", &["allowzero", "shape"]),
     ("Scaler", &["offset", "scale"]),
+    ("Selu", &["alpha", "gamma"]),
+    ("Shape", &["end", "start"]),
+    ("Sigmoid", &[]),
+    ("Slice", &["axes", "ends", "starts", "steps"]),
+    ("Softmax", &["axis"]),
+    ("Split", &["axis", "num_outputs", "split"]),
+    ("Squeeze", &["axes"]),
+    ("Sub", &[]),
+    ("Sum", &[]),
+    ("Tanh", &[]),
+    ("Transpose", &["perm"]),
+    ("Unsqueeze", &["axes"]),
     ("ZipMap", &["classlabels_int64s", "classlabels_strings"]),
+];
+
+/// Operations on constants alone, with the attributes that they may have.
+const OF_CONSTANTS: [(&str, &[&str]); 24] = [
+    ("Abs", &[]),
+    ("And", &[]),
+    ("Ceil", &[]),
+    (
+        "Constant",
+        &["value", "value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"],
+    ),
+    ("ConstantOfShape", &["value"]),
+    ("DequantizeLinear", &["axis", "block_size", "output_dtype"]),
+    ("Equal", &[]),
+    ("Exp", &[]),
+    ("Expand", &[]),
+    ("Floor", &[]),
+    ("Greater", &[]),
+    ("Less", &[]),
+    ("Log", &[]),
+    ("Mod", &["fmod"]),
+    ("Not", &[]),
+    ("Or", &[]),
+    ("Pow", &[]),
+    ("QuantizeLinear", &["axis", "block_size", "output_dtype", "precision", "saturate"]),
+    ("Range", &[]),
+    ("Reciprocal", &[]),
+    ("ReduceProd", &["axes", "keepdims", "noop_with_empty_axes"]),
+    ("Size", &[]),
+    ("Sqrt", &[]),
+    ("Where", &[]),
 ];
 
 /// Those of `ai.onnx.ml`.
@@ -352,6 +356,9 @@ fn finished(draft: Draft, mut tail: Tail) -> Result<(Draft, InputOrder, Tail), S
 /// The versions of the operation sets by their names: `""` and `ai.onnx.ml`.
 fn sets<'m>(model: &'m Model, file: &str, mistakes: &mut Mistakes) -> HashMap<&'m str, i64> {
     let mut sets = HashMap::new();
+    if model.model.opset_import.is_empty() {
+        mistakes.add(file, "not an ONNX model: it names no operation set");
+    }
     for set in &model.model.opset_import {
         let name = match set.domain.as_deref().unwrap_or("") {
             "ai.onnx" => "",
@@ -478,8 +485,12 @@ fn title(i: usize, proto: &NodeProto) -> String {
 fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
     let (op, set) = (proto.op_type.as_deref().unwrap_or(""), set(proto));
     let ml = ML.contains(&op);
-    let known =
-        OPS.iter().find(|o| o.0 == op).map(|o| o.1).filter(|_| set == if ml { "ai.onnx.ml" } else { "" });
+    let known = OPS
+        .iter()
+        .chain(&OF_CONSTANTS)
+        .find(|o| o.0 == op)
+        .map(|o| o.1)
+        .filter(|_| set == if ml { "ai.onnx.ml" } else { "" });
     let Some(known) = known else {
         match INSTEAD.iter().find(|o| o.0 == op) {
             Some((_, instead)) => mistakes.add(place, format_args!("it is not supported: {instead}")),

@@ -74,7 +74,7 @@ impl Node<'_> {
         self.inputs.get(i).and_then(Option::as_ref)
     }
 
-    /// Whether a later node or the graph may read output `i`.
+    /// Whether it has an output `i`.
     pub(super) fn gives(&self, i: usize) -> bool {
         self.proto.output.get(i).is_some_and(|o| !o.is_empty())
     }

@@ -59,6 +59,7 @@ pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
         "Pad" => one(pad(b, node)),
         "Slice" => one(slice(b, node)),
         "Gather" => one(gather(b, node)),
+        "Split" => split(b, node),
         _ => Err("it is computed of constants only".into()),
     }
 }
@@ -353,6 +354,10 @@ fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
 /// A product with a constant matrix, on either side.
 fn matmul(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     match (node.input(0), node.input(1)) {
+        (Some(Value::Live(x)), Some(Value::Constant(w))) if w.dims.len() > 2 && matrix(w).is_err() => {
+            let (x, w) = (x.clone(), w.clone());
+            batch(b, node, &x, &w)
+        }
         (Some(Value::Live(x)), Some(Value::Constant(w))) => {
             let (x, w) = (x.clone(), matrix(w)?);
             let Some((&inner, ahead)) = x.dims.split_last() else {
@@ -391,6 +396,25 @@ fn matmul(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         }
         _ => Err("the product of two values that are computed is not supported".into()),
     }
+}
+
+/// Products with a matrix for each index of the axis in front: as many groups of channels.
+fn batch(b: &mut Builder, node: &Node<'_>, x: &Live, w: &Constant) -> Result<Live, String> {
+    let meet = || format!("values of {} and weights {:?} do not meet", sizes(x), w.dims);
+    let (&[count, rows, inner], &[ref ahead @ .., k, m]) = (&x.dims[..], &w.dims[..]) else {
+        return Err(meet());
+    };
+    if k != inner || !matches!(ahead, [n] | [1, n] if *n == count) {
+        return Err(meet());
+    }
+    let turned = b.transpose(node, x, &[0, 2, 1])?;
+    let from = b.shaped(node, turned.value, Shape { c: count * inner, h: 1, w: rows })?;
+    let weights = fold::transpose(&w.with_dims(vec![count, k, m]), &[0, 2, 1]).numbers()?;
+    let arrays =
+        vec![(Role::Weights, count * m, k, weights), (Role::Biases, count * m, 1, vec![0.0; count * m])];
+    let op = Op::Convolution { window: Window::of((1, 1)), groups: count };
+    let value = b.push(node, op, &[from], arrays)?;
+    b.transpose(node, &Live { value, dims: vec![count, m, rows], integers: false }, &[0, 2, 1])
 }
 
 /// A constant as a matrix: axes of size 1 in front do not count.
@@ -523,6 +547,9 @@ fn transpose(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
 }
 
 fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    if node.inputs.iter().any(|i| matches!(i, Some(Value::Constant(_)))) {
+        return Err("a constant beside values that are computed is not supported".into());
+    }
     let parts: Vec<Live> =
         (0..node.inputs.len()).map(|i| live(node, i).cloned()).collect::<Result<_, _>>()?;
     let Some(first) = parts.first().cloned() else { return Err("expected inputs, found nothing".into()) };
@@ -612,35 +639,92 @@ fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     Ok(result)
 }
 
-/// Some elements of a vector.
+/// Some elements along an axis.
+fn along(b: &mut Builder, node: &Node<'_>, x: &Live, a: usize, at: &[usize]) -> Result<Live, String> {
+    let shape = Builder::around(x, a);
+    if at.iter().copied().eq(0..shape.h) {
+        return Ok(x.clone());
+    }
+    if x.len() == shape.h {
+        let y = b.select(node, x, at)?;
+        return Ok(Live { dims: resized(&x.dims, a, at.len()), ..y });
+    }
+    // A product of the channels of each pixel with rows that have a single 1.
+    let mut weights = vec![0.0; at.len() * shape.h];
+    at.iter().enumerate().for_each(|(row, &i)| weights[row * shape.h + i] = 1.0);
+    let image = standard(&x.dims);
+    if shape.c == 1 && image.c == shape.h {
+        let flat = Live { dims: vec![image.c, image.h, image.w], ..x.clone() };
+        let y = pointwise(b, node, &flat, weights, at.len())?;
+        return Ok(Live { dims: resized(&x.dims, a, at.len()), ..y });
+    }
+    let front =
+        b.transpose(node, &Live { dims: vec![shape.c, shape.h, shape.w], ..x.clone() }, &[1, 0, 2])?;
+    let y = pointwise(b, node, &front, weights, at.len())?;
+    let back = b.transpose(node, &y, &[1, 0, 2])?;
+    Ok(Live { dims: resized(&x.dims, a, at.len()), ..back })
+}
+
+/// Sizes with another one along an axis.
+fn resized(dims: &[usize], a: usize, n: usize) -> Vec<usize> {
+    let mut dims = dims.to_vec();
+    dims[a] = n;
+    dims
+}
+
 fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
-    let x = live(node, 0)?.clone();
+    let mut x = live(node, 0)?.clone();
     let needed = |found: Option<Vec<i64>>| found.ok_or_else(|| "expected starts and ends".to_string());
     let (starts, ends) = (needed(node.ints_of("starts", 1)?)?, needed(node.ints_of("ends", 2)?)?);
     let axes = node.ints_of("axes", 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = node.ints_of("steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
-    match (&starts[..], &ends[..], &axes[..], &steps[..]) {
-        (&[start], &[end], &[along], &[step]) => {
-            let a = inner_axis(along, &x)?;
-            if x.dims.len() != 1 {
-                return Err(format!("of {} it is not supported, only of [N, C]", sizes(&x)));
-            }
-            let at = fold::sliced(start, end, step, x.dims[a])?;
-            b.select(node, &x, &at)
-        }
-        _ => Err("expected one axis, with a start and an end".into()),
+    if [ends.len(), axes.len(), steps.len()].iter().any(|&n| n != starts.len()) {
+        return Err("expected as many starts as ends, axes and steps".into());
     }
+    for (((&start, &end), &axis), &step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
+        let a = inner_axis(axis, &x)?;
+        let at = fold::sliced(start, end, step, x.dims[a])?;
+        if at.is_empty() {
+            return Err(format!("nothing of axis {axis} of {} is left", sizes(&x)));
+        }
+        x = along(b, node, &x, a, &at)?;
+    }
+    Ok(x)
 }
 
-/// Some elements of a vector, by their indices.
+/// Some elements along an axis, by their indices.
 fn gather(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
-    inner_axis(node.int("axis", 0), &x)?;
+    let a = inner_axis(node.int("axis", 0), &x)?;
     let c = node.needed(1, "indices")?;
-    if x.dims.len() != 1 || c.dims.len() > 1 {
-        return Err(format!("of {} it is not supported, only of [N, C]", sizes(&x)));
+    let at = c.integers()?.into_iter().map(|i| axis(i, x.dims[a])).collect::<Result<Vec<_>, _>>()?;
+    let y = along(b, node, &x, a, &at)?;
+    Ok(Live { dims: [&x.dims[..a], &c.dims, &x.dims[a + 1..]].concat(), ..y })
+}
+
+/// Parts along an axis.
+fn split(b: &mut Builder, node: &Node<'_>) -> Given {
+    let x = live(node, 0)?.clone();
+    let a = inner_axis(node.int("axis", 0), &x)?;
+    let n = x.dims[a];
+    let parts: Vec<usize> = match node.ints_of("split", 1)? {
+        Some(parts) => parts.iter().map(|&p| usize::try_from(p).unwrap_or(0)).collect(),
+        None => {
+            let count = usize::try_from(node.int("num_outputs", 0)).unwrap_or(0);
+            let count = if count == 0 { node.proto.output.len() } else { count };
+            let each = n.div_ceil(count.max(1));
+            (0..count).map(|i| each.min(n.saturating_sub(i * each))).collect()
+        }
+    };
+    if parts.contains(&0) || parts.iter().sum::<usize>() != n {
+        return Err(format!("expected parts above 0 that are {n} together, found {parts:?}"));
     }
-    let at = c.integers()?.into_iter().map(|i| axis(i, x.len())).collect::<Result<Vec<_>, _>>()?;
-    let y = b.select(node, &x, &at)?;
-    Ok(Live { dims: if c.dims.is_empty() { vec![] } else { y.dims.clone() }, ..y })
+    let mut first = 0;
+    let mut results = Vec::new();
+    for p in parts {
+        let at: Vec<usize> = (first..first + p).collect();
+        results.push(Value::Live(along(b, node, &x, a, &at)?));
+        first += p;
+    }
+    Ok(results)
 }

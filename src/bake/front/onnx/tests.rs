@@ -7,9 +7,14 @@ use crate::bake::model::Read;
 use crate::bake::{Mistakes, Settings, front, passes};
 use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Precision, Transform};
 use crate::ir::npy;
-use rten_onnx::onnx::{DataType, TensorProto};
+use rten_onnx::onnx::{
+    AttributeProto, AttributeType, DataLocation, DataType, Dimension, GraphProto, ModelProto, NodeProto,
+    OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TypeProto, TypeProtoTensor,
+    ValueInfoProto,
+};
 use rten_onnx::protobuf::{DecodeMessage, ValueReader};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The folder of the models.
 fn folder() -> PathBuf {
@@ -213,6 +218,421 @@ fn scikit_learns_pipelines_become_networks_with_labels() {
     }
 }
 
+/// A folder that goes away with the test.
+struct Folder(PathBuf);
+
+static FOLDERS: AtomicU32 = AtomicU32::new(0);
+
+impl Folder {
+    fn new() -> Folder {
+        let n = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("mortonnet-onnx-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn put(&self, name: &str, bytes: impl AsRef<[u8]>) -> &Self {
+        std::fs::write(self.0.join(name), bytes).unwrap();
+        self
+    }
+
+    /// A model of `tests/onnx` as `net.onnx`.
+    fn copy(&self, name: &str) -> &Self {
+        self.put("net.onnx", std::fs::read(folder().join(format!("{name}.onnx"))).unwrap())
+    }
+
+    fn read(&self) -> Result<(Read, Vec<PathBuf>), Vec<String>> {
+        read(&self.0.join("net.onnx"))
+    }
+
+    /// The mistakes, without the folder's own path.
+    fn mistakes(&self) -> Vec<String> {
+        let own = format!("{}/", self.0.display());
+        let list = self.read().map(|_| ()).expect_err("it is accepted");
+        list.into_iter().map(|m| m.replace(&own, "")).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn text(s: &str) -> Option<String> {
+    Some(s.to_string())
+}
+
+/// A node with its name and its output `NAME_out`.
+fn node(op: &str, name: &str, inputs: &[&str]) -> NodeProto {
+    NodeProto {
+        op_type: text(op),
+        name: text(name),
+        input: inputs.iter().map(|i| i.to_string()).collect(),
+        output: vec![format!("{name}_out")],
+        ..NodeProto::default()
+    }
+}
+
+fn with_int(mut node: NodeProto, name: &str, i: i64) -> NodeProto {
+    let attribute = AttributeProto {
+        name: text(name),
+        i: Some(i),
+        r#type: Some(AttributeType::INT),
+        ..AttributeProto::default()
+    };
+    node.attribute.push(attribute);
+    node
+}
+
+/// A tensor of floats that are all 0.5.
+fn weights(name: &str, dims: &[i64]) -> TensorProto {
+    TensorProto {
+        name: text(name),
+        dims: dims.to_vec(),
+        data_type: Some(DataType::FLOAT),
+        float_data: vec![0.5; dims.iter().product::<i64>() as usize],
+        ..TensorProto::default()
+    }
+}
+
+fn info(name: &str, dims: &[Option<i64>]) -> ValueInfoProto {
+    let dim = |d: &Option<i64>| Dimension { dim_value: *d, dim_param: None };
+    let tensor = TypeProtoTensor {
+        elem_type: Some(DataType::FLOAT),
+        shape: Some(TensorShapeProto { dim: dims.iter().map(dim).collect() }),
+    };
+    ValueInfoProto {
+        name: text(name),
+        r#type: Some(TypeProto { tensor_type: Some(tensor), ..TypeProto::default() }),
+    }
+}
+
+fn model(
+    inputs: &[(&str, &[Option<i64>])],
+    nodes: Vec<NodeProto>,
+    initializer: Vec<TensorProto>,
+    outputs: &[&str],
+    set: i64,
+) -> Vec<u8> {
+    let graph = GraphProto {
+        node: nodes,
+        initializer,
+        input: inputs.iter().map(|(name, dims)| info(name, dims)).collect(),
+        output: outputs.iter().map(|name| info(name, &[])).collect(),
+        ..GraphProto::default()
+    };
+    let set = OperatorSetIdProto { domain: text(""), version: Some(set) };
+    let model = ModelProto {
+        ir_version: Some(8),
+        graph: Some(graph),
+        opset_import: vec![set],
+        ..ModelProto::default()
+    };
+    model.write_buf().unwrap()
+}
+
+const IMAGE: (&str, &[Option<i64>]) = ("x", &[None, Some(3), Some(8), Some(8)]);
+
+const VECTOR: (&str, &[Option<i64>]) = ("x", &[None, Some(4)]);
+
+#[test]
+fn every_node_that_is_not_supported_is_named_at_once() {
+    let f = Folder::new();
+    let mut strange = node("Gelu", "gelu", &["b_out"]);
+    strange.domain = text("com.microsoft");
+    let nodes = vec![
+        with_int(node("Relu", "a", &["x"]), "consumed_inputs", 0),
+        node("Resize", "b", &["a_out"]),
+        strange,
+        node("LSTM", "", &["gelu_out", "w"]),
+        with_int(node("Gemm", "c", &["_out", "w"]), "transC", 1),
+        node("Pool", "d", &["c_out"]),
+        node("Erf", "e", &["missing"]),
+        node("Add", "f", &["d_out", "e_out"]),
+    ];
+    f.put("net.onnx", model(&[IMAGE], nodes, vec![weights("w", &[4, 4])], &["f_out"], 17));
+    assert_eq!(
+        f.mistakes(),
+        [
+            "net.onnx: node a (Relu): the attribute consumed_inputs is not supported",
+            "net.onnx: node b (Resize): it is not supported: resize images before they are read, or let the network end \
+             before it",
+            "net.onnx: node gelu (Gelu): it is not supported: its domain is com.microsoft",
+            "net.onnx: node _out (LSTM): it is not supported: use convolutions over a window of time instead",
+            "net.onnx: node c (Gemm): the attribute transC is not supported",
+            "net.onnx: node d (Pool): it is not supported: docs/ONNX.md lists what is",
+            "net.onnx: node e (Erf): it is not supported: export with operation set 20, which has Gelu",
+        ]
+    );
+}
+
+#[test]
+fn what_does_not_meet_is_refused_by_name() {
+    let refused = |input, nodes, w: &[TensorProto], outputs: &[&str], expected: &str| {
+        let f = Folder::new();
+        f.put("net.onnx", model(&[input], nodes, w.to_vec(), outputs, 17));
+        assert_eq!(f.mistakes(), [expected]);
+    };
+    refused(
+        VECTOR,
+        vec![node("MatMul", "m", &["x", "w"])],
+        &[weights("w", &[5, 2])],
+        &["m_out"],
+        "net.onnx: node m (MatMul): values of [N, 4] and weights [5, 2] do not meet",
+    );
+    refused(
+        VECTOR,
+        vec![node("MatMul", "m", &["x", "x"])],
+        &[],
+        &["m_out"],
+        "net.onnx: node m (MatMul): the product of two values that are computed is not supported",
+    );
+    refused(
+        IMAGE,
+        vec![node("Conv", "c", &["x", "w"])],
+        &[weights("w", &[4, 2, 3, 3])],
+        &["c_out"],
+        "net.onnx: node c (Conv): [N, 3, 8, 8] with weights [4, 2, 3, 3] and group 1: channels do not meet",
+    );
+    refused(
+        IMAGE,
+        vec![node("Conv", "c", &["x", "w"])],
+        &[weights("w", &[4, 3, 9, 1])],
+        &["c_out"],
+        "net.onnx: node c (Conv): a window that covers 9 does not fit on 8 with a border of 0 and 0",
+    );
+    refused(
+        IMAGE,
+        vec![node("Add", "a", &["x", "w"])],
+        &[weights("w", &[2, 3, 8, 8])],
+        &["a_out"],
+        "net.onnx: node a (Add): a constant of sizes [2, 3, 8, 8] does not go with a value of [N, 3, 8, 8]: it has a \
+         row for each record",
+    );
+    refused(
+        IMAGE,
+        vec![with_int(node("Flatten", "f", &["x"]), "axis", 2)],
+        &[],
+        &["f_out"],
+        "net.onnx: node f (Flatten): axis 2 of [N, 3, 8, 8] would mix records and values",
+    );
+    refused(
+        VECTOR,
+        vec![node("Relu", "r", &["y"])],
+        &[],
+        &["r_out"],
+        "net.onnx: node r (Relu): it reads y, which nothing before it gives",
+    );
+    let mut infinite = weights("w", &[4, 2]);
+    infinite.float_data[3] = f32::INFINITY;
+    refused(
+        VECTOR,
+        vec![node("MatMul", "m", &["x", "w"])],
+        &[infinite],
+        &["m_out"],
+        "net.onnx: node m (MatMul): expected finite weights, found inf",
+    );
+    let mut short = weights("w", &[4, 2]);
+    short.float_data.pop();
+    refused(
+        VECTOR,
+        vec![node("MatMul", "m", &["x", "w"])],
+        &[short],
+        &["m_out"],
+        "net.onnx: initialiser w: expected 8 numbers of type FLOAT, found 7",
+    );
+    refused(
+        VECTOR,
+        vec![node("Relu", "a", &["x"]), node("Tanh", "b", &["x"])],
+        &[],
+        &["a_out", "b_out"],
+        "net.onnx: expected one output, or a label and its probabilities; found 2 (a_out, b_out): a network has one \
+         result a record; `onnx.utils.extract_model` makes a model of one of them",
+    );
+    let open: (&str, &[Option<i64>]) = ("x", &[None, Some(3), None, Some(8)]);
+    refused(
+        open,
+        vec![node("Relu", "a", &["x"])],
+        &[],
+        &["a_out"],
+        "net.onnx: input x: expected sizes that are known at build time behind that of the records, found [N, 3, ?, 8]: \
+         export the model with a fixed size of its input",
+    );
+    refused(
+        VECTOR,
+        vec![with_int(node("ArgMax", "a", &["x"]), "axis", 1), node("Relu", "b", &["a_out"])],
+        &[],
+        &["b_out"],
+        "net.onnx: node b (Relu): what is computed of classes cannot be computed with",
+    );
+}
+
+#[test]
+fn what_is_no_model_or_of_another_kind_is_refused() {
+    let f = Folder::new();
+    f.put("net.onnx", "not a model");
+    assert!(f.mistakes()[0].starts_with("net.onnx: not an ONNX model"), "{:?}", f.mistakes());
+    f.put("net.onnx", "");
+    assert_eq!(f.mistakes(), ["net.onnx: not an ONNX model: it has no graph"]);
+    f.put("net.onnx", model(&[VECTOR], vec![node("Relu", "a", &["x"])], vec![], &["a_out"], 6));
+    assert_eq!(
+        f.mistakes(),
+        ["net.onnx: expected operation set 7 to 26, found 6: onnx.version_converter makes another of it"]
+    );
+    let two = model(&[VECTOR, ("y", VECTOR.1)], vec![node("Add", "a", &["x", "y"])], vec![], &["a_out"], 17);
+    f.put("net.onnx", two);
+    assert_eq!(
+        f.mistakes(),
+        [
+            "net.onnx: expected one input, found 2 (x, y): a record is one array; scikit-learn's converter makes one of all \
+          columns with `initial_types=[(\"X\", FloatTensorType([None, columns]))]`"
+        ]
+    );
+    // What the outputs do not need is not looked at.
+    let nodes = vec![node("Relu", "a", &["x"]), node("LSTM", "b", &["x"])];
+    f.put("net.onnx", model(&[VECTOR], nodes, vec![], &["a_out"], 17));
+    assert!(f.read().is_ok());
+    for (name, part) in
+        [("net.tflite", "tf2onnx"), ("net.PT", "torch.onnx.export"), ("net.joblib", "skl2onnx")]
+    {
+        let said = read(&f.0.join(name)).map(|_| ()).unwrap_err();
+        assert!(said.len() == 1 && said[0].contains(part), "{said:?}");
+    }
+}
+
+/// A prefix of every model, and models with a byte changed: refused or read, never a panic.
+#[test]
+fn no_bytes_are_too_bad() {
+    let f = Folder::new();
+    let (mut read, mut refused) = (0, 0);
+    for name in ["cnn", "sk_mlp", "halves"] {
+        let bytes = std::fs::read(folder().join(format!("{name}.onnx"))).unwrap();
+        for i in (0..bytes.len()).step_by(37) {
+            let mut changed = bytes.clone();
+            changed[i] ^= 1 << (i % 8);
+            read += usize::from(f.put("net.onnx", &changed).read().is_ok());
+            refused += usize::from(f.put("net.onnx", &bytes[..i]).read().is_err());
+        }
+    }
+    assert!(read > 20 && refused > 100, "{read} {refused}");
+}
+
+#[test]
+fn data_beside_the_model_is_read_watched_and_kept_inside() {
+    let ((network, tensors, ..), files) = read(&folder().join("external.onnx")).unwrap();
+    let names: Vec<_> = files.iter().map(|f| f.file_name().unwrap().to_str().unwrap()).collect();
+    assert_eq!(names, ["external.onnx", "external.weights"]);
+    assert_eq!((network.width, tensors.len()), (4, 4));
+    let outside = |location: &str, more: &[(&str, &str)]| {
+        let f = Folder::new();
+        let mut w = weights("w", &[4, 2]);
+        w.float_data.clear();
+        w.data_location = Some(DataLocation::EXTERNAL);
+        let entry =
+            |(key, value): (&str, &str)| StringStringEntryProto { key: text(key), value: text(value) };
+        w.external_data =
+            std::iter::once(("location", location)).chain(more.iter().copied()).map(entry).collect();
+        f.put("data", [0; 40]);
+        let bytes = model(&[VECTOR], vec![node("MatMul", "m", &["x", "w"])], vec![w], &["m_out"], 17);
+        f.put("net.onnx", bytes);
+        std::os::unix::fs::symlink("/etc/hostname", f.0.join("link")).unwrap();
+        f.read().map(|_| ()).map_err(|m| m.join("; ").replace(&format!("{}/", f.0.display()), ""))
+    };
+    let refused =
+        "net.onnx: initialiser w: its data is in a file outside of the model's folder, which is not read: ";
+    for location in ["../data", "/etc/hostname", "a/../../data", "link"] {
+        assert_eq!(outside(location, &[]), Err(format!("{refused}{location}")));
+    }
+    assert_eq!(outside("data", &[("offset", "8"), ("length", "32")]), Ok(()));
+    assert_eq!(
+        outside("data", &[("offset", "16"), ("length", "32")]).unwrap_err(),
+        "net.onnx: initialiser w: its data: expected 32 bytes from 16 on in data, which has 40"
+    );
+    assert_eq!(
+        outside("data", &[]).unwrap_err(),
+        "net.onnx: initialiser w: expected 32 bytes (8 of type FLOAT), found 40"
+    );
+    assert!(outside("none", &[]).unwrap_err().starts_with("net.onnx: initialiser w: cannot read none: "));
+}
+
+#[test]
+fn a_json_beside_the_model_says_what_it_cannot() {
+    let f = Folder::new();
+    f.copy("pixels_last");
+    let ((plain, tensors, ..), _) = f.read().unwrap();
+    f.put(
+        "net.json",
+        r#"{"name": "animals", "labels": ["a","b","c","d","e","f"],
+            "input": {"order": "chw", "mean": [1, 2, 3], "std": [2, 4, 8]}}"#,
+    );
+    let ((said, scaled, ..), files) = f.read().unwrap();
+    assert!(files.iter().any(|f| f.ends_with("net.json")), "it is watched");
+    assert_eq!((&*said.name, said.labels.len(), said.order), ("animals", 6, InputOrder::Chw));
+    // The same image, scaled, in the model's own order.
+    let raw: Vec<f64> = (0..189).map(|i| f64::from(i % 17)).collect();
+    let mut own = vec![0.0; 189];
+    for (i, v) in raw.iter().enumerate() {
+        let (c, pixel) = (i / 63, i % 63);
+        own[pixel * 3 + c] = (v - [1.0, 2.0, 3.0][c]) / [2.0, 4.0, 8.0][c];
+    }
+    for (a, b) in said.scores(&scaled, &raw).iter().zip(plain.scores(&tensors, &own)) {
+        assert!((a - b).abs() < 1e-4, "{a} {b}");
+    }
+    f.put("net.json", r#"{"input": {"order": "cwh"}, "labels": ["a"], "layers": []}"#);
+    assert_eq!(
+        f.mistakes(),
+        [
+            "net.json: unknown key \"layers\"; expected name, labels, features, input, output, check",
+            "net.json: input: order: expected chw or hwc, found \"cwh\"",
+            "net.json: labels: expected 6 names, found 1",
+        ]
+    );
+    f.put("net.json", r#"{"input": {"scale": [1, 2]}}"#);
+    assert_eq!(
+        f.mistakes(),
+        ["net.json: input: scale: expected one number or 189, one per input, or 3, one per channel, found 2"]
+    );
+    f.copy("sk_number").put("net.json", "{}");
+    assert_eq!(
+        f.mistakes(),
+        [
+            "net.json: one output without a final Sigmoid: say what it means with \"output\": {\"kind\": \"binary\"} (a \
+          score, class 1 above the threshold) or \"output\": {\"kind\": \"values\"} (a number), in net.json beside the \
+          model"
+        ]
+    );
+    // Golden vectors of the framework.
+    let copy = |from: &str, to: &str| f.put(to, std::fs::read(folder().join(from)).unwrap());
+    f.copy("mobile").put("net.json", r#"{"check": {"inputs": "in.npy", "scores": "out.npy"}}"#);
+    copy("mobile.inputs.npy", "in.npy");
+    copy("mobile.outputs.npy", "out.npy");
+    let ((_, _, golden, _), _) = f.read().unwrap();
+    assert!(golden.given && golden.count == 4);
+    let mut wrong = std::fs::read(folder().join("mobile.outputs.npy")).unwrap();
+    let last = wrong.len() - 1;
+    wrong[last] ^= 0x40;
+    f.put("out.npy", wrong);
+    let said = f.mistakes();
+    assert!(
+        said.len() == 1 && said[0].starts_with("net.json: check: scores: record 4, output 4: "),
+        "{said:?}"
+    );
+}
+
+/// Logarithms of probabilities stay where numbers are asked for, and go where classes are.
+#[test]
+fn a_final_log_softmax_is_kept_for_numbers() {
+    let f = Folder::new();
+    f.copy("mlp").put("net.json", r#"{"output": {"kind": "values"}}"#);
+    let ((network, tensors, ..), _) = f.read().unwrap();
+    assert_eq!(network.graph.nodes.last().unwrap().op.name(), "log_softmax");
+    let (x, expected) = (&rows("mlp.inputs.npy")[0], &rows("mlp.outputs.npy")[0]);
+    for (f, e) in network.scores(&tensors, x).iter().zip(expected) {
+        assert!((f - e).abs() < 1e-4, "{f} {e}");
+    }
+}
+
 /// Where the numbers of the package's node tests are: the folder `onnx/backend/test/data/node` of its release 1.19.1, the
 /// last but a few that has them.
 const NODES: &str = "MORTONNET_ONNX_NODES";
@@ -326,7 +746,7 @@ fn node_tests_of_the_package_are_as_listed() {
     lines.sort();
     let wrong: Vec<&String> = lines.iter().filter(|l| l.contains(" FAILS: ")).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(lines.len() > 500, "{}", lines.len());
+    assert!(lines.len() > 400, "{}", lines.len());
     agrees(&folder().join("nodes.txt"), &(lines.join("\n") + "\n"));
 }
 
@@ -342,4 +762,47 @@ fn agrees(path: &Path, expected: &str) {
         found == expected,
         "{place} differs: {differs:?}; MORTONNET_BLESS=1 writes it anew, then read the change"
     );
+}
+
+/// The table of docs/ONNX.md: for each operation, how many node tests pass, and what of it is refused.
+#[test]
+fn the_table_of_the_document_is_that_of_the_manifest() {
+    let manifest = std::fs::read_to_string(folder().join("nodes.txt")).unwrap();
+    let mut rows: Vec<(&str, usize, Vec<String>)> = Vec::new();
+    for line in manifest.lines() {
+        let mut words = line.splitn(3, ' ');
+        let (op, _, verdict) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+        if rows.last().is_none_or(|r| r.0 != op) {
+            rows.push((op, 0, Vec::new()));
+        }
+        let row = rows.last_mut().unwrap();
+        match verdict.strip_prefix("refused: ") {
+            None => row.1 += 1,
+            Some(why) => {
+                let first = why.split("; model.onnx: ").next().unwrap().trim_start_matches("model.onnx: ");
+                let placed = ["node ", "input ", "initialiser "].iter().any(|p| first.starts_with(p));
+                let why = first.split_once(": ").filter(|_| placed).map_or(first, |w| w.1);
+                row.2.push(why.replace('|', "\\|"));
+            }
+        }
+    }
+    let mut table = String::from("| operation | pass | refused | why |\n|---|---|---|---|\n");
+    for (op, passed, mut refused) in rows {
+        let count = refused.len();
+        refused.sort();
+        refused.dedup();
+        let more = refused.len().saturating_sub(3);
+        refused.truncate(3);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        table += &format!("| {op} | {passed} | {count} | {}{more} |\n", refused.join("; "));
+    }
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/ONNX.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (head, rest) = text.split_once("<!-- nodes -->\n").unwrap();
+    let tail = rest.split_once("<!-- end of nodes -->").unwrap().1;
+    agrees(&path, &format!("{head}<!-- nodes -->\n{table}<!-- end of nodes -->{tail}"));
+    // Every operation that is supported is named.
+    for (op, _) in OPS.iter().chain(&super::OF_CONSTANTS) {
+        assert!(head.contains(&format!("`{op}`")), "docs/ONNX.md does not name {op}");
+    }
 }

@@ -122,6 +122,9 @@ pub(super) fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Live, Stri
 pub(super) fn pool(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let axes = image(&x)?;
+    if node.gives(1) {
+        return Err("its second output, the indices, is not supported".into());
+    }
     if !node.has("kernel_shape") {
         return Err("kernel_shape: expected sizes, found nothing".into());
     }
