@@ -4,6 +4,7 @@
 // Layouts: a R, a row for each output, its columns in the order ky, kx, c; b FROM, r TO, as in common/place.
 // ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
+// STEP: from a row of b to the next, where that is the same for all.
 // Dimension 0 runs over the outputs and the rows of padding behind them, dimension 1 over columns, pixel by pixel.
 #ifdef HALF_WEIGHTS
 #define WEIGHT half
@@ -39,8 +40,14 @@ kernel void convolution_any(uint l, uint w, uint h, float2 params, uint16 geomet
                                  (left + kx * DILATION_X - BORDER_LEFT) * IN_PIXEL;
                 global const WEIGHT *weights =
                     a + ((o * WINDOW_HEIGHT + ky) * WINDOW_WIDTH + kx) * GROUP_CHANNELS;
+#ifdef STEP
+                global const float *values = b + PLACE_B(l, w, row, col);
+                for (uint c = 0; c < GROUP_CHANNELS; ++c)
+                    sum += LOAD(weights, c) * values[c * STEP];
+#else
                 for (uint c = 0; c < GROUP_CHANNELS; ++c)
                     sum += LOAD(weights, c) * b[PLACE_B(l, w, row + c, col)];
+#endif
             }
         sum = ACTIVATE(sum);
     }

@@ -152,6 +152,13 @@ impl Layout {
         }
     }
 
+    /// From an element of a column to the next below it, where that is the same in all of a `rows` × `cols` matrix.
+    pub(crate) fn row_step(&self, rows: usize, cols: usize) -> Option<u32> {
+        let rows = self.offsets(rows, cols).rows;
+        let step = rows.get(1)? - rows[0];
+        rows.windows(2).all(|w| w[1].checked_sub(w[0]) == Some(step)).then_some(step)
+    }
+
     /// Whether both layouts place every element of a `rows` × `cols` matrix at the same index.
     pub(crate) fn same_placement(&self, other: &Layout, rows: usize, cols: usize) -> bool {
         self == other || self.offsets(rows, cols) == other.offsets(rows, cols)

@@ -1,5 +1,7 @@
 //! One kernel on one problem of one device: checked against float64, then timed.
 
+pub(crate) mod nodes;
+
 use super::network::generated;
 use super::reference::{self, Random};
 use crate::baked::library;
@@ -444,6 +446,9 @@ impl Lab {
         if entry.operation == Operation::Layers {
             return self.check_layers(entry, group);
         }
+        if nodes::of_image(entry.operation) {
+            return self.check_nodes(entry, group);
+        }
         if takes_any_layouts(entry) {
             let mut worst = 0.0f64;
             for (from, to) in REPACKED {
@@ -732,6 +737,9 @@ impl Lab {
         real: Problem,
         repeats: usize,
     ) -> Result<(LaunchTimes, f64), Trouble> {
+        if nodes::of_image(entry.operation) {
+            return Err(Trouble::Refused("works on images: bench network times it".into()));
+        }
         if takes_any_layouts(entry) {
             return self.time(&laid_out(entry, "R", "C"), group, real, repeats);
         }

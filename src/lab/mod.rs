@@ -355,7 +355,7 @@ mod tests {
         let devices = cl::devices(library).expect("platforms can be listed");
         let device = devices.devices.first().expect("the tests need an OpenCL device");
         let mut lab = Lab::new(device, Sources::default()).unwrap();
-        for name in ["matmul_naive", "affine_packed_4x4", "repack_any"] {
+        for name in ["matmul_naive", "affine_packed_4x4", "repack_any", "convolution_any", "pool_packed"] {
             let kernel = self::library().kernel(name).unwrap().1;
             let group = kernel.restrictions.work_group;
             for fault in [Fault::Size, Fault::Operands, Fault::Short] {

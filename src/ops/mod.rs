@@ -7,6 +7,9 @@ mod activation;
 mod affine;
 pub(crate) mod bound;
 mod convolution;
+#[cfg(any(test, feature = "lab"))]
+#[allow(dead_code)] // Tests use the rest.
+pub(crate) mod edges;
 mod elements;
 mod evaluate;
 mod moves;

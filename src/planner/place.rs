@@ -146,6 +146,11 @@ impl Planner<'_> {
         };
         let op = self.network.graph.nodes.get(d.first).map(|n| n.op);
         options += op.map_or("", |op| option_of(d.kernel.operation, op));
+        if d.kernel.options_of_layouts() && d.kernel.operation == Operation::Convolution {
+            if let Some(step) = b.layout.row_step(b.padded_rows, padded_batch) {
+                let _ = write!(options, " -DSTEP={step}");
+            }
+        }
         let group = self.recipe.group(d.kernel);
         let call = Call {
             kernel: d.kernel,

@@ -1,0 +1,67 @@
+// Convolution with bias and activation: four outputs of a pixel for four records per work-item, as outer products of
+// packed operands.
+// Differs from affine/packed_4x4: the common dimension runs over the elements of a window, line by line of the image.
+// Source: own.
+// Layouts: a R_16_1_C, its columns in the order ky, kx, c; b and r C_1_16_R; bias is plain.
+// ACTIVATION: as in common/activation.
+// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// Dimension 0 runs over fours of outputs, dimension 1 over fours of columns, pixel by pixel.
+#ifdef HALF_WEIGHTS
+#define WEIGHT half
+#define UNIT 4
+#define LOAD(p, i) vload_half4((i), (p))
+#else
+#define WEIGHT float4
+#define UNIT 1
+#define LOAD(p, i) (p)[i]
+#endif
+
+kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometry,
+                                   global const WEIGHT *restrict a,
+                                   global const float4 *restrict b,
+                                   global const float4 *restrict bias,
+                                   global float4 *restrict r)
+{
+    const uint i = get_global_id(0);
+    const uint quads = get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH);
+    const uint pixel = get_global_id(1) / quads, j = get_global_id(1) - pixel * quads;
+    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
+    const uint top = y * STRIDE_Y, left = x * STRIDE_X;
+    // The border once for all of the window: its turns are those inside the image.
+    const uint from_y = FIRST_INSIDE(top, BORDER_TOP, DILATION_Y);
+    const uint end_y = END_INSIDE(top, BORDER_TOP, DILATION_Y, WINDOW_HEIGHT, IN_HEIGHT);
+    const uint from_x = FIRST_INSIDE(left, BORDER_LEFT, DILATION_X);
+    const uint end_x = END_INSIDE(left, BORDER_LEFT, DILATION_X, WINDOW_WIDTH, IN_WIDTH);
+    // A line of the window is one run of rows where its pixels and their channels stand one after the other.
+    const uint inside = end_x > from_x ? end_x - from_x : 0;
+    const bool whole = IN_PIXEL == GROUP_CHANNELS && DILATION_X == 1;
+    const uint runs = whole ? min(inside, 1u) : inside;
+    const uint length = whole ? inside * GROUP_CHANNELS : GROUP_CHANNELS;
+    const uint step = whole ? 0 : DILATION_X * IN_PIXEL;
+    const uint taps = WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS;
+    global const WEIGHT *pa = a + UNIT * ((i >> 2) * (4 * taps) + (i & 3));
+    global const float4 *pb = b + (j >> 2) * (4 * l) + (j & 3);
+    const float4 s = bias[i];
+    float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
+    for (uint ky = from_y; ky < end_y; ++ky) {
+        uint tap = (ky * WINDOW_WIDTH + from_x) * GROUP_CHANNELS;
+        uint row = IN_FIRST + (top + ky * DILATION_Y - BORDER_TOP) * IN_LINE +
+                   (left + from_x * DILATION_X - BORDER_LEFT) * IN_PIXEL;
+        for (uint run = 0; run < runs; ++run) {
+            for (uint k = 0; k < length; ++k) {
+                const float4 w = LOAD(pa, 4 * (tap + k)), v = pb[4 * (row + k)];
+                c0 += w.s0 * v;
+                c1 += w.s1 * v;
+                c2 += w.s2 * v;
+                c3 += w.s3 * v;
+            }
+            tap += GROUP_CHANNELS;
+            row += step;
+        }
+    }
+    const uint at = (j >> 2) * (4 * h) + 4 * (OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL + 4 * i) + (j & 3);
+    r[at] = ACTIVATE(c0);
+    r[at + 4] = ACTIVATE(c1);
+    r[at + 8] = ACTIVATE(c2);
+    r[at + 12] = ACTIVATE(c3);
+}

@@ -1,0 +1,79 @@
+// Convolution with bias and activation for CPUs: a micro-tile of 32 outputs of a pixel by RECORDS columns per work-item,
+// whose sums stay in vector registers.
+// Differs from affine/panel: the common dimension runs over the elements of a window, line by line of the image.
+// Source: own.
+// Layouts: a R_32_1_C, its columns in the order ky, kx, c; b and r C_16_RECORDS_C; bias is plain.
+// RECORDS: columns of a micro-tile; 2 * RECORDS sums and a few operands fill 32 registers.
+// ACTIVATION: as in common/activation.
+// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// Dimension 0 runs over panels, dimension 1 over tiles of columns, pixel by pixel.
+#ifndef RECORDS
+#define RECORDS 10
+#endif
+#ifdef HALF_WEIGHTS
+#define WEIGHT half
+#define LOAD(p, i) vload_half16((i), (p))
+#else
+#define WEIGHT float
+#define LOAD(p, i) vload16((i), (p))
+#endif
+
+kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
+                              global const WEIGHT *restrict a,
+                              global const float *restrict b,
+                              global const float16 *restrict bias,
+                              global float16 *restrict r)
+{
+    const uint panel = get_global_id(0);
+    const uint tiles = get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH);
+    const uint pixel = get_global_id(1) / tiles, tile = get_global_id(1) - pixel * tiles;
+    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
+    const uint top = y * STRIDE_Y, left = x * STRIDE_X;
+    const uint from_y = FIRST_INSIDE(top, BORDER_TOP, DILATION_Y);
+    const uint end_y = END_INSIDE(top, BORDER_TOP, DILATION_Y, WINDOW_HEIGHT, IN_HEIGHT);
+    const uint from_x = FIRST_INSIDE(left, BORDER_LEFT, DILATION_X);
+    const uint end_x = END_INSIDE(left, BORDER_LEFT, DILATION_X, WINDOW_WIDTH, IN_WIDTH);
+    const uint inside = end_x > from_x ? end_x - from_x : 0;
+    const bool whole = IN_PIXEL == GROUP_CHANNELS && DILATION_X == 1;
+    const uint runs = whole ? min(inside, 1u) : inside;
+    const uint length = whole ? inside * GROUP_CHANNELS : GROUP_CHANNELS;
+    const uint step = whole ? 0 : DILATION_X * IN_PIXEL;
+    const uint taps = WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS;
+    global const WEIGHT *pa = a + 32 * (size_t)panel * taps;
+    global const float *pb = b + (size_t)RECORDS * tile * l;
+    float16 low[RECORDS], high[RECORDS];
+#pragma unroll
+    for (uint n = 0; n < RECORDS; ++n) {
+        low[n] = bias[2 * panel];
+        high[n] = bias[2 * panel + 1];
+    }
+    for (uint ky = from_y; ky < end_y; ++ky) {
+        uint tap = (ky * WINDOW_WIDTH + from_x) * GROUP_CHANNELS;
+        uint row = IN_FIRST + (top + ky * DILATION_Y - BORDER_TOP) * IN_LINE +
+                   (left + from_x * DILATION_X - BORDER_LEFT) * IN_PIXEL;
+        for (uint run = 0; run < runs; ++run) {
+            for (uint k = 0; k < length; ++k) {
+                const float16 w0 = LOAD(pa, 2 * (tap + k)), w1 = LOAD(pa, 2 * (tap + k) + 1);
+                // 16 rows of a column are neighbours.
+                global const float *v = pb + ((row + k) >> 4) * (16 * RECORDS) + ((row + k) & 15);
+#pragma unroll
+                for (uint n = 0; n < RECORDS; ++n) {
+                    low[n] = fma(w0, (float16)(v[16 * n]), low[n]);
+                    high[n] = fma(w1, (float16)(v[16 * n]), high[n]);
+                }
+            }
+            tap += GROUP_CHANNELS;
+            row += step;
+        }
+    }
+    const uint first = OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL + 32 * panel;
+    global float16 *const to = r + (size_t)RECORDS * (tile * (h / 16) + first / 16);
+    // The last panel may have 16 rows only.
+    const bool both = 32 * panel + 16 < OUT_PIXEL;
+#pragma unroll
+    for (uint n = 0; n < RECORDS; ++n) {
+        to[n] = ACTIVATE(low[n]);
+        if (both)
+            to[n + RECORDS] = ACTIVATE(high[n]);
+    }
+}
