@@ -489,6 +489,11 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
           columns with `initial_types=[(\"X\", FloatTensorType([None, columns]))]`"
         ]
     );
+    f.put("net.onnx", model(&[VECTOR], vec![node("Sigmoid", "a", &["x"])], vec![], &["a_out"], 17));
+    assert_eq!(
+        f.mistakes(),
+        ["net.onnx: it has no layers: scaling its input and a final function are all that it does"]
+    );
     // What the outputs do not need is not looked at.
     let nodes = vec![node("Relu", "a", &["x"]), node("LSTM", "b", &["x"])];
     f.put("net.onnx", model(&[VECTOR], nodes, vec![], &["a_out"], 17));
@@ -732,15 +737,21 @@ fn node_test(folder: &Path, mut model: Model) -> String {
 #[ignore = "needs the folder onnx/backend/test/data/node of onnx 1.19.1 in MORTONNET_ONNX_NODES"]
 fn node_tests_of_the_package_are_as_listed() {
     let nodes = PathBuf::from(std::env::var_os(NODES).unwrap_or_else(|| panic!("{NODES} is not set")));
-    let mut folders: Vec<PathBuf> = std::fs::read_dir(nodes).unwrap().flatten().map(|e| e.path()).collect();
-    folders.sort();
     let mut lines = Vec::new();
-    for folder in folders {
-        let Ok(bytes) = std::fs::read(folder.join("model.onnx")) else { continue };
-        let Ok(model) = Model::parse(&bytes) else { continue };
-        let name = folder.file_name().unwrap().to_str().unwrap().to_string();
-        if let (Some(op), false) = (tested(&model), name.contains("_expanded")) {
-            lines.push(format!("{op} {name} {}", node_test(&folder, model)));
+    // Beside the node tests stand modules of PyTorch as it once exported them.
+    for (list, every) in [(nodes.clone(), false), (nodes.with_file_name("pytorch-converted"), true)] {
+        for folder in std::fs::read_dir(list).unwrap().flatten().map(|e| e.path()) {
+            let Ok(bytes) = std::fs::read(folder.join("model.onnx")) else { continue };
+            let Ok(mut model) = Model::parse(&bytes) else { continue };
+            if every {
+                // Of operation set 6; what they use of it is the same in set 7, but for slopes and old attributes.
+                model.model.opset_import.iter_mut().for_each(|s| s.version = s.version.map(|v| v.max(7)));
+            }
+            let name = folder.file_name().unwrap().to_str().unwrap().to_string();
+            let op = if every { Some("(PyTorch)".into()) } else { tested(&model) };
+            if let (Some(op), false) = (op, name.contains("_expanded")) {
+                lines.push(format!("{op} {name} {}", node_test(&folder, model)));
+            }
         }
     }
     lines.sort();
