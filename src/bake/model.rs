@@ -94,6 +94,11 @@ pub(crate) fn finish(
             return None;
         }
     };
+    if draft.graph.nodes.is_empty() {
+        mistakes
+            .add(o.place(), "it has no layers: scaling its input and a final function are all that it does");
+        return None;
+    }
     let mut golden = match o.get("check") {
         Some(check) => {
             golden::read(check, &o.at("check"), &given.folder, &network, &as_given, files, mistakes)?

@@ -1,4 +1,4 @@
-//! Affine layers of what is one.
+//! Convolutions that are affine layers.
 
 use crate::bake::draft::Draft;
 use crate::ir::graph::Role;
@@ -29,37 +29,6 @@ pub(super) fn of_convolution(draft: &mut Draft) -> bool {
         }
         let arrays = vec![(Role::Weights, to.c, from.len(), rows), (Role::Biases, to.c, 1, biases.to_vec())];
         draft.change(i, Op::Affine, arrays);
-        return true;
-    }
-    false
-}
-
-/// Makes one affine layer of two, one behind the other, where it has no more weights than both.
-pub(super) fn product(draft: &mut Draft) -> bool {
-    for i in 0..draft.graph.nodes.len() {
-        let first = draft.graph.nodes[i].clone();
-        let Some(j) = draft.graph.only_consumer(first.output) else { continue };
-        let second = draft.graph.nodes[j].clone();
-        if first.op != Op::Affine || second.op != Op::Affine {
-            continue;
-        }
-        let ([w1, b1], [w2, b2]) = (&draft.arrays(&first)[..], &draft.arrays(&second)[..]) else { continue };
-        let (inner, outputs) = (b1.len(), b2.len());
-        let inputs = w1.len() / inner;
-        if outputs * inputs > w1.len() + w2.len() {
-            continue;
-        }
-        let (mut weights, mut biases) = (vec![0.0; outputs * inputs], b2.to_vec());
-        for (o, row) in w2.chunks_exact(inner).enumerate() {
-            for (k, &w) in row.iter().enumerate() {
-                biases[o] += w * b1[k];
-                let to = &mut weights[o * inputs..][..inputs];
-                to.iter_mut().zip(&w1[k * inputs..][..inputs]).for_each(|(t, v)| *t += w * v);
-            }
-        }
-        let arrays = vec![(Role::Weights, outputs, inputs, weights), (Role::Biases, outputs, 1, biases)];
-        draft.change(j, Op::Affine, arrays);
-        draft.graph.nodes.to_mut()[j].inputs = first.inputs.clone();
         return true;
     }
     false

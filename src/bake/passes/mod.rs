@@ -33,8 +33,7 @@ pub(crate) fn run(
             || scaling::behind(&mut draft)
             || scaling::before(&mut draft)
             || borders::join(&mut draft)
-            || affine::of_convolution(&mut draft)
-            || affine::product(&mut draft);
+            || affine::of_convolution(&mut draft);
         if !changed {
             return Ok((draft, transform));
         }

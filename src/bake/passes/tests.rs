@@ -1,1 +1,225 @@
+//! What passes change and what they must leave: the same numbers come out either way.
 
+use crate::bake::draft::{Array, Draft};
+use crate::ir::graph::{Role, Shape};
+use crate::ir::network::{InputOrder, Transform};
+use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, Window};
+use crate::ops::random::Random;
+
+/// A draft under construction: a chain unless a node names what it reads.
+struct Chain {
+    draft: Draft,
+    random: Random,
+    last: usize,
+}
+
+const IMAGE: Shape = Shape { c: 4, h: 6, w: 5 };
+
+impl Chain {
+    fn new(input: Shape) -> Chain {
+        Chain { draft: Draft::new(input), random: Random::new(7), last: 0 }
+    }
+
+    fn numbers(&mut self, n: usize) -> Vec<f64> {
+        (0..n).map(|_| f64::from(self.random.float())).collect()
+    }
+
+    fn push(&mut self, op: Op, inputs: &[usize], arrays: Vec<Array>) -> usize {
+        self.last = self.draft.push(op.name(), op, inputs, arrays).unwrap();
+        self.last
+    }
+
+    fn then(mut self, op: Op) -> Chain {
+        self.push(op, &[self.last], Vec::new());
+        self
+    }
+
+    fn scale(mut self, summands: bool) -> Chain {
+        let c = self.draft.shape(self.last).c;
+        let (factors, mut biases) = (self.numbers(c), self.numbers(c));
+        if !summands {
+            biases.fill(0.0);
+        }
+        let arrays = vec![(Role::Factors, c, 1, factors), (Role::Biases, c, 1, biases)];
+        self.push(Op::Scale, &[self.last], arrays);
+        self
+    }
+
+    fn conv(mut self, outputs: usize, groups: usize, window: Window) -> Chain {
+        let columns = self.draft.shape(self.last).c / groups * window.size.0 * window.size.1;
+        let arrays = vec![
+            (Role::Weights, outputs, columns, self.numbers(outputs * columns)),
+            (Role::Biases, outputs, 1, self.numbers(outputs)),
+        ];
+        self.push(Op::Convolution { window, groups }, &[self.last], arrays);
+        self
+    }
+
+    fn affine(mut self, outputs: usize) -> Chain {
+        let inputs = self.draft.shape(self.last).len();
+        let arrays = vec![
+            (Role::Weights, outputs, inputs, self.numbers(outputs * inputs)),
+            (Role::Biases, outputs, 1, self.numbers(outputs)),
+        ];
+        self.push(Op::Affine, &[self.last], arrays);
+        self
+    }
+
+    /// Runs the passes; the operations that are left. The numbers must be those of before.
+    fn passed(mut self) -> (String, Transform) {
+        let input: Vec<f64> = self.numbers(self.draft.shape(0).len());
+        let before = self.draft.graph.evaluate(&self.draft.rounded(), input.clone());
+        let expected: Vec<Vec<f64>> = self.draft.graph.outputs.iter().map(|&o| before[o].clone()).collect();
+        let (passed, transform) = super::run(self.draft, Transform::Identity, InputOrder::Chw).unwrap();
+        let scaled = input.iter().enumerate().map(|(i, &x)| transform.apply(i, x)).collect();
+        let after = passed.graph.evaluate(&passed.rounded(), scaled);
+        for (expected, &o) in expected.iter().zip(passed.graph.outputs.iter()) {
+            assert_eq!(expected.len(), after[o].len());
+            for (e, f) in expected.iter().zip(&after[o]) {
+                assert!((e - f).abs() < 1e-5 * e.abs().max(1.0), "{e} {f}");
+            }
+        }
+        let ops: Vec<&str> = passed.graph.nodes.iter().map(|n| n.op.name()).collect();
+        (ops.join(" "), transform)
+    }
+
+    fn ops(self) -> String {
+        self.passed().0
+    }
+}
+
+fn padded(size: usize, n: usize) -> Window {
+    let border = Border { top: n, left: n, bottom: n, right: n };
+    Window { border, ..Window::of((size, size)) }
+}
+
+fn pad(value: f32) -> Op {
+    Op::Pad { border: Border { top: 1, left: 2, bottom: 0, right: 1 }, value: Float::new(value) }
+}
+
+const RELU: Op = Op::Activation(Activation::Relu);
+
+#[test]
+fn factors_go_into_the_weights_around_them() {
+    let image = || Chain::new(IMAGE).then(RELU);
+    assert_eq!(image().conv(3, 1, padded(3, 1)).scale(true).ops(), "relu convolution");
+    assert_eq!(image().conv(4, 4, padded(3, 1)).scale(true).scale(true).ops(), "relu convolution");
+    assert_eq!(image().affine(3).scale(true).then(RELU).ops(), "relu affine relu");
+    assert_eq!(image().scale(true).conv(3, 1, padded(3, 0)).ops(), "relu convolution");
+    assert_eq!(image().scale(true).conv(6, 2, padded(3, 0)).ops(), "relu convolution");
+    // A summand is not there in a border of zeros; a factor alone changes nothing in it.
+    assert_eq!(image().scale(true).conv(3, 1, padded(3, 1)).ops(), "relu scale convolution");
+    assert_eq!(image().scale(false).conv(3, 1, padded(3, 1)).ops(), "relu convolution");
+    assert_eq!(image().scale(true).affine(3).ops(), "relu affine");
+}
+
+#[test]
+fn factors_stay_where_another_reads_what_they_are_of() {
+    let mut c = Chain::new(IMAGE).then(RELU).conv(4, 1, padded(3, 1));
+    let conv = c.last;
+    c = c.scale(true);
+    c.push(Op::Combine(Arithmetic::Add), &[c.last, conv], Vec::new());
+    assert_eq!(c.ops(), "relu convolution scale add");
+    // And where it goes out.
+    let mut c = Chain::new(IMAGE).then(RELU).conv(4, 1, padded(3, 1));
+    let conv = c.last;
+    c = c.scale(true);
+    c.draft.graph.outputs = vec![c.last, conv].into();
+    assert_eq!(c.ops(), "relu convolution scale");
+}
+
+#[test]
+fn factors_of_the_input_are_the_readers() {
+    let (ops, transform) = Chain::new(Shape::vector(5)).scale(true).affine(3).passed();
+    assert_eq!(ops, "affine");
+    assert!(matches!(transform, Transform::MeanStd { mean, .. } if mean.len() == 5));
+    let (ops, transform) = Chain::new(IMAGE).scale(false).conv(3, 1, padded(3, 1)).passed();
+    assert_eq!(ops, "convolution");
+    assert!(matches!(transform, Transform::ScaleOffset { scale, .. } if scale.len() == IMAGE.len()));
+    // A factor of 0 cannot be undone.
+    let mut c = Chain::new(Shape::vector(2)).scale(true);
+    c.draft.numbers[0][1] = 0.0;
+    let (ops, transform) = c.then(RELU).passed();
+    assert_eq!((ops.as_str(), transform), ("scale relu", Transform::Identity));
+}
+
+#[test]
+fn borders_join_windows_that_see_the_same() {
+    let image = || Chain::new(IMAGE).then(Op::Activation(Activation::Tanh));
+    let pool = |kind, window| Op::Pool { kind, window };
+    assert_eq!(image().then(pad(0.0)).conv(3, 1, padded(3, 1)).ops(), "tanh convolution");
+    assert_eq!(image().then(pad(0.5)).conv(3, 1, padded(3, 1)).ops(), "tanh pad convolution");
+    assert_eq!(image().then(pad(0.0)).then(pool(Pool::Mean, padded(3, 0))).ops(), "tanh average_pool");
+    let behind = Border { bottom: 1, right: 1, ..Border::default() };
+    let more = Window { border: behind, ..Window::of((3, 3)) };
+    assert_eq!(image().then(pad(0.0)).then(pool(Pool::PaddedMean, more)).ops(), "tanh average_pool");
+    // A window that would see no element of the image.
+    assert_eq!(
+        image().then(pad(0.0)).then(pool(Pool::PaddedMean, padded(3, 1))).ops(),
+        "tanh pad average_pool"
+    );
+    // Its own border does not count, the other's does.
+    assert_eq!(image().then(pad(0.0)).then(pool(Pool::Mean, padded(3, 1))).ops(), "tanh pad average_pool");
+    let max = pool(Pool::Max, padded(3, 0));
+    assert_eq!(image().then(pad(0.0)).then(max).ops(), "tanh pad max_pool");
+    assert_eq!(image().then(pad(f32::NEG_INFINITY)).then(max).ops(), "tanh max_pool");
+    assert_eq!(image().then(RELU).then(pad(0.0)).then(max).ops(), "tanh relu max_pool");
+    // A window that would see the border only.
+    assert_eq!(
+        image().then(RELU).then(pad(0.0)).then(pool(Pool::Max, Window::of((1, 1)))).ops(),
+        "tanh relu pad"
+    );
+}
+
+#[test]
+fn groups_become_dense_unless_each_is_a_channel() {
+    let groups = |outputs, groups| {
+        let draft = Chain::new(IMAGE).conv(outputs, groups, padded(3, 1)).draft;
+        let (passed, _) = super::run(draft, Transform::Identity, InputOrder::Chw).unwrap();
+        match passed.graph.nodes[0].op {
+            Op::Convolution { groups, .. } => groups,
+            op => panic!("{op:?}"),
+        }
+    };
+    assert_eq!([groups(4, 1), groups(6, 2), groups(4, 4), groups(8, 4)], [1, 1, 4, 1]);
+    for (outputs, groups) in [(6, 2), (8, 4)] {
+        assert_eq!(Chain::new(IMAGE).conv(outputs, groups, padded(3, 1)).ops(), "convolution");
+    }
+}
+
+#[test]
+fn moves_cancel_or_become_orders_of_weights() {
+    let turn = Op::Transpose([Axis::Y, Axis::X, Axis::C]);
+    let back = Op::Transpose([Axis::X, Axis::C, Axis::Y]);
+    assert_eq!(Chain::new(IMAGE).then(turn).then(back).then(RELU).ops(), "relu");
+    assert_eq!(Chain::new(IMAGE).then(turn).then(turn).then(RELU).ops(), "relu transpose");
+    assert_eq!(Chain::new(IMAGE).then(turn).then(RELU).scale(true).then(back).ops(), "relu scale");
+    let flat = Op::Reshape(Shape::vector(IMAGE.len()));
+    assert_eq!(Chain::new(IMAGE).then(flat).affine(3).ops(), "affine");
+    assert_eq!(Chain::new(IMAGE).then(turn).then(flat).affine(3).ops(), "affine");
+    assert_eq!(Chain::new(IMAGE).then(turn).affine(3).ops(), "affine");
+    assert_eq!(Chain::new(IMAGE).then(flat).then(Op::Reshape(IMAGE)).then(RELU).ops(), "relu");
+}
+
+#[test]
+fn convolutions_with_one_place_are_affine_layers() {
+    // Two of them stay what they are.
+    assert_eq!(Chain::new(Shape::vector(3)).affine(30).affine(3).ops(), "affine affine");
+    // One place, whole image or a part of it, with a border.
+    let whole = Window::of((6, 5));
+    assert_eq!(Chain::new(IMAGE).conv(3, 1, whole).then(RELU).ops(), "affine relu");
+    let around = Window { stride: (9, 9), dilation: (2, 1), ..padded(5, 2) };
+    assert_eq!(Chain::new(Shape { c: 2, h: 5, w: 3 }).conv(3, 1, around).then(RELU).ops(), "affine relu");
+    // Most of the image is not seen.
+    let part = Window { stride: (9, 9), ..Window::of((1, 1)) };
+    assert_eq!(Chain::new(IMAGE).conv(3, 1, part).ops(), "convolution");
+}
+
+#[test]
+fn what_nothing_reads_is_left_out() {
+    let mut c = Chain::new(IMAGE).then(RELU);
+    let relu = c.last;
+    c = c.conv(3, 1, padded(3, 1)).then(RELU);
+    c.draft.graph.outputs = vec![relu].into();
+    assert_eq!(c.ops(), "relu");
+}

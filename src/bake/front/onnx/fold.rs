@@ -127,14 +127,15 @@ pub(super) fn fold(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<C
                 _ => Err("expected one number".to_string()),
             };
             let (start, limit, delta) = (number(0)?, number(1)?, number(2)?);
-            if delta == 0 || (limit.saturating_sub(start) / delta).unsigned_abs() > 1 << 20 {
+            let steps = limit.checked_sub(start).and_then(|all| all.checked_div(delta));
+            if steps.is_none_or(|s| s.unsigned_abs() > 1 << 20) {
                 return Err("expected a step other than 0, and at most 1048576 numbers".into());
             }
             let mut numbers = Vec::new();
             let mut n = start;
             while (delta > 0 && n < limit) || (delta < 0 && n > limit) {
                 numbers.push(n);
-                n += delta;
+                n = n.saturating_add(delta);
             }
             Ok(Constant::ints(vec![numbers.len()], numbers))
         }

@@ -489,6 +489,11 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
           columns with `initial_types=[(\"X\", FloatTensorType([None, columns]))]`"
         ]
     );
+    f.put("net.onnx", model(&[VECTOR], vec![node("Sigmoid", "a", &["x"])], vec![], &["a_out"], 17));
+    assert_eq!(
+        f.mistakes(),
+        ["net.onnx: it has no layers: scaling its input and a final function are all that it does"]
+    );
     // What the outputs do not need is not looked at.
     let nodes = vec![node("Relu", "a", &["x"]), node("LSTM", "b", &["x"])];
     f.put("net.onnx", model(&[VECTOR], nodes, vec![], &["a_out"], 17));
@@ -633,6 +638,90 @@ fn a_final_log_softmax_is_kept_for_numbers() {
     }
 }
 
+fn with_text(mut node: NodeProto, name: &str, s: &str) -> NodeProto {
+    let attribute = AttributeProto { name: text(name), s: text(s), ..AttributeProto::default() };
+    node.attribute.push(attribute);
+    node.domain = text("ai.onnx.ml");
+    node
+}
+
+fn with_texts(mut node: NodeProto, name: &str, list: &[&str]) -> NodeProto {
+    let strings = list.iter().map(|s| s.to_string()).collect();
+    node.attribute.push(AttributeProto { name: text(name), strings, ..AttributeProto::default() });
+    node.domain = text("ai.onnx.ml");
+    node
+}
+
+/// Sigmoids divided by their sum, and a label that is looked up twice.
+#[test]
+fn normalised_sigmoids_are_classes_with_the_names_of_their_label() {
+    let f = Folder::new();
+    let normalizer = |norm: &str, input: &str| with_text(node("Normalizer", "n", &[input]), "norm", norm);
+    let mut ints =
+        with_texts(node("LabelEncoder", "e", &["a_out"]), "values_strings", &["low", "mid", "high"]);
+    ints.attribute.push(AttributeProto {
+        name: text("keys_int64s"),
+        ints: vec![0, 1, 2],
+        ..AttributeProto::default()
+    });
+    let again = with_texts(node("LabelEncoder", "e2", &["e_out"]), "keys_strings", &["high", "mid", "low"]);
+    let again = with_texts(again, "values_strings", &["HIGH", "MID", "LOW"]);
+    let mut w = weights("w", &[4, 3]);
+    w.float_data = vec![0.1, -0.2, 0.3, 0.5, -0.6, 0.7, 0.2, 0.4, -0.8, 1.0, -1.5, 0.25];
+    let nodes = vec![
+        node("MatMul", "m", &["x", "w"]),
+        node("Sigmoid", "s", &["m_out"]),
+        normalizer("L1", "s_out"),
+        with_int(node("ArgMax", "a", &["n_out"]), "axis", 1),
+        ints,
+        again,
+    ];
+    f.put("net.onnx", model(&[VECTOR], nodes, vec![w], &["e2_out", "n_out"], 17));
+    let ((network, tensors, ..), _) = f.read().unwrap();
+    assert_eq!((network.output.kind, network.output.activation), (Kind::Classes, FinalActivation::None));
+    assert_eq!(network.labels.iter().map(|l| &**l).collect::<Vec<_>>(), ["LOW", "MID", "HIGH"]);
+    let scores = network.scores(&tensors, &[1.0, -1.0, 0.5, 2.0]);
+    let sigmoid = |z: f64| 1.0 / (1.0 + (-z).exp());
+    let z = [0.1 - 0.5 + 0.1 + 2.0, -0.2 + 0.6 + 0.2 - 3.0, 0.3 - 0.7 - 0.4 + 0.5].map(sigmoid);
+    for (found, z1) in scores.iter().zip(z) {
+        assert!((found - z1 / z.iter().sum::<f64>()).abs() < 1e-6, "{scores:?} {z:?}");
+    }
+    for (norm, input, said) in [
+        ("L2", "s_out", "norm: expected L1 (of probabilities), found L2: it takes a root or a maximum"),
+        ("L1", "x", "norm L1: only of values that are never below 0 (behind a sigmoid or a softmax)"),
+    ] {
+        let nodes = vec![node("Sigmoid", "s", &["x"]), normalizer(norm, input)];
+        f.put("net.onnx", model(&[VECTOR], nodes, vec![], &["n_out"], 17));
+        assert_eq!(f.mistakes(), [format!("net.onnx: node n (Normalizer): {said}")]);
+    }
+}
+
+/// A label alone: the scores are what it is the arg-max of.
+#[test]
+fn a_label_alone_is_a_class() {
+    let f = Folder::new();
+    let nodes = vec![
+        node("MatMul", "m", &["x", "w"]),
+        with_int(node("Softmax", "s", &["m_out"]), "axis", 1),
+        with_int(node("ArgMax", "a", &["s_out"]), "axis", 1),
+    ];
+    f.put("net.onnx", model(&[VECTOR], nodes, vec![weights("w", &[4, 3])], &["a_out"], 17));
+    let ((network, ..), _) = f.read().unwrap();
+    assert_eq!((network.output.kind, network.output.activation), (Kind::Classes, FinalActivation::Softmax));
+    assert_eq!(network.graph.nodes.len(), 1);
+    // Scores of other values are no probabilities of that label.
+    let nodes = vec![
+        node("MatMul", "m", &["x", "w"]),
+        with_int(node("ArgMax", "a", &["m_out"]), "axis", 1),
+        node("Relu", "r", &["m_out"]),
+    ];
+    f.put("net.onnx", model(&[VECTOR], nodes, vec![weights("w", &[4, 3])], &["a_out", "r_out"], 17));
+    assert_eq!(
+        f.mistakes(),
+        ["net.onnx: the class and the scores (a_out, r_out) are not of the same values"]
+    );
+}
+
 /// Where the numbers of the package's node tests are: the folder `onnx/backend/test/data/node` of its release 1.19.1, the
 /// last but a few that has them.
 const NODES: &str = "MORTONNET_ONNX_NODES";
@@ -732,15 +821,21 @@ fn node_test(folder: &Path, mut model: Model) -> String {
 #[ignore = "needs the folder onnx/backend/test/data/node of onnx 1.19.1 in MORTONNET_ONNX_NODES"]
 fn node_tests_of_the_package_are_as_listed() {
     let nodes = PathBuf::from(std::env::var_os(NODES).unwrap_or_else(|| panic!("{NODES} is not set")));
-    let mut folders: Vec<PathBuf> = std::fs::read_dir(nodes).unwrap().flatten().map(|e| e.path()).collect();
-    folders.sort();
     let mut lines = Vec::new();
-    for folder in folders {
-        let Ok(bytes) = std::fs::read(folder.join("model.onnx")) else { continue };
-        let Ok(model) = Model::parse(&bytes) else { continue };
-        let name = folder.file_name().unwrap().to_str().unwrap().to_string();
-        if let (Some(op), false) = (tested(&model), name.contains("_expanded")) {
-            lines.push(format!("{op} {name} {}", node_test(&folder, model)));
+    // Beside the node tests stand modules of PyTorch as it once exported them.
+    for (list, every) in [(nodes.clone(), false), (nodes.with_file_name("pytorch-converted"), true)] {
+        for folder in std::fs::read_dir(list).unwrap().flatten().map(|e| e.path()) {
+            let Ok(bytes) = std::fs::read(folder.join("model.onnx")) else { continue };
+            let Ok(mut model) = Model::parse(&bytes) else { continue };
+            if every {
+                // Of operation set 6; what they use of it is the same in set 7, but for slopes and old attributes.
+                model.model.opset_import.iter_mut().for_each(|s| s.version = s.version.map(|v| v.max(7)));
+            }
+            let name = folder.file_name().unwrap().to_str().unwrap().to_string();
+            let op = if every { Some("(PyTorch)".into()) } else { tested(&model) };
+            if let (Some(op), false) = (op, name.contains("_expanded")) {
+                lines.push(format!("{op} {name} {}", node_test(&folder, model)));
+            }
         }
     }
     lines.sort();
