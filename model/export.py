@@ -13,10 +13,11 @@
   torch.nn.Module goes through torch.onnx.export: the folder holds `net.onnx` then, and `net.json` with what is said about
   it (MORTONNET_MODEL=model/mine/net.onnx).
 
-Anything else is an ExportError that names the part it stumbled over. Otherwise the folder holds `network.json`, a definition and a
-data file for each weight matrix (h × d: a row per output) and bias (h × 1), and golden vectors: records in raw units, as
-they are piped into the program, and the scores that the framework itself computes for them. model/README.md describes the
-files. The same model gives the same bytes. Only NumPy is needed, and the framework that the model comes from.
+Anything else is an ExportError that names the part it stumbled over. A folder without `net.onnx` holds `network.json`, a
+definition and a data file for each weight matrix (h × d: a row per output) and bias (h × 1). Golden vectors are in both:
+records in raw units, as they are piped into the program, and the scores that the framework itself computes for them.
+model/README.md describes the files. The same model gives the same bytes. Only NumPy is needed, the framework that the model
+comes from, and onnxscript for `net.onnx`.
 """
 
 import copy
@@ -95,18 +96,21 @@ def export(model, folder, *, inputs, name=None, labels=None, features=None, inpu
     """Writes `model` into `folder` (made where missing; files of the same names are replaced) and returns its path.
 
     inputs:   records in raw units, as the program will read them, shape (n, …); a record is flattened. `check` of them,
-              evenly spread, become golden vectors. May be None if check is 0.
+              evenly spread, become golden vectors. May be None if check is 0 and the model needs no ONNX. For ONNX,
+              images are of shape (n, channels, height, width), or (n, height, width, channels) with "order": "hwc".
     name:     name of the network; the folder's own where None.
     labels:   a name per class (per output for multilabel and values). None: scikit-learn's `classes_`, or no names.
     features: a name per value of a record. None: those that a scikit-learn model was fitted with, or no names. Names
               that are all numbers (pandas' default) are left out, with a warning: no header can be told by them.
     input:    what the *caller* did to raw records before the model saw them: {"scale": s, "offset": o} for x·s + o, or
-              {"mean": m, "std": d} for (x − m) / d, each a number or one per feature. A pipeline's scaler needs nothing.
+              {"mean": m, "std": d} for (x − m) / d, each a number, one per channel of an image, or one per feature;
+              "order": "hwc" with it turns images for the module. A pipeline's scaler needs nothing.
     output:   what the last values mean: "classes", "binary", "multilabel" or "values", or {"kind": …, "threshold": t}.
               scikit-learn models know it themselves; so does PyTorch where the network ends in Softmax or in a Linear of
               several outputs (classes), or in one Sigmoid output (binary). Otherwise it must be given.
     check:    most golden vectors.
-    data:     format of the weight files: "csv" (numbers that read back as the same float32), "npy" or "f32" (raw).
+    data:     format of the weight files of a network.json: "csv" (numbers that read back as the same float32), "npy" or
+              "f32" (raw).
     """
     folder = Path(folder)
     if data not in DATA_TYPES:

@@ -213,7 +213,8 @@ impl Layers {
             mistakes.add(format_args!("{}: layers", o.place()), message);
         }
         let input = image.or_else(|| width(&layers).map(Shape::vector));
-        if mistakes.0.len() == before {
+        let said = o.get("input").is_some_and(|i| !i.is_object() || i.get("shape").is_some());
+        if mistakes.0.len() == before && !said {
             report_missing_shape(o.place(), &layers, input, mistakes);
         }
         let (ops, shapes) = follow(o.place(), &layers, input, mistakes);

@@ -356,6 +356,16 @@ fn mistakes_of_networks() {
             r#","input":{"shape":[1,7]},"output":{"kind":"values"}"#,
         ),
         (
+            &["input: shape: expected a whole number or a list of whole numbers, found \"2×6×5\""],
+            &[r#"{"layer":"ConvLayer","weights":"c_w.json","kernel":[3,2]}"#],
+            r#","input":{"shape":"2×6×5"},"output":{"kind":"values"}"#,
+        ),
+        (
+            &["input: expected an object {…}, found [2,6,5]"],
+            &[r#"{"layer":"ConvLayer","weights":"c_w.json","kernel":[3,2]}"#],
+            r#","input":[2,6,5],"output":{"kind":"values"}"#,
+        ),
+        (
             &["input: order: expected chw or hwc, found \"whc\""],
             &[r#"{"layer":"AffineLayer","weights":"s_w.json","biases":"s_b.json"}"#],
             r#","input":{"shape":[1,7,1],"order":"whc"},"output":{"kind":"values"}"#,
