@@ -686,7 +686,7 @@ fn the_library_is_checked_too() {
             library_mistakes(&replace("\"covers\": [\"affine\"", "\"covers\": [\"afine\""), &[]),
         ),
         (
-            "pair has weights of 2 affine nodes, its chain has 1",
+            "pair has weights of 2 nodes, its chain has 1",
             library_mistakes(
                 &replace("[\"affine\", \"activation?\", \"affine\"]", "[\"affine\", \"activation?\"]"),
                 &[],

@@ -1515,8 +1515,7 @@ mod tests {
     #[test]
     fn patterns_read_what_kernels_read() {
         let mut products = 0;
-        let matrices = |k: &&Kernel| k.operation.is_product() && k.operation != Operation::Convolution;
-        for kernel in library().kernels.iter().filter(matrices).filter(|k| k.source.is_some()) {
+        for kernel in library().kernels.iter().filter(|k| k.operation.is_product() && k.source.is_some()) {
             let name = &kernel.codename;
             let pattern = pattern(name).unwrap_or_else(|| panic!("{name} has no row"));
             products += 1;

@@ -190,11 +190,15 @@ impl Kernel {
         };
         let chain = covers.chain.first().is_none_or(|c| !c.1) && (expected > 0 || covers.chain.len() <= 1);
         if !own || !chain {
-            return Err(format!("{name} does not cover a chain that begins with {first:?}"));
+            return Err(match self.operation {
+                Operation::Convolution => "the chain begins with a convolution".into(),
+                _ if expected > 0 => "the chain begins with an affine node".into(),
+                _ => format!("{name} covers no other node and has no epilogue"),
+            });
         }
         let ends = [Operation::Reduce, Operation::Pool, Operation::Scale, Operation::Combine];
         if expected == 0 && !self.epilogue.is_empty() && !ends.contains(&self.operation) {
-            return Err(format!("{name} has no epilogue"));
+            return Err(format!("{name} covers no other node and has no epilogue"));
         }
         if !self.epilogue.iter().all(|c| c.activates()) {
             return Err("an epilogue is an activation".into());

@@ -19,8 +19,7 @@ use std::borrow::Cow;
 impl Operation {
     /// Whether it multiplies matrices: its `flop` is that of a multiply-add.
     pub(crate) fn is_product(self) -> bool {
-        use Operation::{Affine, Convolution, Layers, Matmul, Pair};
-        matches!(self, Matmul | Affine | Pair | Layers | Convolution)
+        matches!(self, Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers)
     }
 
     /// The one activation that its kernels compute.

@@ -27,8 +27,8 @@ const OTHERS: [&str; 7] = [
     "activation_unbound",
 ];
 
-/// Records of a launch, and of the batch that it is a part of.
-const RECORDS: (usize, usize) = (3, 20);
+/// Records of a launch, more than a chunk of any layout has columns, and of the batch that it is a part of.
+const RECORDS: (usize, usize) = (17, 40);
 
 /// Largest error, relative to the largest value of a record: these sums have few terms.
 const BOUND: f64 = 2e-5;
