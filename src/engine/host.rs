@@ -3,7 +3,7 @@
 //! This file reads the plan; `simd` computes.
 
 use super::deferred::{Decode, Refusal};
-use super::simd::{Action, Made, Place, Run, Step, Team, Weights};
+use super::simd::{Action, Made, Place, Run, Sizes, Step, Team, Weights};
 use super::{Answer, Engine, Record, RecordMut, RecordRows};
 use crate::baked::library;
 use crate::engine::model::{Model, Values};
@@ -45,8 +45,10 @@ impl HostEngine {
         let shape = model.network.input();
         let input: Vec<u32> = (0..width).map(|i| rows_of_input[order.element(shape, i)]).collect();
         let rows = (rows(BufferRole::Input), &hidden[..], rows(BufferRole::Scores));
+        let (batch, flop) = (plan.batch, model.network.flop());
+        let sizes = Sizes { rows, width, arena, batch, flop };
         Ok(HostEngine {
-            team: Team::new(steps, rows, width, plan.batch, arena, model.network.flop(), threads, timed)?,
+            team: Team::new(steps, sizes, threads, timed)?,
             rows: RecordRows::new(input),
             score_rows: record_rows(plan, BufferRole::Scores),
             has_classes: plan.buffer(BufferRole::Classes).is_some(),
@@ -204,7 +206,7 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
                 // Element by element of the window, the channels side by side.
                 None => Action::Windows {
                     made: Made::Products,
-                    weights: Some((floats(constant(weights)), floats(constant(biases)))),
+                    weights: Some([floats(constant(weights)), floats(constant(biases))]),
                     activation,
                     geometry,
                 },

@@ -17,4 +17,4 @@ mod tests;
 
 pub(crate) use images::Run;
 pub(crate) use micro::{Made, decode};
-pub(crate) use team::{Action, Place, Step, Team, Weights};
+pub(crate) use team::{Action, Place, Sizes, Step, Team, Weights};

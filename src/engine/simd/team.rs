@@ -148,7 +148,7 @@ pub(crate) enum Action {
         /// What.
         made: Made,
         /// Of products: weights of all channels, element by element of the window, and a bias for each channel.
-        weights: Option<(Cow<'static, [f32]>, Cow<'static, [f32]>)>,
+        weights: Option<[Cow<'static, [f32]>; 2]>,
         /// Fused.
         activation: Activation,
         /// Where it reads and writes.
@@ -477,25 +477,33 @@ pub(crate) struct Team {
     batch: usize,
 }
 
+/// Values of a record, and records.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes<'a> {
+    /// Rows of the input, of each hidden buffer and of the scores.
+    pub(crate) rows: (usize, &'a [usize], usize),
+    /// Values of the input without padding.
+    pub(crate) width: usize,
+    /// Where each hidden buffer begins in an arena for the values of a record, and the arena's values.
+    pub(crate) arena: (&'a [usize], usize),
+    /// Most records of a batch.
+    pub(crate) batch: usize,
+    /// Floating-point operations of a record.
+    pub(crate) flop: u64,
+}
+
 impl Team {
     /// Starts at most `threads` threads, the caller's being one of them: no more than the largest batch keeps busy.
-    ///
-    /// `rows` are the values of a record in the input, in each hidden buffer and in the scores, `width` those of the
-    /// input without padding. `arena` says where each hidden buffer begins in an arena for the values of a record, and
-    /// its values in all. `flop` is that of a record.
     ///
     /// # Panics
     /// If sizes of steps and buffers do not fit together.
     pub(crate) fn new(
         steps: Vec<Step>,
-        rows: (usize, &[usize], usize),
-        width: usize,
-        batch: usize,
-        (places, arena): (&[usize], usize),
-        flop: u64,
+        sizes: Sizes<'_>,
         threads: usize,
         timed: bool,
     ) -> Result<Team, Error> {
+        let Sizes { rows, width, arena: (places, arena), batch, flop } = sizes;
         let panels = steps.iter().filter_map(|s| match s.action {
             Action::Affine { panel, .. } | Action::Convolution { panel, .. } => Some(panel),
             _ => None,
@@ -920,7 +928,7 @@ impl Shared {
             }
             Action::Windows { made, weights, activation, geometry } => {
                 let null = (std::ptr::null(), std::ptr::null());
-                let arrays = weights.as_ref().map_or(null, |(w, b)| (w.as_ptr(), b.as_ptr()));
+                let arrays = weights.as_ref().map_or(null, |[w, b]| (w.as_ptr(), b.as_ptr()));
                 for n in records.clone() {
                     let x = self.record(step.from, context, n).cast_const();
                     let (places, lines) = ((x, self.record(step.to, context, n)), share(geometry.output.1.h));
@@ -1048,7 +1056,7 @@ impl Shared {
                     );
                     assert!(images::end(input, from) <= rows(s.from));
                     assert!(images::end(output, Shape { c: channels, ..to }) <= rows(s.to));
-                    let sizes = weights.as_ref().map(|(w, b)| (w.len(), b.len()));
+                    let sizes = weights.as_ref().map(|[w, b]| (w.len(), b.len()));
                     let expected = (window.0 * window.1 * channels, channels);
                     assert!(sizes == (*made == Made::Products).then_some(expected), "{sizes:?}");
                 }

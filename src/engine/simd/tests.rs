@@ -348,7 +348,9 @@ fn threads_and_batches_do_not_change_a_record() {
         }
         steps.push(Step { action: Action::ArgMax(10), from: Place::Scores, to: Place::Scores });
         let flop = cases.iter().map(|c| 2 * c.plain.len() as u64).sum();
-        Team::new(steps, (300, &padded[1..4], 16), 300, batch, (&[0; 3], 0), flop, threads, timed).unwrap()
+        let rows = (300, &padded[1..4], 16);
+        let sizes = Sizes { rows, width: 300, arena: (&[0; 3], 0), batch, flop };
+        Team::new(steps, sizes, threads, timed).unwrap()
     };
     let value = |record: usize, k: usize| {
         if (record, k) == (5, 7) { f32::NAN } else { ((record * 7 + k) % 19) as f32 - 9.0 }

@@ -240,7 +240,7 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
                 }
                 Activation::GeluTanh => {
                     let cubic = x.fma(times(times(x, x), x), V::splat(0.044_715));
-                    times(x, logistic(cubic, -1.595_769_1))
+                    times(x, logistic(cubic, -1.595_769))
                 }
                 Activation::HardSigmoid { .. } => between(b.fma(a, x), zero, one),
                 Activation::HardSwish => {
