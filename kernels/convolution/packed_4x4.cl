@@ -33,7 +33,7 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
     const uint from_x = FIRST_INSIDE(left, BORDER_LEFT, DILATION_X);
     const uint end_x = END_INSIDE(left, BORDER_LEFT, DILATION_X, WINDOW_WIDTH, IN_WIDTH);
     // A line of the window is one run of rows where its pixels and their channels stand one after the other.
-    const uint inside = end_x > from_x ? end_x - from_x : 0;
+    const uint inside = max((int)end_x - (int)from_x, 0);
     const bool whole = IN_PIXEL == GROUP_CHANNELS && DILATION_X == 1;
     const uint runs = whole ? min(inside, 1u) : inside;
     const uint length = whole ? inside * GROUP_CHANNELS : GROUP_CHANNELS;

@@ -33,7 +33,7 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
     const uint end_y = END_INSIDE(top, BORDER_TOP, DILATION_Y, WINDOW_HEIGHT, IN_HEIGHT);
     const uint from_x = FIRST_INSIDE(left, BORDER_LEFT, DILATION_X);
     const uint end_x = END_INSIDE(left, BORDER_LEFT, DILATION_X, WINDOW_WIDTH, IN_WIDTH);
-    const uint inside = end_x > from_x ? end_x - from_x : 0;
+    const uint inside = max((int)end_x - (int)from_x, 0);
     const bool whole = IN_PIXEL == GROUP_CHANNELS && DILATION_X == 1;
     const uint runs = whole ? min(inside, 1u) : inside;
     const uint length = whole ? inside * GROUP_CHANNELS : GROUP_CHANNELS;

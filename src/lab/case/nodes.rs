@@ -43,23 +43,21 @@ impl Lab {
     /// Runs every graph of [`edges::single`] that `entry` has a part in. Gives the largest error in units of the bound.
     pub(super) fn check_nodes(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
         let any = entry.options_of_layouts();
-        let families = if any { FAMILIES.map(Some).to_vec() } else { vec![None] };
         let stored = [Precision::F32, Precision::F16];
         let (mut worst, mut runs) = (0.0f64, 0);
-        for (turn, family) in families.into_iter().enumerate() {
-            for (i, (name, mut builder)) in edges::single().into_iter().enumerate() {
-                // Every activation comes behind some graph.
-                let activations = entry.activations();
-                let n = (i + turn) % (activations.len() + 1);
-                if let Some(&a) = n.checked_sub(1).and_then(|n| activations.get(n)) {
-                    let value = builder.graph.outputs[0];
-                    let pushed = builder.graph.push("activation", Op::Activation(a), &[value], &[]);
-                    pushed.map_err(Trouble::Wrong)?;
-                }
-                let weights = stored[usize::from(entry.restrictions.half && i % 2 > 0)];
-                let run = self.run_graph(entry, group, family, name, builder, (weights, i % 3 > 0))?;
-                run.into_iter().for_each(|error| (worst, runs) = (worst.max(error), runs + 1));
+        for (i, (name, mut builder)) in edges::single().into_iter().enumerate() {
+            // Every activation comes behind some graph, and every layout comes with some.
+            let activations = entry.activations();
+            let n = i % (activations.len() + 1);
+            if let Some(&a) = n.checked_sub(1).and_then(|n| activations.get(n)) {
+                let value = builder.graph.outputs[0];
+                let pushed = builder.graph.push("activation", Op::Activation(a), &[value], &[]);
+                pushed.map_err(Trouble::Wrong)?;
             }
+            let family = any.then(|| FAMILIES[i % FAMILIES.len()]);
+            let weights = stored[usize::from(entry.restrictions.half && i % 2 > 0)];
+            let run = self.run_graph(entry, group, family, name, builder, (weights, i % 3 > 0))?;
+            run.into_iter().for_each(|error| (worst, runs) = (worst.max(error), runs + 1));
         }
         if runs == 0 {
             return Err(Trouble::Wrong("no graph of the checks runs it".into()));
