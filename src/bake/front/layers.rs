@@ -470,7 +470,7 @@ impl Reader<'_, '_, '_> {
     fn axis(&mut self, key: &str, name: &str) -> Option<Axis> {
         let axis = AXES.iter().find(|a| a.0 == name).map(|a| a.1);
         if axis.is_none() {
-            let message = format_args!("expected channels, rows or columns, found \"{name}\"");
+            let message = format!("expected channels, rows or columns, found \"{name}\"");
             self.mistakes.add(self.l.at(key), message);
         }
         axis
@@ -496,12 +496,12 @@ impl Reader<'_, '_, '_> {
     fn counts(&mut self, key: &str, least: usize, lengths: &[usize], what: &str) -> Option<Vec<usize>> {
         let list = self.l.counts(key, self.mistakes)?;
         if !lengths.contains(&list.len()) && list.len() != 1 {
-            let message = format_args!("expected a number or {what}, found {} numbers", list.len());
+            let message = format!("expected a number or {what}, found {} numbers", list.len());
             self.mistakes.add(self.l.at(key), message);
             return None;
         }
         if let Some(n) = list.iter().find(|n| !(least..=MOST_SIDE).contains(n)) {
-            let message = format_args!("expected {least} to {MOST_SIDE}, found {n}");
+            let message = format!("expected {least} to {MOST_SIDE}, found {n}");
             self.mistakes.add(self.l.at(key), message);
             return None;
         }
@@ -579,7 +579,7 @@ impl Reader<'_, '_, '_> {
         match array.size {
             Some((rows, cols)) if cols != 1 => {
                 let transposed = if rows == 1 { " (it would fit transposed)" } else { "" };
-                let message = format_args!("expected N × 1, found {rows} × {cols}{transposed}");
+                let message = format!("expected N × 1, found {rows} × {cols}{transposed}");
                 self.mistakes.add(self.l.at(key), message);
                 Array { size: None, ..array }
             }
@@ -648,14 +648,13 @@ impl Reader<'_, '_, '_> {
         {
             if let (Some((n, _)), Some((rows, _))) = (mean.size, array.and_then(|a| a.size)) {
                 if rows != n {
-                    let message =
-                        format_args!("expected {n} × 1, as the mean has {n} rows, found {rows} × 1");
+                    let message = format!("expected {n} × 1, as the mean has {n} rows, found {rows} × 1");
                     self.mistakes.add(self.l.at(key), message);
                 }
             }
         }
         if let Some((row, v)) = variance.data.iter().enumerate().find(|(_, v)| **v < 0.0) {
-            let message = format_args!("row {}: expected 0 or more, found {v}", row + 1);
+            let message = format!("row {}: expected 0 or more, found {v}", row + 1);
             self.mistakes.add(self.l.at("variance"), message);
         }
         let unknown = |role| Array { role, size: mean.size, data: Vec::new() };
@@ -672,7 +671,7 @@ impl Reader<'_, '_, '_> {
         }
         let infinite = |(&f, &s): (&f64, &f64)| !(f as f32).is_finite() || !(s as f32).is_finite();
         if let Some(i) = factors.iter().zip(&summands).position(infinite) {
-            let message = format_args!(
+            let message = format!(
                 "row {}: with variance {} and epsilon {epsilon} the factor or the summand leaves the range of a float",
                 i + 1,
                 variance.data[i]

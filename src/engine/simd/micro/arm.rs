@@ -4,7 +4,7 @@
 use super::image;
 use super::kernel::Subproblem;
 use super::vector::Lanes4;
-use super::{Activation, Affine, Kernels};
+use super::{Affine, Kernels};
 
 /// What the CPU offers, the best first.
 pub(super) fn available() -> [Option<Kernels>; 2] {
