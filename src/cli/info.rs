@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::escape;
 use crate::ir::network::{Kind, Network, Transform};
 use crate::ir::op::{Op, Operation};
-use crate::ir::plan::{Arg, BufferRole, Extent, Plan};
+use crate::ir::plan::{Arg, BufferRole, EngineKind, Extent, Plan};
 use crate::observe::profile::Phases;
 use std::fmt::Write;
 
@@ -131,8 +131,10 @@ fn plan(p: &Plan, again: usize) -> String {
     let hidden: usize = p.buffers.iter().filter(|b| b.role == BufferRole::Hidden).count();
     let _ = writeln!(
         s,
-        "          {hidden} hidden buffers in an arena of {} bytes (at least {} are needed)",
-        p.arena_bytes, p.arena_bound
+        "          {hidden} hidden buffers in an arena of {} bytes{} (at least {} are needed)",
+        p.arena_bytes,
+        if p.engine == EngineKind::Host { " for a record" } else { "" },
+        p.arena_bound
     );
     for c in p.constants.iter() {
         let _ = writeln!(
@@ -162,7 +164,7 @@ fn plan(p: &Plan, again: usize) -> String {
         if let (Operation::Repack, [.., Arg::Buffer(from), Arg::Buffer(to)]) = (step.operation, &*step.args) {
             let _ = write!(s, " {} → {}", p.buffers[*from].layout, p.buffers[*to].layout);
         }
-        if p.engine == crate::registry::EngineKind::OpenCl {
+        if p.engine == EngineKind::OpenCl {
             let _ = write!(s, "  work-items {} × {}", items(step.global.0), items(step.global.1));
             if let Some((y, x)) = step.local {
                 let _ = write!(s, ", groups {y}×{x}");

@@ -8,7 +8,9 @@ use crate::baked::library;
 use crate::cl;
 use crate::engine::model::Model;
 use crate::engine::sources::Sources;
-use crate::ir::network::{InputOrder, Kind, Network, Output, Transform};
+use crate::ir::graph::Role;
+use crate::ir::half;
+use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::observe::profile::Phases;
 use crate::ops::edges::{Builder, random, single};
 use crate::ops::random::Random;
@@ -78,11 +80,18 @@ impl Case {
 
     fn on_the_host(&mut self, what: &str) {
         let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
-        for threads in [1, 3] {
+        for (threads, weights) in [(1, Precision::F32), (3, Precision::F32), (2, Precision::F16)] {
+            // Halves hold these weights exactly.
+            self.network.weights = weights;
+            if weights == Precision::F16 {
+                let arrays = self.tensors.iter_mut().zip(self.network.graph.tensors.iter());
+                let halves = arrays.filter(|(_, t)| t.role == Role::Weights);
+                halves.flat_map(|(w, _)| w).for_each(|v| *v = half::to_f32(half::from_f32(*v)));
+            }
             let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), None);
             let model = model.unwrap_or_else(|e| panic!("{what}: {e}"));
             let mut engine = HostEngine::new(model, threads, false).unwrap();
-            self.run(&mut engine, &format!("{what}, {threads} threads"));
+            self.run(&mut engine, &format!("{what}, {threads} threads, {weights:?}"));
         }
     }
 

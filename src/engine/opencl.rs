@@ -404,11 +404,16 @@ pub(crate) fn touched(plan: &Plan, step: &Step) -> Vec<usize> {
     let arglist = library().kernel(&step.kernel).map_or("", |k| &k.1.restrictions.arglist);
     let operands = step.operation.parameters();
     let sizes = step.args.len().saturating_sub(operands.len());
-    let middle = match arglist.find('m').map(|at| &step.args[at]) {
+    let size = |letter: char| match arglist.find(letter).map(|at| &step.args[at]) {
         Some(&Arg::Size(n)) => n as usize,
         _ => 0,
     };
-    let of = Sizes { middle, ..Sizes::of(step.problem) };
+    let mut of = Sizes { middle: size('m'), second: size('s'), ..Sizes::of(step.problem) };
+    // The first constant: weights of a convolution, pairs of rows.
+    let constant = step.args.iter().find_map(|a| if let Arg::Constant(i) = *a { Some(i) } else { None });
+    if let Some(c) = constant.map(|i| &plan.constants[i]) {
+        (of.weights, of.pairs) = (c.padded, c.padded.0);
+    }
     let bytes = |(operand, arg): (&Parameter, &Arg)| {
         let (rows, cols) = of.of_operand(step.operation, operand);
         let size = match *arg {
