@@ -31,7 +31,6 @@ use crate::observe::profile::{Phases, StepClock};
 use crate::observe::trace::{CLOCK, Clocks, Name, Track};
 use crate::planner::bind::Sizes;
 use crate::registry::{DeviceClass, DeviceLimits, Operation, Parameter, Traits};
-use std::collections::HashSet;
 use std::time::Duration;
 
 /// What of a batch the host reads.
@@ -174,8 +173,10 @@ impl OpenClEngine {
         let elements = places(BufferRole::Input, &of_input);
         let features =
             (0..network.width).map(|i| elements[network.order.element(network.input(), i)]).collect();
-        let taken: HashSet<u32> = elements.iter().copied().collect();
-        let padding = of_input.rows.iter().copied().filter(|row| !taken.contains(row)).collect();
+        let end = of_input.rows.iter().max().map_or(0, |&row| row as usize + 1);
+        let mut taken = vec![false; end];
+        elements.iter().for_each(|&row| taken[row as usize] = true);
+        let padding = of_input.rows.iter().copied().filter(|&row| !taken[row as usize]).collect();
         let input = (of_input.cols, RecordRows::new(features), padding);
         let scores = (of_scores.cols.clone(), places(BufferRole::Scores, &of_scores));
         let mut engine = OpenClEngine {

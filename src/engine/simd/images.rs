@@ -36,8 +36,7 @@ pub(super) fn stands(geometry: &Geometry) -> bool {
 /// SAFETY: `x` and `result` are good for the images of `geometry`, of the result nobody else touches these pixels; the
 /// layer has as many columns as the window has elements; the CPU has the kernels' instruction set.
 pub(super) unsafe fn convolve<E>(
-    kernel: unsafe fn(&Subproblem<'_, E>),
-    tile: usize,
+    (kernels, kernel): (&Kernels, unsafe fn(&Subproblem<'_, E>)),
     layer: &Affine<'_, E>,
     geometry: &Geometry,
     pixels: Range<usize>,
@@ -48,17 +47,12 @@ pub(super) unsafe fn convolve<E>(
     let run = |first: usize, count: usize, x: *const f32, x_stride: usize| {
         let result = result.wrapping_add(output.first + first * output.pixel);
         let result_stride = output.pixel;
+        let sub =
+            Subproblem { layer, rows: rows.clone(), records: count, x, x_stride, result, result_stride };
         // SAFETY: the caller's promise.
         unsafe {
-            kernel(&Subproblem {
-                layer,
-                rows: rows.clone(),
-                records: count,
-                x,
-                x_stride,
-                result,
-                result_stride,
-            })
+            kernel(&sub);
+            kernels.complete(&sub);
         }
     };
     // Results of lines stand one after the other.
@@ -71,7 +65,7 @@ pub(super) unsafe fn convolve<E>(
             input.pixel,
         );
     }
-    let (taps, most) = (layer.inputs, at_a_time(layer.inputs, tile));
+    let (taps, most) = (layer.inputs, at_a_time(layer.inputs, kernels.tile.0));
     let mut first = pixels.start;
     while first < pixels.end {
         let count = most.min(pixels.end - first);
@@ -166,10 +160,12 @@ pub(super) unsafe fn windows(
             result: result.wrapping_add(output.first + y * output.line),
             result_step: output.pixel,
             bordered: (window.size.0.min(room), border.left + from.w + border.right),
-            activation,
         };
-        // SAFETY: the caller's promise.
-        unsafe { (kernels.line)(&line) };
+        // SAFETY: the caller's promise; the pixels of a line are whole vectors, one after the other.
+        unsafe {
+            (kernels.line)(&line);
+            (kernels.activate)(activation, line.result, to.w * output.pixel);
+        }
     }
 }
 

@@ -891,7 +891,10 @@ impl Shared {
                             result_stride,
                         };
                         // SAFETY: `check` has compared the sizes; see above.
-                        unsafe { $kernel(&sub) }
+                        unsafe {
+                            $kernel(&sub);
+                            self.kernels.complete(&sub);
+                        }
                     }};
                 }
                 match weights.stored() {
@@ -915,9 +918,9 @@ impl Shared {
                         for n in records.clone() {
                             let x = self.record(step.from, context, n);
                             let places = (x.cast_const(), self.record(step.to, context, n), scratch.start);
-                            let (tile, pixels) = (self.kernels.tile.0, pixels.clone());
+                            let how = (&self.kernels, $kernel);
                             // SAFETY: `check` has compared the sizes; see above.
-                            unsafe { images::convolve($kernel, tile, &layer, geometry, pixels, places) }
+                            unsafe { images::convolve(how, &layer, geometry, pixels.clone(), places) }
                         }
                     }};
                 }

@@ -100,7 +100,10 @@ impl Case {
                     result_stride: stride,
                 };
                 // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
-                unsafe { $kernel(&sub) };
+                unsafe {
+                    $kernel(&sub);
+                    kernels.complete(&sub);
+                }
             }};
         }
         match &self.halves {

@@ -90,7 +90,6 @@ struct CSubproblem {
     result: *mut f32,
     result_stride: usize,
     activation: u32,
-    parameters: [f32; 2],
 }
 
 impl<E> From<&Subproblem<'_, E>> for CSubproblem {
@@ -110,7 +109,6 @@ impl<E> From<&Subproblem<'_, E>> for CSubproblem {
             result: sub.result,
             result_stride: sub.result_stride,
             activation: activation.code(),
-            parameters: activation.parameters(),
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Micro-kernels of images, written once for every instruction set: a vector holds neighbouring channels of a pixel.
 
-use super::Activation;
-use super::kernel::activate;
 use super::vector::Vector;
 use crate::ir::op::Arithmetic;
 
@@ -61,8 +59,6 @@ pub(crate) struct Line {
     /// Of padded means: elements of a column of the window inside the image with its border, and pixels of a line with
     /// its border.
     pub(crate) bordered: (usize, usize),
-    /// Applied last.
-    pub(crate) activation: Activation,
 }
 
 impl Line {
@@ -160,7 +156,6 @@ unsafe fn windows<V: Vector, const MADE: u8>(line: &Line) {
                     _ => sum.store(result.add(c)),
                 }
             }
-            activate::<V>(line.activation, result, channels);
         }
     }
 }

@@ -8,7 +8,8 @@ use super::vector::{Stored, Vector};
 use super::{Activation, Affine};
 use std::ops::Range;
 
-/// Some rows of a layer for some records.
+/// Some rows of a layer for some records. The kernels add products and biases up, and apply a ReLU; every other activation
+/// is applied afterwards, where [`Kernels::complete`](super::Kernels::complete) does.
 ///
 /// What makes it sound to compute: the layer's slices have the sizes it says, `V::LANES` divides the panel, `rows` are
 /// whole vectors of the layer; `x` is good for `records` records of `layer.inputs` values and `result` for as many of
@@ -83,12 +84,6 @@ pub(super) unsafe fn affine<V: Vector, E: Stored, const M: usize, const H: usize
                 break;
             }
             block = block.end..inputs.min(block.end + length);
-        }
-        if !matches!(sub.layer.activation, Activation::None | Activation::Relu) {
-            for n in 0..sub.records {
-                let values = sub.result.add(n * sub.result_stride + sub.rows.start);
-                activate::<V>(sub.layer.activation, values, sub.rows.len());
-            }
         }
     }
 }

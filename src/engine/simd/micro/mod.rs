@@ -99,6 +99,21 @@ const PORTABLE: Kernels = Kernels {
 };
 
 impl Kernels {
+    /// Applies the activation to what `affine` has left, unless it is applied already.
+    ///
+    /// SAFETY: as `affine`.
+    pub(super) unsafe fn complete<E>(&self, sub: &Subproblem<'_, E>) {
+        let activation = sub.layer.activation;
+        if matches!(activation, Activation::None | Activation::Relu) {
+            return;
+        }
+        for n in 0..sub.records {
+            let values = sub.result.wrapping_add(n * sub.result_stride + sub.rows.start);
+            // SAFETY: passed on; rows are whole vectors.
+            unsafe { (self.activate)(activation, values, sub.rows.len()) }
+        }
+    }
+
     /// The best for this CPU and panels of `panel` rows, asked at run time: the binary runs on every CPU of its
     /// architecture.
     pub(super) fn detect(panel: usize) -> Kernels {

@@ -43,7 +43,6 @@ struct subproblem {
     float *result;
     size_t result_stride;
     uint32_t activation;
-    float parameters[2];
 };
 
 INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -321,9 +320,6 @@ static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
                 tiles->one[vectors / 2](p, &place);
         }
     }
-    if (p->activation != NONE && p->activation != RELU)
-        for (size_t n = 0; n < records; n++)
-            NAME(activate)(p->activation, p->parameters[0], p->parameters[1], p->result + n * p->result_stride + p->row, p->end_row - p->row);
 }
 
 void NAME(affine)(const struct subproblem *p) {
