@@ -8,9 +8,10 @@ use crate::baked::library;
 use crate::cl;
 use crate::engine::model::Model;
 use crate::engine::sources::Sources;
-use crate::ir::graph::Role;
+use crate::ir::graph::{Role, Shape};
 use crate::ir::half;
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
+use crate::ir::op::{Arithmetic, Op};
 use crate::observe::profile::Phases;
 use crate::ops::edges::{Builder, random, single};
 use crate::ops::random::Random;
@@ -125,6 +126,18 @@ fn single_nodes_are_right_on_opencl() {
     for (name, builder) in single() {
         let order = if name.len() % 2 == 0 { InputOrder::Chw } else { InputOrder::Hwc };
         network(builder, Kind::Values, order).on_opencl(name, &["mali-midgard", "cpu-simd", "thesis-morton"]);
+    }
+}
+
+/// What stands as its operand does gets pixels as wide as a later step wants them, however far back they were made.
+#[test]
+fn pixels_are_widened_where_they_are_made() {
+    for arithmetic in [Arithmetic::Add, Arithmetic::Multiply] {
+        let mut b = Builder::new(Shape { c: 3, h: 3, w: 3 }, 5);
+        let scaled = b.of_channels(Op::Scale, 0, &[Role::Factors, Role::Biases]).unwrap();
+        let again = b.of_channels(Op::Scale, scaled, &[Role::Factors, Role::Biases]).unwrap();
+        b.push(Op::Combine(arithmetic), &[again, scaled], &[]).unwrap();
+        network(b, Kind::Values, InputOrder::Chw).on_opencl("scaled twice", &[]);
     }
 }
 

@@ -217,7 +217,8 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             let made = match &*step.options {
                 "" => Made::Max,
                 " -DPOOL=1" => Made::Mean,
-                _ => Made::PaddedMean,
+                " -DPOOL=2" => Made::PaddedMean,
+                other => return Err(refused(other)),
             };
             let (activation, geometry) = (step.activation, geometry()?);
             (Action::Windows { made, weights: None, activation, geometry }, buffer(0)?, buffer(1)?)
@@ -231,8 +232,13 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
         }
         Operation::Combine => {
             let (from, other, to) = (buffer(0)?, buffer(1)?, buffer(2)?);
-            let code = step.options.trim_start_matches(" -DCOMBINE=");
-            let arithmetic = Arithmetic::ALL[code.parse::<usize>().unwrap_or(0) % 4];
+            let arithmetic = match &*step.options {
+                "" => Arithmetic::Add,
+                " -DCOMBINE=1" => Arithmetic::Subtract,
+                " -DCOMBINE=2" => Arithmetic::Multiply,
+                " -DCOMBINE=3" => Arithmetic::Divide,
+                other => return Err(refused(other)),
+            };
             let (activation, geometry) = (step.activation, geometry()?);
             (Action::Combine { arithmetic, other: place(other), activation, geometry }, from, to)
         }

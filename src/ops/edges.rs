@@ -15,7 +15,7 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    fn new(input: Shape, seed: u64) -> Builder {
+    pub(crate) fn new(input: Shape, seed: u64) -> Builder {
         Builder { graph: Graph::new(input), tensors: Vec::new(), random: Random::new(seed * 77 + 1) }
     }
 
@@ -27,7 +27,12 @@ impl Builder {
         (0..n).map(|_| self.random.float() * size).collect()
     }
 
-    fn push(&mut self, op: Op, inputs: &[usize], arrays: &[(Role, usize, usize)]) -> Result<usize, String> {
+    pub(crate) fn push(
+        &mut self,
+        op: Op,
+        inputs: &[usize],
+        arrays: &[(Role, usize, usize)],
+    ) -> Result<usize, String> {
         let name = format!("{}[{}]", op.name(), self.graph.nodes.len());
         let value = self.graph.push(name, op, inputs, arrays)?;
         for &(role, rows, cols) in arrays {
@@ -57,7 +62,7 @@ impl Builder {
         self.push(Op::Affine, &[value], &arrays)
     }
 
-    fn of_channels(&mut self, op: Op, value: usize, arrays: &[Role]) -> Result<usize, String> {
+    pub(crate) fn of_channels(&mut self, op: Op, value: usize, arrays: &[Role]) -> Result<usize, String> {
         let n = if self.random.below(2) == 0 { self.shape(value).c } else { self.shape(value).len() };
         let arrays: Vec<(Role, usize, usize)> = arrays.iter().map(|&role| (role, n, 1)).collect();
         self.push(op, &[value], &arrays)

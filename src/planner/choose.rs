@@ -382,7 +382,8 @@ impl<'l> Planner<'l> {
             return copy.output;
         }
         let of = &self.matrices[matrix];
-        self.matrices.push(Matrix::new(format!("{} as {takes}", of.name), of.rows, 1, Some(takes.clone())));
+        let (name, pixels_of) = (format!("{} as {takes}", of.name), of.pixels_of);
+        self.matrices.push(Matrix { pixels_of, ..Matrix::new(name, of.rows, 1, Some(takes.clone())) });
         let copy = self.matrices.len() - 1;
         self.drafts.push(Draft::new(kernel, node, (matrix, copy)));
         copy

@@ -9,7 +9,7 @@ use crate::registry::{Covered, Kernel};
 pub(super) struct Chain {
     /// Every one, in order.
     pub(crate) nodes: Vec<usize>,
-    /// Those with weights and biases, with the activation behind each.
+    /// Those with arrays, with the activation behind each.
     pub(crate) weighted: Vec<(usize, Activation)>,
 }
 
@@ -26,7 +26,9 @@ pub(super) fn chain(graph: &Graph, kernel: &Kernel, first: usize) -> Option<Chai
         next = fusible(graph, node);
         chain.nodes.push(node);
         match (graph.nodes[node].op, chain.weighted.last_mut()) {
-            (Op::Affine | Op::Convolution { .. }, _) => chain.weighted.push((node, Activation::None)),
+            (Op::Affine | Op::Convolution { .. } | Op::Scale | Op::PRelu, _) => {
+                chain.weighted.push((node, Activation::None))
+            }
             (Op::Activation(a), Some((_, behind))) => *behind = a,
             _ => {}
         }

@@ -31,17 +31,17 @@ impl<'l> Planner<'l> {
             return;
         }
         let pixel = shape.c.next_multiple_of(lcm(multiple, self.known.pixels[value]));
+        self.matrices[matrix].pixels_of = Some(value);
         // Of the input the host writes every row.
-        self.matrices[matrix].pixels_of = (matrix > 0).then_some(value);
+        self.matrices[matrix].by_pixels = matrix > 0;
         self.matrices[matrix].rows = shape.h * shape.w * pixel;
         self.views[value] = Some(View { matrix, map: RowMap::image(Image::dense(shape, pixel), shape) });
     }
 
-    /// Values whose pixels must be wider, and what their rows must be a multiple of: kernels write whole pixels, and
-    /// rows behind the last one would hold anything.
+    /// Values whose pixels must be wider, and what their rows must be a multiple of.
     pub(super) fn wider_pixels(&self) -> Vec<(usize, usize)> {
         let wider = |m: &Matrix| {
-            let value = m.pixels_of.filter(|_| m.padded() > m.rows)?;
+            let value = m.pixels_of.filter(|_| m.by_pixels && m.padded() > m.rows)?;
             let Shape { h, w, .. } = self.shape(value);
             // The least that makes all pixels together a multiple.
             let factor = m.row_multiple / gcd(h * w, m.row_multiple);
@@ -189,15 +189,12 @@ impl<'l> Planner<'l> {
     /// A step that reads and writes images; gives the nodes that are then done.
     pub(super) fn of_image(&mut self, kernel: &'l Kernel, i: usize, chain: Chain) -> Vec<usize> {
         let graph = &self.network.graph;
-        let Chain { nodes, mut weighted } = chain;
+        let Chain { nodes, weighted } = chain;
         let (node, last) = (&graph.nodes[i], nodes[nodes.len() - 1]);
         let activation = match graph.nodes[last].op {
             Op::Activation(a) => a,
             _ => Activation::None,
         };
-        if matches!(node.op, Op::Scale | Op::PRelu) {
-            weighted = vec![(i, Activation::None)];
-        }
         if let Some(drafted) = self.image_step(kernel, i, last) {
             let flop = match node.op {
                 Op::Convolution { .. } => graph.flop(i),
@@ -260,9 +257,9 @@ impl<'l> Planner<'l> {
     /// A matrix for the value of node `last` in which it stands as its operand does in `input`.
     fn alike(&mut self, input: usize, last: usize, map: RowMap) -> usize {
         let name = self.network.graph.nodes[last].name.to_string();
-        let Matrix { rows, layout, .. } = &self.matrices[input];
-        let (rows, layout) = (*rows, layout.clone());
-        self.matrices.push(Matrix::new(name, rows, 1, layout.clone()));
+        let Matrix { rows, ref layout, pixels_of, .. } = self.matrices[input];
+        let layout = layout.clone();
+        self.matrices.push(Matrix { pixels_of, ..Matrix::new(name, rows, 1, layout.clone()) });
         let matrix = self.matrices.len() - 1;
         self.demand(matrix, 1, 1, layout.as_ref());
         self.views[self.network.graph.nodes[last].output] = Some(View { matrix, map });
@@ -306,7 +303,7 @@ impl<'l> Planner<'l> {
         let other = self.link(kernel, other, layout.as_ref(), last);
         let image = map.as_image(shape)?;
         let output = self.alike(input, last, map);
-        self.matrices[output].pixels_of = (shape.h * shape.w > 1).then_some(first);
+        self.matrices[output].by_pixels = true;
         let geometry = Geometry {
             input: (stands, shape),
             output: (image, shape),

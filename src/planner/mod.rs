@@ -164,8 +164,10 @@ struct Matrix {
     layout: Option<Layout>,
     /// It holds this many results of the shape of another matrix.
     parts_of: Option<(usize, usize)>,
-    /// The value whose pixels take all of its rows, and that has none behind them.
+    /// The value that its rows are the pixels of: as wide as they were made for that one.
     pixels_of: Option<usize>,
+    /// Its kernel writes whole pixels only: there may be no rows behind the last one, which would hold anything.
+    by_pixels: bool,
 }
 
 /// The rows of a value.
@@ -177,7 +179,7 @@ struct View {
 
 impl Matrix {
     fn new(name: String, rows: usize, row_multiple: usize, layout: Option<Layout>) -> Matrix {
-        Matrix { name, rows, row_multiple, layout, parts_of: None, pixels_of: None }
+        Matrix { name, rows, row_multiple, layout, parts_of: None, pixels_of: None, by_pixels: false }
     }
 
     /// Rows with padding, where it does not hold parts.
