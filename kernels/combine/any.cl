@@ -14,10 +14,8 @@ kernel void combine_any(uint l, uint s, uint w, uint h, float2 params, uint16 ge
                         global float *restrict r)
 {
     const uint channel = get_global_id(0);
-    const uint columns = get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH);
-    const uint pixel = get_global_id(1) / columns, col = get_global_id(1) - pixel * columns;
-    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
-    const uint row = OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL + channel;
+    PIXEL_AND(col);
+    const uint row = OUT_ROW + channel;
     float found = 0.0f;
     if (channel < OUTPUTS) {
         const float p = b[PLACE_B(l, w, row, col)];

@@ -30,3 +30,37 @@
 #define FIRST_INSIDE(at, border, dilation) ((at) < (border) ? ((border) - (at) + (dilation) - 1) / (dilation) : 0u)
 #define END_INSIDE(at, border, dilation, size, n) \
     ((at) < (border) + (n) ? min((size), ((border) + (n) - (at) + (dilation) - 1) / (dilation)) : 0u)
+
+// What every kernel of images begins with: dimension 1 runs over columns, or units of several, pixel by pixel. unit: the
+// name of the column's number; (y, x) is the pixel of the result.
+#define PIXEL_AND(unit) \
+    const uint units = get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH); \
+    const uint pixel = get_global_id(1) / units, unit = get_global_id(1) - pixel * units; \
+    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH
+#define OUT_ROW (OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL)
+
+// The border once for all of the window at pixel (y, x): its turns are those inside the image.
+#define WINDOW_INSIDE \
+    const uint top = y * STRIDE_Y, left = x * STRIDE_X; \
+    const uint from_y = FIRST_INSIDE(top, BORDER_TOP, DILATION_Y); \
+    const uint end_y = END_INSIDE(top, BORDER_TOP, DILATION_Y, WINDOW_HEIGHT, IN_HEIGHT); \
+    const uint from_x = FIRST_INSIDE(left, BORDER_LEFT, DILATION_X); \
+    const uint end_x = END_INSIDE(left, BORDER_LEFT, DILATION_X, WINDOW_WIDTH, IN_WIDTH)
+#define IN_ROW(ky, kx) \
+    (IN_FIRST + (top + (ky) * DILATION_Y - BORDER_TOP) * IN_LINE + (left + (kx) * DILATION_X - BORDER_LEFT) * IN_PIXEL)
+
+// A line of the window is one run of rows where its pixels and their channels stand one after the other: how many runs
+// there are, how long each is, and rows from one to the next.
+#define RUNS_INSIDE \
+    const uint inside = max((int)end_x - (int)from_x, 0); \
+    const bool whole = IN_PIXEL == GROUP_CHANNELS && DILATION_X == 1; \
+    const uint runs = whole ? min(inside, 1u) : inside; \
+    const uint length = whole ? inside * GROUP_CHANNELS : GROUP_CHANNELS; \
+    const uint step = whole ? 0 : DILATION_X * IN_PIXEL; \
+    const uint taps = WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS
+
+// What a mean divides by: 1 what is inside the image, 2 with the border; what lies behind that does not count.
+#define ELEMENTS(pool) \
+    ((pool) == 1 ? (float)((end_y - from_y) * (end_x - from_x)) \
+                 : (float)(END_INSIDE(top, 0, DILATION_Y, WINDOW_HEIGHT, BORDER_TOP + IN_HEIGHT + BORDER_BOTTOM) * \
+                           END_INSIDE(left, 0, DILATION_X, WINDOW_WIDTH, BORDER_LEFT + IN_WIDTH + BORDER_RIGHT)))

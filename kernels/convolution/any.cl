@@ -21,23 +21,15 @@ kernel void convolution_any(uint l, uint w, uint h, float2 params, uint16 geomet
                             global float *restrict r)
 {
     const uint o = get_global_id(0);
-    const uint columns = get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH);
-    const uint pixel = get_global_id(1) / columns, col = get_global_id(1) - pixel * columns;
-    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
-    const uint top = y * STRIDE_Y, left = x * STRIDE_X;
+    PIXEL_AND(col);
     float sum = 0.0f;
     if (o < OUTPUTS) {
-        // The border once for all of the window: its turns are those inside the image.
-        const uint from_y = FIRST_INSIDE(top, BORDER_TOP, DILATION_Y);
-        const uint end_y = END_INSIDE(top, BORDER_TOP, DILATION_Y, WINDOW_HEIGHT, IN_HEIGHT);
-        const uint from_x = FIRST_INSIDE(left, BORDER_LEFT, DILATION_X);
-        const uint end_x = END_INSIDE(left, BORDER_LEFT, DILATION_X, WINDOW_WIDTH, IN_WIDTH);
-        const uint first = IN_FIRST + o / GROUP_OUTPUTS * GROUP_CHANNELS;
+        WINDOW_INSIDE;
+        const uint first = o / GROUP_OUTPUTS * GROUP_CHANNELS;
         sum = bias[o];
         for (uint ky = from_y; ky < end_y; ++ky)
             for (uint kx = from_x; kx < end_x; ++kx) {
-                const uint row = first + (top + ky * DILATION_Y - BORDER_TOP) * IN_LINE +
-                                 (left + kx * DILATION_X - BORDER_LEFT) * IN_PIXEL;
+                const uint row = first + IN_ROW(ky, kx);
                 global const WEIGHT *weights =
                     a + ((o * WINDOW_HEIGHT + ky) * WINDOW_WIDTH + kx) * GROUP_CHANNELS;
 #ifdef STEP
@@ -51,5 +43,5 @@ kernel void convolution_any(uint l, uint w, uint h, float2 params, uint16 geomet
             }
         sum = ACTIVATE(sum);
     }
-    r[PLACE_R(h, w, OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL + o, col)] = sum;
+    r[PLACE_R(h, w, OUT_ROW + o, col)] = sum;
 }

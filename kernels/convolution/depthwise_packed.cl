@@ -20,21 +20,15 @@ kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 g
                                          global float4 *restrict r)
 {
     const uint i = get_global_id(0), fours = (OUTPUTS + 3) / 4;
-    const uint quads = get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH);
-    const uint pixel = get_global_id(1) / quads, j = get_global_id(1) - pixel * quads;
-    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
-    const uint at = (j >> 2) * (4 * h) + 4 * (OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL + 4 * i) + (j & 3);
+    PIXEL_AND(j);
+    const uint at = (j >> 2) * (4 * h) + 4 * (OUT_ROW + 4 * i) + (j & 3);
     float4 c0 = (float4)(0.0f), c1 = c0, c2 = c0, c3 = c0;
     if (i < fours) {
-        const uint top = y * STRIDE_Y, left = x * STRIDE_X;
-        const uint from_y = FIRST_INSIDE(top, BORDER_TOP, DILATION_Y);
-        const uint end_y = END_INSIDE(top, BORDER_TOP, DILATION_Y, WINDOW_HEIGHT, IN_HEIGHT);
-        const uint from_x = FIRST_INSIDE(left, BORDER_LEFT, DILATION_X);
-        const uint end_x = END_INSIDE(left, BORDER_LEFT, DILATION_X, WINDOW_WIDTH, IN_WIDTH);
+        WINDOW_INSIDE;
         // Behind the last channel the last one is read again: its sums are not used.
         const uint last = OUTPUTS - 1 - 4 * i;
         const uint r1 = 4 * min(1u, last), r2 = 4 * min(2u, last), r3 = 4 * min(3u, last);
-        global const float4 *pb = b + (j >> 2) * (4 * l) + (j & 3) + 16 * i + 4 * IN_FIRST;
+        global const float4 *pb = b + (j >> 2) * (4 * l) + (j & 3) + 16 * i;
         const float4 s = bias[i];
         c0 += s.s0;
         c1 += s.s1;
@@ -43,8 +37,7 @@ kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 g
         for (uint ky = from_y; ky < end_y; ++ky)
             for (uint kx = from_x; kx < end_x; ++kx) {
                 const float4 w = LOAD(a, (ky * WINDOW_WIDTH + kx) * fours + i);
-                global const float4 *v = pb + 4 * ((top + ky * DILATION_Y - BORDER_TOP) * IN_LINE +
-                                                   (left + kx * DILATION_X - BORDER_LEFT) * IN_PIXEL);
+                global const float4 *v = pb + 4 * IN_ROW(ky, kx);
                 c0 += w.s0 * v[0];
                 c1 += w.s1 * v[r1];
                 c2 += w.s2 * v[r2];

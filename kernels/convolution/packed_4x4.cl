@@ -23,30 +23,16 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
                                    global float4 *restrict r)
 {
     const uint i = get_global_id(0);
-    const uint quads = get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH);
-    const uint pixel = get_global_id(1) / quads, j = get_global_id(1) - pixel * quads;
-    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
-    const uint top = y * STRIDE_Y, left = x * STRIDE_X;
-    // The border once for all of the window: its turns are those inside the image.
-    const uint from_y = FIRST_INSIDE(top, BORDER_TOP, DILATION_Y);
-    const uint end_y = END_INSIDE(top, BORDER_TOP, DILATION_Y, WINDOW_HEIGHT, IN_HEIGHT);
-    const uint from_x = FIRST_INSIDE(left, BORDER_LEFT, DILATION_X);
-    const uint end_x = END_INSIDE(left, BORDER_LEFT, DILATION_X, WINDOW_WIDTH, IN_WIDTH);
-    // A line of the window is one run of rows where its pixels and their channels stand one after the other.
-    const uint inside = max((int)end_x - (int)from_x, 0);
-    const bool whole = IN_PIXEL == GROUP_CHANNELS && DILATION_X == 1;
-    const uint runs = whole ? min(inside, 1u) : inside;
-    const uint length = whole ? inside * GROUP_CHANNELS : GROUP_CHANNELS;
-    const uint step = whole ? 0 : DILATION_X * IN_PIXEL;
-    const uint taps = WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS;
+    PIXEL_AND(j);
+    WINDOW_INSIDE;
+    RUNS_INSIDE;
     global const WEIGHT *pa = a + UNIT * ((i >> 2) * (4 * taps) + (i & 3));
     global const float4 *pb = b + (j >> 2) * (4 * l) + (j & 3);
     const float4 s = bias[i];
     float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
     for (uint ky = from_y; ky < end_y; ++ky) {
         uint tap = (ky * WINDOW_WIDTH + from_x) * GROUP_CHANNELS;
-        uint row = IN_FIRST + (top + ky * DILATION_Y - BORDER_TOP) * IN_LINE +
-                   (left + from_x * DILATION_X - BORDER_LEFT) * IN_PIXEL;
+        uint row = IN_ROW(ky, from_x);
         for (uint run = 0; run < runs; ++run) {
             for (uint k = 0; k < length; ++k) {
                 const float4 w = LOAD(pa, 4 * (tap + k)), v = pb[4 * (row + k)];
@@ -59,7 +45,7 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
             row += step;
         }
     }
-    const uint at = (j >> 2) * (4 * h) + 4 * (OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL + 4 * i) + (j & 3);
+    const uint at = (j >> 2) * (4 * h) + 4 * (OUT_ROW + 4 * i) + (j & 3);
     r[at] = ACTIVATE(c0);
     r[at + 4] = ACTIVATE(c1);
     r[at + 8] = ACTIVATE(c2);

@@ -25,20 +25,9 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
                               global float16 *restrict r)
 {
     const uint panel = get_global_id(0);
-    const uint tiles = get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH);
-    const uint pixel = get_global_id(1) / tiles, tile = get_global_id(1) - pixel * tiles;
-    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
-    const uint top = y * STRIDE_Y, left = x * STRIDE_X;
-    const uint from_y = FIRST_INSIDE(top, BORDER_TOP, DILATION_Y);
-    const uint end_y = END_INSIDE(top, BORDER_TOP, DILATION_Y, WINDOW_HEIGHT, IN_HEIGHT);
-    const uint from_x = FIRST_INSIDE(left, BORDER_LEFT, DILATION_X);
-    const uint end_x = END_INSIDE(left, BORDER_LEFT, DILATION_X, WINDOW_WIDTH, IN_WIDTH);
-    const uint inside = max((int)end_x - (int)from_x, 0);
-    const bool whole = IN_PIXEL == GROUP_CHANNELS && DILATION_X == 1;
-    const uint runs = whole ? min(inside, 1u) : inside;
-    const uint length = whole ? inside * GROUP_CHANNELS : GROUP_CHANNELS;
-    const uint step = whole ? 0 : DILATION_X * IN_PIXEL;
-    const uint taps = WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS;
+    PIXEL_AND(tile);
+    WINDOW_INSIDE;
+    RUNS_INSIDE;
     global const WEIGHT *pa = a + 32 * (size_t)panel * taps;
     global const float *pb = b + (size_t)RECORDS * tile * l;
     float16 low[RECORDS], high[RECORDS];
@@ -49,8 +38,7 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
     }
     for (uint ky = from_y; ky < end_y; ++ky) {
         uint tap = (ky * WINDOW_WIDTH + from_x) * GROUP_CHANNELS;
-        uint row = IN_FIRST + (top + ky * DILATION_Y - BORDER_TOP) * IN_LINE +
-                   (left + from_x * DILATION_X - BORDER_LEFT) * IN_PIXEL;
+        uint row = IN_ROW(ky, from_x);
         for (uint run = 0; run < runs; ++run) {
             for (uint k = 0; k < length; ++k) {
                 const float16 w0 = LOAD(pa, 2 * (tap + k)), w1 = LOAD(pa, 2 * (tap + k) + 1);
@@ -66,7 +54,7 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
             row += step;
         }
     }
-    const uint first = OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL + 32 * panel;
+    const uint first = OUT_ROW + 32 * panel;
     global float16 *const to = r + (size_t)RECORDS * (tile * (h / 16) + first / 16);
     // The last panel may have 16 rows only.
     const bool both = 32 * panel + 16 < OUT_PIXEL;

@@ -17,16 +17,10 @@ kernel void pool_panel(uint l, uint h, float2 params, uint16 geometry,
                        global float16 *restrict r)
 {
     const uint vector = get_global_id(0);
-    const uint tiles = get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH);
-    const uint pixel = get_global_id(1) / tiles, tile = get_global_id(1) - pixel * tiles;
-    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
-    const uint top = y * STRIDE_Y, left = x * STRIDE_X;
-    const uint from_y = FIRST_INSIDE(top, BORDER_TOP, DILATION_Y);
-    const uint end_y = END_INSIDE(top, BORDER_TOP, DILATION_Y, WINDOW_HEIGHT, IN_HEIGHT);
-    const uint from_x = FIRST_INSIDE(left, BORDER_LEFT, DILATION_X);
-    const uint end_x = END_INSIDE(left, BORDER_LEFT, DILATION_X, WINDOW_WIDTH, IN_WIDTH);
+    PIXEL_AND(tile);
+    WINDOW_INSIDE;
     global const float *pb = b + (size_t)RECORDS * tile * l;
-    const uint first = OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL + 16 * vector;
+    const uint first = OUT_ROW + 16 * vector;
     global float16 *const to = r + (size_t)RECORDS * (tile * (h / 16) + first / 16);
     const int16 real = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) + (int)(16 * vector) < (int)OUTPUTS;
     for (uint n = 0; n < RECORDS; ++n) {
@@ -35,8 +29,7 @@ kernel void pool_panel(uint l, uint h, float2 params, uint16 geometry,
             found = (float16)(POOL == 0 ? -INFINITY : 0.0f);
             for (uint ky = from_y; ky < end_y; ++ky)
                 for (uint kx = from_x; kx < end_x; ++kx) {
-                    const uint row = IN_FIRST + (top + ky * DILATION_Y - BORDER_TOP) * IN_LINE +
-                                     (left + kx * DILATION_X - BORDER_LEFT) * IN_PIXEL + 16 * vector;
+                    const uint row = IN_ROW(ky, kx) + 16 * vector;
                     float16 v;
                     if ((row & 15) == 0) {
                         v = vload16(0, pb + (size_t)RECORDS * row + 16 * n);
@@ -56,13 +49,8 @@ kernel void pool_panel(uint l, uint h, float2 params, uint16 geometry,
                     found += v;
 #endif
                 }
-#if POOL == 1
-            found /= (float)((end_y - from_y) * (end_x - from_x));
-#elif POOL == 2
-            // What lies behind the border does not count.
-            found /=
-                (float)(END_INSIDE(top, 0, DILATION_Y, WINDOW_HEIGHT, BORDER_TOP + IN_HEIGHT + BORDER_BOTTOM) *
-                        END_INSIDE(left, 0, DILATION_X, WINDOW_WIDTH, BORDER_LEFT + IN_WIDTH + BORDER_RIGHT));
+#if POOL
+            found /= ELEMENTS(POOL);
 #endif
             found = ACTIVATE(found);
         }

@@ -11,11 +11,9 @@ kernel void softmax_any(uint l, uint w, uint h, uint16 geometry,
                         global const float *restrict b,
                         global float *restrict r)
 {
-    const uint columns = get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH);
-    const uint pixel = get_global_id(1) / columns, col = get_global_id(1) - pixel * columns;
-    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
+    PIXEL_AND(col);
     const uint from = IN_FIRST + y * IN_LINE + x * IN_PIXEL;
-    const uint to = OUT_FIRST + y * OUT_LINE + x * OUT_PIXEL;
+    const uint to = OUT_ROW;
     float most = -INFINITY, sum = 0.0f;
     for (uint c = 0; c < OUTPUTS; ++c)
         most = max(most, b[PLACE_B(l, w, from + c, col)]);
