@@ -59,8 +59,47 @@
     const uint step = whole ? 0 : DILATION_X * IN_PIXEL; \
     const uint taps = WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS
 
-// What a mean divides by: 1 what is inside the image, 2 with the border; what lies behind that does not count.
-#define ELEMENTS(pool) \
-    ((pool) == 1 ? (float)((end_y - from_y) * (end_x - from_x)) \
+// POOL: 0 the largest value, 1 the mean of what is inside the image, 2 the mean with zeros in the border. A mean divides
+// by ELEMENTS: what lies behind the border does not count.
+#ifndef POOL
+#define POOL 0
+#endif
+#define ELEMENTS \
+    (POOL == 1 ? (float)((end_y - from_y) * (end_x - from_x)) \
                  : (float)(END_INSIDE(top, 0, DILATION_Y, WINDOW_HEIGHT, BORDER_TOP + IN_HEIGHT + BORDER_BOTTOM) * \
                            END_INSIDE(left, 0, DILATION_X, WINDOW_WIDTH, BORDER_LEFT + IN_WIDTH + BORDER_RIGHT)))
+
+// Weights are floats or halves: single ones, vectors of 16, and of 4 (WEIGHT4, of which UNIT4 are a vector).
+#ifdef HALF_WEIGHTS
+#define WEIGHT half
+#define WEIGHT4 half
+#define UNIT4 4
+#define LOAD(p, i) vload_half((i), (p))
+#define LOAD4(p, i) vload_half4((i), (p))
+#define LOAD16(p, i) vload_half16((i), (p))
+#else
+#define WEIGHT float
+#define WEIGHT4 float4
+#define UNIT4 1
+#define LOAD(p, i) (p)[i]
+#define LOAD4(p, i) (p)[i]
+#define LOAD16(p, i) vload16((i), (p))
+#endif
+
+// 16 channels of column n of a matrix whose chunks are 16 rows by RECORDS columns, from row `row` on; behind the last
+// channel the last one again. Where they do not begin with a chunk, one by one.
+#define LOAD_CHANNELS(v, p, row, n, last) \
+    float16 v; \
+    if (((row) & 15) == 0) { \
+        v = vload16(0, (p) + (size_t)RECORDS * (row) + 16 * (n)); \
+    } else { \
+        float all[16]; \
+        for (uint c = 0; c < 16; ++c) { \
+            const uint at = (row) + min(c, (uint)(last)); \
+            all[c] = (p)[(at >> 4) * (16 * RECORDS) + 16 * (n) + (at & 15)]; \
+        } \
+        v = vload16(0, all); \
+    }
+// Which of 16 channels from channel `first` on there are.
+#define REAL_CHANNELS(first) \
+    ((int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) + (int)(first) < (int)OUTPUTS)

@@ -6,14 +6,6 @@
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
 // STEP: from a row of b to the next, where that is the same for all.
 // Dimension 0 runs over the outputs and the rows of padding behind them, dimension 1 over columns, pixel by pixel.
-#ifdef HALF_WEIGHTS
-#define WEIGHT half
-#define LOAD(p, i) vload_half((i), (p))
-#else
-#define WEIGHT float
-#define LOAD(p, i) (p)[i]
-#endif
-
 kernel void convolution_any(uint l, uint w, uint h, float2 params, uint16 geometry,
                             global const WEIGHT *restrict a,
                             global const float *restrict b,

@@ -5,16 +5,8 @@
 // ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
 // Dimension 0 runs over fours of channels, dimension 1 over fours of columns, pixel by pixel.
-#ifdef HALF_WEIGHTS
-#define WEIGHT half
-#define LOAD(p, i) vload_half4((i), (p))
-#else
-#define WEIGHT float4
-#define LOAD(p, i) (p)[i]
-#endif
-
 kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 geometry,
-                                         global const WEIGHT *restrict a,
+                                         global const WEIGHT4 *restrict a,
                                          global const float4 *restrict b,
                                          global const float4 *restrict bias,
                                          global float4 *restrict r)
@@ -36,7 +28,7 @@ kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 g
         c3 += s.s3;
         for (uint ky = from_y; ky < end_y; ++ky)
             for (uint kx = from_x; kx < end_x; ++kx) {
-                const float4 w = LOAD(a, (ky * WINDOW_WIDTH + kx) * fours + i);
+                const float4 w = LOAD4(a, (ky * WINDOW_WIDTH + kx) * fours + i);
                 global const float4 *v = pb + 4 * IN_ROW(ky, kx);
                 c0 += w.s0 * v[0];
                 c1 += w.s1 * v[r1];

@@ -6,18 +6,8 @@
 // ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
 // Dimension 0 runs over fours of outputs, dimension 1 over fours of columns, pixel by pixel.
-#ifdef HALF_WEIGHTS
-#define WEIGHT half
-#define UNIT 4
-#define LOAD(p, i) vload_half4((i), (p))
-#else
-#define WEIGHT float4
-#define UNIT 1
-#define LOAD(p, i) (p)[i]
-#endif
-
 kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometry,
-                                   global const WEIGHT *restrict a,
+                                   global const WEIGHT4 *restrict a,
                                    global const float4 *restrict b,
                                    global const float4 *restrict bias,
                                    global float4 *restrict r)
@@ -26,7 +16,7 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
     PIXEL_AND(j);
     WINDOW_INSIDE;
     RUNS_INSIDE;
-    global const WEIGHT *pa = a + UNIT * ((i >> 2) * (4 * taps) + (i & 3));
+    global const WEIGHT4 *pa = a + UNIT4 * ((i >> 2) * (4 * taps) + (i & 3));
     global const float4 *pb = b + (j >> 2) * (4 * l) + (j & 3);
     const float4 s = bias[i];
     float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
@@ -35,7 +25,7 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
         uint row = IN_ROW(ky, from_x);
         for (uint run = 0; run < runs; ++run) {
             for (uint k = 0; k < length; ++k) {
-                const float4 w = LOAD(pa, 4 * (tap + k)), v = pb[4 * (row + k)];
+                const float4 w = LOAD4(pa, 4 * (tap + k)), v = pb[4 * (row + k)];
                 c0 += w.s0 * v;
                 c1 += w.s1 * v;
                 c2 += w.s2 * v;

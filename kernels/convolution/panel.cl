@@ -7,17 +7,6 @@
 // ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
 // Dimension 0 runs over panels, dimension 1 over tiles of columns, pixel by pixel.
-#ifndef RECORDS
-#define RECORDS 10
-#endif
-#ifdef HALF_WEIGHTS
-#define WEIGHT half
-#define LOAD(p, i) vload_half16((i), (p))
-#else
-#define WEIGHT float
-#define LOAD(p, i) vload16((i), (p))
-#endif
-
 kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
                               global const WEIGHT *restrict a,
                               global const float *restrict b,
@@ -41,7 +30,7 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
         uint row = IN_ROW(ky, from_x);
         for (uint run = 0; run < runs; ++run) {
             for (uint k = 0; k < length; ++k) {
-                const float16 w0 = LOAD(pa, 2 * (tap + k)), w1 = LOAD(pa, 2 * (tap + k) + 1);
+                const float16 w0 = LOAD16(pa, 2 * (tap + k)), w1 = LOAD16(pa, 2 * (tap + k) + 1);
                 // 16 rows of a column are neighbours.
                 global const float *v = pb + ((row + k) >> 4) * (16 * RECORDS) + ((row + k) & 15);
 #pragma unroll

@@ -2,12 +2,9 @@
 // Differs: the baseline.
 // Source: own.
 // Layouts: b FROM, r TO, as in common/place.
-// POOL: 0 the largest value, 1 the mean of what is inside the image, 2 the mean with zeros in the border.
+// POOL: as in common/geometry.
 // ACTIVATION: as in common/activation.
 // Dimension 0 runs over the channels and the rows of padding behind them, dimension 1 over columns, pixel by pixel.
-#ifndef POOL
-#define POOL 0
-#endif
 kernel void pool_any(uint l, uint w, uint h, float2 params, uint16 geometry,
                      global const float *restrict b,
                      global float *restrict r)
@@ -30,7 +27,7 @@ kernel void pool_any(uint l, uint w, uint h, float2 params, uint16 geometry,
 #endif
             }
 #if POOL
-        found /= ELEMENTS(POOL);
+        found /= ELEMENTS;
 #endif
         found = ACTIVATE(found);
     }

@@ -2,13 +2,10 @@
 // Differs from pool/any: four neighbours are one vector, and places are sums.
 // Source: own.
 // Layouts: b and r C_1_16_R.
-// POOL: 0 the largest value, 1 the mean of what is inside the image, 2 the mean with zeros in the border.
+// POOL: as in common/geometry.
 // ACTIVATION: as in common/activation.
 // Dimension 0 runs over the channels and the rows of padding behind them, dimension 1 over fours of columns, pixel by
 // pixel.
-#ifndef POOL
-#define POOL 0
-#endif
 kernel void pool_packed(uint l, uint h, float2 params, uint16 geometry,
                         global const float4 *restrict b,
                         global float4 *restrict r)
@@ -31,7 +28,7 @@ kernel void pool_packed(uint l, uint h, float2 params, uint16 geometry,
 #endif
             }
 #if POOL
-        found /= ELEMENTS(POOL);
+        found /= ELEMENTS;
 #endif
         found = ACTIVATE(found);
     }

@@ -3,15 +3,9 @@
 // Source: own.
 // Layouts: b and r C_16_RECORDS_C.
 // RECORDS: columns of a work-item.
-// POOL: 0 the largest value, 1 the mean of what is inside the image, 2 the mean with zeros in the border.
+// POOL: as in common/geometry.
 // ACTIVATION: as in common/activation.
 // Dimension 0 runs over vectors of channels, dimension 1 over tiles of columns, pixel by pixel.
-#ifndef RECORDS
-#define RECORDS 10
-#endif
-#ifndef POOL
-#define POOL 0
-#endif
 kernel void pool_panel(uint l, uint h, float2 params, uint16 geometry,
                        global const float *restrict b,
                        global float16 *restrict r)
@@ -22,7 +16,7 @@ kernel void pool_panel(uint l, uint h, float2 params, uint16 geometry,
     global const float *pb = b + (size_t)RECORDS * tile * l;
     const uint first = OUT_ROW + 16 * vector;
     global float16 *const to = r + (size_t)RECORDS * (tile * (h / 16) + first / 16);
-    const int16 real = (int16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) + (int)(16 * vector) < (int)OUTPUTS;
+    const int16 real = REAL_CHANNELS(16 * vector);
     for (uint n = 0; n < RECORDS; ++n) {
         float16 found = (float16)(0.0f);
         if (16 * vector < OUTPUTS) {
@@ -30,18 +24,7 @@ kernel void pool_panel(uint l, uint h, float2 params, uint16 geometry,
             for (uint ky = from_y; ky < end_y; ++ky)
                 for (uint kx = from_x; kx < end_x; ++kx) {
                     const uint row = IN_ROW(ky, kx) + 16 * vector;
-                    float16 v;
-                    if ((row & 15) == 0) {
-                        v = vload16(0, pb + (size_t)RECORDS * row + 16 * n);
-                    } else {
-                        // Channels that do not begin with a vector; behind the last one the last one again.
-                        float all[16];
-                        for (uint c = 0; c < 16; ++c) {
-                            const uint at = row + min(c, OUTPUTS - 1 - 16 * vector);
-                            all[c] = pb[(at >> 4) * (16 * RECORDS) + 16 * n + (at & 15)];
-                        }
-                        v = vload16(0, all);
-                    }
+                    LOAD_CHANNELS(v, pb, row, n, OUTPUTS - 1 - 16 * vector);
 #if POOL == 0
                     // NaN stays.
                     found = v > found || isnan(v) ? v : found;
@@ -50,7 +33,7 @@ kernel void pool_panel(uint l, uint h, float2 params, uint16 geometry,
 #endif
                 }
 #if POOL
-            found /= ELEMENTS(POOL);
+            found /= ELEMENTS;
 #endif
             found = ACTIVATE(found);
         }

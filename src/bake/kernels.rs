@@ -592,10 +592,15 @@ fn without_comments(text: &str) -> String {
     text.lines().map(code).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// Drops the kernels that no plan uses, and the sources that no other kernel is made of.
+/// Drops the kernels that no plan uses, what only tables say of the others, and the sources that no other kernel is made
+/// of.
 pub(crate) fn keep_those_of_plans(library: &mut Library, sources: &mut KernelSources) {
     let plans = &library.plans;
     library.kernels.to_mut().retain(|k| plans.iter().any(|p| p.kernels.contains(&k.codename)));
+    for kernel in library.kernels.to_mut() {
+        // What tables say of them.
+        (kernel.about, kernel.document) = ("".into(), "".into());
+    }
     let kernels = &library.kernels;
     let made_of = |k: &Kernel, path: &str| k.source.as_deref() == Some(path) || k.common().any(|c| c == path);
     sources.to_mut().retain(|(path, _)| kernels.iter().any(|k| made_of(k, path)));

@@ -153,24 +153,18 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
     // Operands come last, in the order of their operation.
     let operands = step.operation.parameters().len().min(step.args.len());
     let (first, operands) = step.args.split_at(step.args.len() - operands);
-    let geometry = || {
-        let found = first.iter().find_map(|a| if let Arg::Geometry(g) = a { Some(*g) } else { None });
-        found.ok_or_else(|| refused("expected a geometry among its arguments"))
-    };
-    let buffer = |i: usize| match operands.get(i) {
-        Some(&Arg::Buffer(b)) => Ok(b),
-        other => Err(refused(&format!("operand {i}: expected a buffer, found {other:?}"))),
-    };
-    let array = |i: usize| match operands.get(i) {
-        Some(&Arg::Constant(c)) => Ok(c),
-        other => Err(refused(&format!("operand {i}: expected a constant, found {other:?}"))),
-    };
+    let odd = || refused("it takes other arguments");
     if !library().kernel(&step.kernel).is_some_and(|(_, k)| k.restrictions.needs.host) {
         return Err(refused("it has no such kernel"));
     }
+    let activation = step.activation;
     let (action, from, to) = match step.operation {
         Operation::Affine => {
-            let (weights, biases, from, to) = (array(0)?, array(2)?, buffer(1)?, buffer(3)?);
+            let &[Arg::Constant(weights), Arg::Buffer(from), Arg::Constant(biases), Arg::Buffer(to)] =
+                operands
+            else {
+                return Err(odd());
+            };
             let layout = &plan.constants[weights].layout;
             let panel =
                 layout.panel_rows().ok_or_else(|| refused(&format!("layout {layout} is not R_P_1_C")))?;
@@ -181,57 +175,68 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
                 columns: step.problem.l,
                 // Padding rows may hold NaN where a record overflowed: they are not summed.
                 inputs: plan.buffers[from].rows,
-                activation: step.activation,
+                activation,
             };
             (action, from, to)
         }
         Operation::Sigmoid | Operation::Relu | Operation::Activation => {
-            let activation = step.activation;
-            let at = buffer(0)?;
+            let &[Arg::Buffer(at)] = operands else { return Err(odd()) };
             (Action::Activate(activation), at, at)
         }
         Operation::Convolution => {
-            let (weights, biases, from, to) = (array(0)?, array(2)?, buffer(1)?, buffer(3)?);
-            let (layout, padded) = (&plan.constants[weights].layout, plan.constants[weights].padded);
-            let (activation, geometry) = (step.activation, geometry()?);
-            let action = match layout.panel_rows() {
-                Some(panel) => Action::Convolution {
-                    weights: Weights::new(constant(weights))?,
-                    biases: floats(constant(biases)),
-                    panel,
-                    columns: (padded.1, plan.constants[weights].size.1),
-                    activation,
-                    geometry,
-                },
+            let (
+                &[Arg::Geometry(geometry)],
+                &[Arg::Constant(weights), Arg::Buffer(from), Arg::Constant(biases), Arg::Buffer(to)],
+            ) = (first, operands)
+            else {
+                return Err(odd());
+            };
+            let of = &plan.constants[weights];
+            let (panel, columns) = (of.layout.panel_rows(), (of.padded.1, of.size.1));
+            let (weights, biases) = (constant(weights), floats(constant(biases)));
+            let action = match panel {
+                Some(panel) => {
+                    let weights = Weights::new(weights)?;
+                    Action::Convolution { weights, biases, panel, columns, activation, geometry }
+                }
                 // Element by element of the window, the channels side by side.
-                None => Action::Windows {
-                    made: Made::Products,
-                    weights: Some([floats(constant(weights)), floats(constant(biases))]),
-                    activation,
-                    geometry,
-                },
+                None => {
+                    let weights = Some([floats(weights), biases]);
+                    Action::Windows { made: Made::Products, weights, activation, geometry }
+                }
             };
             (action, from, to)
         }
         Operation::Pool => {
+            let (&[Arg::Geometry(geometry)], &[Arg::Buffer(from), Arg::Buffer(to)]) = (first, operands)
+            else {
+                return Err(odd());
+            };
             let made = match &*step.options {
                 "" => Made::Max,
                 " -DPOOL=1" => Made::Mean,
                 " -DPOOL=2" => Made::PaddedMean,
                 other => return Err(refused(other)),
             };
-            let (activation, geometry) = (step.activation, geometry()?);
-            (Action::Windows { made, weights: None, activation, geometry }, buffer(0)?, buffer(1)?)
+            (Action::Windows { made, weights: None, activation, geometry }, from, to)
         }
         Operation::Scale => {
-            let (factors, from, biases, to) = (array(0)?, buffer(1)?, array(2)?, buffer(3)?);
+            let &[Arg::Constant(factors), Arg::Buffer(from), Arg::Constant(biases), Arg::Buffer(to)] =
+                operands
+            else {
+                return Err(odd());
+            };
             let prelu = factors == biases;
-            let (factors, activation) = (floats(constant(factors)), step.activation);
+            let factors = floats(constant(factors));
             let biases = (!prelu).then(|| floats(constant(biases)));
             (Action::Scale { factors, biases, activation }, from, to)
         }
         Operation::Combine => {
-            let (from, other, to) = (buffer(0)?, buffer(1)?, buffer(2)?);
+            let (&[Arg::Geometry(geometry)], &[Arg::Buffer(from), Arg::Buffer(other), Arg::Buffer(to)]) =
+                (first, operands)
+            else {
+                return Err(odd());
+            };
             let arithmetic = match &*step.options {
                 "" => Arithmetic::Add,
                 " -DCOMBINE=1" => Arithmetic::Subtract,
@@ -239,24 +244,30 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
                 " -DCOMBINE=3" => Arithmetic::Divide,
                 other => return Err(refused(other)),
             };
-            let (activation, geometry) = (step.activation, geometry()?);
             (Action::Combine { arithmetic, other: place(other), activation, geometry }, from, to)
         }
         Operation::Softmax => {
-            let logarithm = !step.options.is_empty();
-            (Action::Softmax { geometry: geometry()?, logarithm }, buffer(0)?, buffer(1)?)
+            let (&[Arg::Geometry(geometry)], &[Arg::Buffer(from), Arg::Buffer(to)]) = (first, operands)
+            else {
+                return Err(odd());
+            };
+            (Action::Softmax { geometry, logarithm: !step.options.is_empty() }, from, to)
         }
         Operation::Gather => {
-            let (pairs, from, to) = (array(0)?, buffer(1)?, buffer(2)?);
-            let value = first.iter().find_map(|a| if let Arg::Scalar(x) = a { Some(*x) } else { None });
+            let (&[Arg::Scalar(value)], &[Arg::Constant(pairs), Arg::Buffer(from), Arg::Buffer(to)]) =
+                (first, operands)
+            else {
+                return Err(odd());
+            };
             let runs = match constant(pairs) {
                 Values::U32(pairs) => Run::of(&pairs),
+                // Where only the steps are asked for.
                 Values::F32(_) | Values::F16(_) => Vec::new(),
             };
-            (Action::Gather { runs, value: value.unwrap_or(0.0) }, from, to)
+            (Action::Gather { runs, value }, from, to)
         }
         Operation::ArgMax => {
-            let at = buffer(0)?;
+            let &[Arg::Buffer(at), _] = operands else { return Err(odd()) };
             (Action::ArgMax(plan.buffers[at].rows), at, at)
         }
         Operation::Matmul

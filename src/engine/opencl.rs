@@ -383,7 +383,8 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
                 match values {
                     Values::F32(values) => image.upload(&values[..])?,
                     Values::F16(halves) => image.upload(&halves[..])?,
-                    Values::U32(words) => image.upload(&words[..])?,
+                    // Rows are no weights.
+                    Values::U32(_) => {}
                 }
                 return Ok(Resident::Image(image));
             }

@@ -117,7 +117,11 @@ impl<T: Wire + Clone> Wire for Cow<'static, [T]> {
         if n > from.0.len() {
             return Err(Damaged);
         }
-        (0..n).map(|_| T::take(from)).collect::<Result<Vec<T>, Damaged>>().map(Cow::Owned)
+        let mut items = Vec::new();
+        for _ in 0..n {
+            items.push(T::take(from)?);
+        }
+        Ok(Cow::Owned(items))
     }
 }
 

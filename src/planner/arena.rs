@@ -50,10 +50,11 @@ pub(super) fn place(
         }
     };
     attempt(&lives);
-    lives.sort_by_key(|l| std::cmp::Reverse(l.bytes));
-    attempt(&lives);
-    lives.sort_by_key(|l| std::cmp::Reverse((l.last - l.first, l.bytes)));
-    attempt(&lives);
+    let orders: [fn(&Life) -> (usize, usize); 2] = [|l| (l.bytes, 0), |l| (l.last - l.first, l.bytes)];
+    for order in orders {
+        lives.sort_by_key(|l| std::cmp::Reverse(order(l)));
+        attempt(&lives);
+    }
     let (bytes, starts) = best.unwrap_or_default();
     starts.into_iter().for_each(|(buffer, start)| buffers[buffer].arena = start);
     Arena { bytes, bound }

@@ -3,7 +3,7 @@
 //! A convolution is a product: the windows of some pixels are laid side by side, and the micro-kernel of affine layers
 //! takes them for records. A window of one pixel is taken where it stands.
 
-use super::micro::{Affine, Kernels, Line, Made, Subproblem};
+use super::micro::{Kernels, Line, Made, activate_each};
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
@@ -31,29 +31,20 @@ pub(super) fn stands(geometry: &Geometry) -> bool {
     one && geometry.output.1.h == from.h && input.line == from.w * input.pixel
 }
 
-/// Some pixels of a convolution. `scratch` has room for [`at_a_time`] windows.
+/// Some pixels of a convolution. `product` takes so many windows of `taps` values, at an address, so far apart, and
+/// writes the results of as many pixels from another on. `scratch` has room for [`at_a_time`] windows of tiles of `tile`.
 ///
-/// SAFETY: `x` and `result` are good for the images of `geometry`, of the result nobody else touches these pixels; the
-/// layer has as many columns as the window has elements; the CPU has the kernels' instruction set.
-pub(super) unsafe fn convolve<E>(
-    (kernels, kernel): (&Kernels, unsafe fn(&Subproblem<'_, E>)),
-    layer: &Affine<'_, E>,
+/// SAFETY: `x` is good for the image that `geometry` reads, and `taps` are the elements of its window.
+pub(super) unsafe fn convolve(
     geometry: &Geometry,
+    (taps, tile): (usize, usize),
     pixels: Range<usize>,
     (x, result, scratch): (*const f32, *mut f32, *mut f32),
+    product: &dyn Fn(usize, (*const f32, usize), *mut f32),
 ) {
     let ((input, _), (output, to)) = (geometry.input, geometry.output);
-    let rows = 0..layer.biases.len();
     let run = |first: usize, count: usize, x: *const f32, x_stride: usize| {
-        let result = result.wrapping_add(output.first + first * output.pixel);
-        let result_stride = output.pixel;
-        let sub =
-            Subproblem { layer, rows: rows.clone(), records: count, x, x_stride, result, result_stride };
-        // SAFETY: the caller's promise.
-        unsafe {
-            kernel(&sub);
-            kernels.complete(&sub);
-        }
+        product(count, (x, x_stride), result.wrapping_add(output.first + first * output.pixel));
     };
     // Results of lines stand one after the other.
     debug_assert_eq!(output.line, to.w * output.pixel);
@@ -65,7 +56,7 @@ pub(super) unsafe fn convolve<E>(
             input.pixel,
         );
     }
-    let (taps, most) = (layer.inputs, at_a_time(layer.inputs, kernels.tile.0));
+    let most = at_a_time(taps, tile);
     let mut first = pixels.start;
     while first < pixels.end {
         let count = most.min(pixels.end - first);
@@ -229,9 +220,7 @@ pub(super) unsafe fn activate(
     // SAFETY: the caller's promise.
     unsafe {
         (kernels.activate)(activation, result.add(first), vectors);
-        for i in first + vectors..end {
-            *result.add(i) = activation.apply(f64::from(*result.add(i))) as f32;
-        }
+        activate_each(activation, result.add(first + vectors), end - first - vectors);
     }
 }
 

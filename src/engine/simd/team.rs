@@ -85,6 +85,18 @@ impl Weights {
     }
 }
 
+impl Weights {
+    /// # Panics
+    /// If there are not as many as `rows` rows of biases in panels, `columns` wide, need, or fewer columns than inputs.
+    fn check(&self, rows: usize, panel: usize, columns: usize, inputs: usize) {
+        let count = match self.stored() {
+            StoredAs::Floats(w) => w.len(),
+            StoredAs::Halves(w) => w.len(),
+        };
+        Affine::<f32>::fits(count, rows, panel, columns, inputs);
+    }
+}
+
 /// Weights as the kernels take them.
 enum StoredAs<'a> {
     Floats(&'a [f32]),
@@ -905,6 +917,15 @@ impl Shared {
             Action::Convolution { weights, biases, panel, columns, activation, geometry } => {
                 let pixels = share(geometry.output.1.h * geometry.output.1.w);
                 let scratch = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
+                let convolve = |product: &dyn Fn(usize, (*const f32, usize), *mut f32)| {
+                    for n in records.clone() {
+                        let x = self.record(step.from, context, n).cast_const();
+                        let places = (x, self.record(step.to, context, n), scratch.start);
+                        let sizes = (columns.1, self.kernels.tile.0);
+                        // SAFETY: `check` has compared the sizes; see above.
+                        unsafe { images::convolve(geometry, sizes, pixels.clone(), places, product) }
+                    }
+                };
                 macro_rules! compute {
                     ($kernel:expr, $weights:expr) => {{
                         let layer = Affine {
@@ -915,13 +936,25 @@ impl Shared {
                             inputs: columns.1,
                             activation: *activation,
                         };
-                        for n in records.clone() {
-                            let x = self.record(step.from, context, n);
-                            let places = (x.cast_const(), self.record(step.to, context, n), scratch.start);
-                            let how = (&self.kernels, $kernel);
+                        let product = |records: usize, (x, x_stride), result| {
+                            let rows = 0..biases.len();
+                            let result_stride = geometry.output.0.pixel;
+                            let sub = Subproblem {
+                                layer: &layer,
+                                rows,
+                                records,
+                                x,
+                                x_stride,
+                                result,
+                                result_stride,
+                            };
                             // SAFETY: `check` has compared the sizes; see above.
-                            unsafe { images::convolve(how, &layer, geometry, pixels.clone(), places) }
-                        }
+                            unsafe {
+                                $kernel(&sub);
+                                self.kernels.complete(&sub);
+                            }
+                        };
+                        convolve(&product);
                     }};
                 }
                 match weights.stored() {
@@ -1017,35 +1050,20 @@ impl Shared {
         };
         for s in &self.steps {
             match &s.action {
-                Action::Affine { weights, biases, panel, columns, inputs, activation } => {
-                    let (panel, columns, inputs, activation) = (*panel, *columns, *inputs, *activation);
-                    match weights.stored() {
-                        StoredAs::Floats(weights) => {
-                            Affine { weights, biases, panel, columns, inputs, activation }.check();
-                        }
-                        StoredAs::Halves(weights) => {
-                            Affine { weights, biases, panel, columns, inputs, activation }.check();
-                        }
-                    }
+                Action::Affine { weights, biases, panel, columns, inputs, .. } => {
+                    let (panel, columns, inputs) = (*panel, *columns, *inputs);
+                    weights.check(biases.len(), panel, columns, inputs);
                     assert!(panel % self.kernels.lanes == 0 && s.from != s.to);
                     assert!(inputs <= rows(s.from) && biases.len() <= rows(s.to));
                 }
-                Action::Convolution { weights, biases, panel, columns, activation, geometry } => {
-                    let (panel, activation) = (*panel, *activation);
-                    let (columns, inputs) = *columns;
-                    match weights.stored() {
-                        StoredAs::Floats(weights) => {
-                            Affine { weights, biases, panel, columns, inputs, activation }.check();
-                        }
-                        StoredAs::Halves(weights) => {
-                            Affine { weights, biases, panel, columns, inputs, activation }.check();
-                        }
-                    }
+                Action::Convolution { weights, biases, panel, columns, geometry, .. } => {
+                    let (panel, (columns, inputs)) = (*panel, *columns);
+                    weights.check(biases.len(), panel, columns, inputs);
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
                     let window = geometry.window.size;
                     assert!(panel % self.kernels.lanes == 0 && s.from != s.to && geometry.groups == 1);
-                    assert!(inputs == window.0 * window.1 * from.c, "{inputs} {geometry:?}");
-                    assert!(biases.len() <= output.pixel, "{} {geometry:?}", biases.len());
+                    assert!(inputs == window.0 * window.1 * from.c);
+                    assert!(biases.len() <= output.pixel);
                     assert!(output.line == to.w * output.pixel && window_fits(geometry));
                     assert!(images::end(input, from) <= rows(s.from));
                     assert!(images::end(output, Shape { c: output.pixel, ..to }) <= rows(s.to));

@@ -93,9 +93,8 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
     // SAFETY: passed on.
     unsafe {
         match line.made {
-            Made::Max => windows::<V, 0>(line),
-            Made::Mean | Made::PaddedMean => windows::<V, 1>(line),
-            Made::Products => windows::<V, 2>(line),
+            Made::Products => windows::<V, true>(line),
+            Made::Max | Made::Mean | Made::PaddedMean => windows::<V, false>(line),
         }
         let (first, end) = line.pixels;
         for at in first..end {
@@ -109,7 +108,8 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
 
 /// SAFETY: as `line`.
 #[inline(always)]
-unsafe fn windows<V: Vector, const MADE: u8>(line: &Line) {
+unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
+    let max = line.made == Made::Max;
     let Line { x_steps: (pixel, across), columns, channels, .. } = *line;
     let (first, end) = line.turns;
     let steps = (line.dilation.0 * across, line.dilation.1 * pixel);
@@ -120,16 +120,13 @@ unsafe fn windows<V: Vector, const MADE: u8>(line: &Line) {
         // SAFETY: the line's promise: turns from `first` to `end` and `from` to `to` are inside the image.
         unsafe {
             let x = line.x.wrapping_add(line.top * across + start.wrapping_mul(pixel));
-            let scale = match MADE {
-                1 => V::splat(1.0 / line.elements(at) as f32),
-                _ => V::splat(0.0),
-            };
+            let elements = if PRODUCTS || max { 1 } else { line.elements(at) };
+            let scale = V::splat(1.0 / elements as f32);
             for c in (0..channels).step_by(V::LANES) {
                 let zero = V::splat(0.0);
-                let mut sum = match MADE {
-                    0 => V::splat(f32::NEG_INFINITY),
-                    1 => zero,
-                    _ => V::load(line.biases.add(c)),
+                let mut sum = match PRODUCTS {
+                    true => V::load(line.biases.add(c)),
+                    false => V::splat(if max { f32::NEG_INFINITY } else { 0.0 }),
                 };
                 let mut lost = zero;
                 for ky in first..end {
@@ -137,24 +134,20 @@ unsafe fn windows<V: Vector, const MADE: u8>(line: &Line) {
                     let mut w = line.weights.wrapping_add((ky * columns + from) * channels + c);
                     for _ in from..to {
                         let value = V::load(x);
-                        match MADE {
-                            0 => {
-                                sum = sum.max(value);
-                                lost = lost.fma(value, zero);
-                            }
-                            1 => sum = sum.fma(value, V::splat(1.0)),
-                            _ => sum = sum.fma(V::load(w), value),
+                        if PRODUCTS {
+                            sum = sum.fma(V::load(w), value);
+                        } else if max {
+                            sum = sum.max(value);
+                            lost = lost.fma(value, zero);
+                        } else {
+                            sum = sum.fma(value, V::splat(1.0));
                         }
                         x = x.wrapping_add(steps.1);
                         w = w.wrapping_add(channels);
                     }
                 }
-                match MADE {
-                    // NaN where there was one.
-                    0 => sum.fma(lost, V::splat(1.0)).store(result.add(c)),
-                    1 => zero.fma(sum, scale).store(result.add(c)),
-                    _ => sum.store(result.add(c)),
-                }
+                // NaN where there was one.
+                lost.fma(sum, scale).store(result.add(c));
             }
         }
     }

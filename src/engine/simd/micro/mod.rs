@@ -53,10 +53,16 @@ pub(super) struct Affine<'a, E = f32> {
 impl<E> Affine<'_, E> {
     /// # Panics
     /// If the sizes do not fit together.
+    #[cfg(test)]
     pub(super) fn check(&self) {
-        let rows = self.biases.len();
-        assert!(self.panel > 0 && self.panel % 4 == 0 && rows % self.panel == 0, "panels of 4 n rows");
-        assert!(self.weights.len() == rows * self.columns && self.inputs <= self.columns, "{rows} rows");
+        Self::fits(self.weights.len(), self.biases.len(), self.panel, self.columns, self.inputs);
+    }
+
+    /// # Panics
+    /// If so many weights are not those of `rows` rows.
+    pub(super) fn fits(weights: usize, rows: usize, panel: usize, columns: usize, inputs: usize) {
+        assert!(panel > 0 && panel % 4 == 0 && rows % panel == 0, "panels of 4 n rows");
+        assert!(weights == rows * columns && inputs <= columns, "{rows} rows");
     }
 }
 
@@ -85,6 +91,16 @@ pub(super) struct Kernels {
     pub(crate) combine: unsafe fn(Arithmetic, *const f32, *const f32, *mut f32, usize),
 }
 
+/// Applies an activation value by value. NaN stays NaN, and 0 · x makes NaN of the infinities that an overflow leaves.
+///
+/// SAFETY: so many values are there.
+pub(super) unsafe fn activate_each(activation: Activation, values: *mut f32, count: usize) {
+    // SAFETY: the caller's promise.
+    for x in unsafe { std::slice::from_raw_parts_mut(values, count) } {
+        *x = activation.apply(f64::from(*x)) as f32 + 0.0 * *x;
+    }
+}
+
 /// What every CPU runs: four lanes in plain Rust.
 const PORTABLE: Kernels = Kernels {
     name: "portable",
@@ -93,7 +109,7 @@ const PORTABLE: Kernels = Kernels {
     tile: (2, 1),
     affine: kernel::affine::<Lanes4, f32, 2, 1, 1>,
     affine_of_halves: kernel::affine::<Lanes4, Half, 1, 1, 1>,
-    activate: kernel::activate::<Lanes4>,
+    activate: activate_each,
     line: image::line::<Lanes4>,
     combine: image::combine::<Lanes4>,
 };
