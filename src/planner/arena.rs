@@ -50,8 +50,8 @@ pub(super) fn place(
         }
     };
     attempt(&lives);
-    let orders: [fn(&Life) -> (usize, usize); 2] = [|l| (l.bytes, 0), |l| (l.last - l.first, l.bytes)];
-    for order in orders {
+    for by_length in [false, true] {
+        let order = |l: &Life| if by_length { (l.last - l.first, l.bytes) } else { (l.bytes, 0) };
         lives.sort_by_key(|l| std::cmp::Reverse(order(l)));
         attempt(&lives);
     }
