@@ -1,8 +1,15 @@
 //! Front ends: each reads a kind of file into a [`Draft`](super::draft::Draft) and says what it knows of its meaning.
 
+mod beside;
+mod builder;
+mod constant;
+mod fold;
 mod layers;
 mod onnx;
+mod operations;
+mod tail;
 mod thesis;
+mod value;
 
 use super::matrix::Files;
 use super::model::Read;

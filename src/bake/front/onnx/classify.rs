@@ -1,10 +1,11 @@
 //! The operations of `ai.onnx.ml`: linear models and what scikit-learn's converter puts around networks.
 
-use super::builder::{Builder, live, sizes};
-use super::constant::{Constant, Data, Int};
-use super::node::{Node, axis};
+use super::node::{Node, live};
 use super::ops::Given;
-use super::value::{Class, Live, Value};
+use crate::bake::front::builder::Builder;
+use crate::bake::front::constant::{Constant, Data};
+use crate::bake::front::tail;
+use crate::bake::front::value::{Class, Live, Value, axis};
 use crate::ir::op::{Activation, Arithmetic, Axis, Op, SoftmaxOf};
 use std::rc::Rc;
 
@@ -28,7 +29,7 @@ fn vector(node: &Node<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     match x.dims.len() {
         0 | 1 => Ok(x.clone()),
-        _ => Err(format!("expected [N, C], found {}", sizes(x))),
+        _ => Err(format!("expected [N, C], found {}", x.shown())),
     }
 }
 
@@ -45,7 +46,7 @@ fn scaler(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     };
     let (offset, scale) = (list("offset", 0.0)?, list("scale", 1.0)?);
     let summands: Vec<f64> = offset.iter().zip(&scale).map(|(o, s)| -o * s).collect();
-    b.scale(node, &x, &scale, &summands)
+    b.scale(&node.name, &x, &scale, &summands)
 }
 
 /// Division by the sum, of values that are never below 0.
@@ -60,19 +61,19 @@ fn normalizer(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     if sums_to_one(b, x.value) {
         return Ok(x);
     }
-    if !super::tail::from_probabilities(&b.draft, x.value) {
+    if !tail::from_probabilities(&b.draft, x.value) {
         return Err("norm L1: only of values that are never below 0 (behind a sigmoid or a softmax)".into());
     }
     let n = x.len();
-    let sum = b.affine(node, &x, vec![1.0; n], vec![0.0])?;
+    let sum = b.affine(&node.name, &x, vec![1.0; n], vec![0.0])?;
     divided(b, node, &x, &sum)
 }
 
 /// A vector divided by one number.
 fn divided(b: &mut Builder, node: &Node<'_>, x: &Live, by: &Live) -> Result<Live, String> {
     let row = crate::ir::graph::Shape { c: 1, h: 1, w: x.len() };
-    let from = b.shaped(node, x.value, row)?;
-    let value = b.push(node, Op::Combine(Arithmetic::Divide), &[from, by.value], Vec::new())?;
+    let from = b.shaped(&node.name, x.value, row)?;
+    let value = b.push(&node.name, Op::Combine(Arithmetic::Divide), &[from, by.value], Vec::new())?;
     Ok(Live { value, ..x.clone() })
 }
 
@@ -81,7 +82,7 @@ fn sums_to_one(b: &Builder, value: usize) -> bool {
     match b.draft.producer(value).map(|n| (n.op, n.inputs.to_vec())) {
         Some((Op::Softmax(SoftmaxOf::Linear), _)) => b.draft.shape(value).h * b.draft.shape(value).w == 1,
         Some((Op::Reshape(_), inputs)) => sums_to_one(b, inputs[0]),
-        Some((Op::Concat(_), _)) => super::tail::complement(&b.draft, value).is_some(),
+        Some((Op::Concat(_), _)) => tail::complement(&b.draft, value).is_some(),
         _ => false,
     }
 }
@@ -94,7 +95,7 @@ fn extract(b: &mut Builder, node: &Node<'_>) -> Given {
     let x = vector(node)?;
     let c = node.needed(1, "indices")?;
     let at = c.integers()?.into_iter().map(|i| axis(i, x.len())).collect::<Result<Vec<_>, _>>()?;
-    Ok(vec![Value::Live(b.select(node, &x, &at)?)])
+    Ok(vec![Value::Live(b.select(&node.name, &x, &at)?)])
 }
 
 /// Classes with the names that stand at their indices.
@@ -190,30 +191,30 @@ fn classifier(b: &mut Builder, node: &Node<'_>) -> Given {
         ));
     }
     let last = rows.saturating_sub(1);
-    let score = |b: &mut Builder| b.affine(node, &x, weights[last * n..].to_vec(), vec![biases[last]]);
+    let score = |b: &mut Builder| b.affine(&node.name, &x, weights[last * n..].to_vec(), vec![biases[last]]);
     let (scores, class) = match &*transform {
         "LOGISTIC" if single => {
             let score = score(b)?;
-            let p = b.activation(node, &score, Activation::Sigmoid)?;
-            let other = b.scale(node, &p, &[-1.0], &[1.0])?;
-            let value = b.push(node, Op::Concat(Axis::C), &[other.value, p.value], Vec::new())?;
+            let p = b.activation(&node.name, &score, Activation::Sigmoid)?;
+            let other = b.scale(&node.name, &p, &[-1.0], &[1.0])?;
+            let value = b.push(&node.name, Op::Concat(Axis::C), &[other.value, p.value], Vec::new())?;
             (Live { value, dims: vec![2], integers: false }, value)
         }
         "NONE" | "SOFTMAX" | "LOGISTIC" => {
             let y = if rows == 1 {
                 let negative = weights.iter().map(|w| -w);
                 let both = negative.chain(weights.iter().copied()).collect();
-                b.affine(node, &x, both, vec![-biases[0], biases[0]])?
+                b.affine(&node.name, &x, both, vec![-biases[0], biases[0]])?
             } else {
-                b.affine(node, &x, weights.clone(), biases.clone())?
+                b.affine(&node.name, &x, weights.clone(), biases.clone())?
             };
             let class = y.value;
             let y = match &*transform {
                 "SOFTMAX" => {
                     let op = Op::Softmax(SoftmaxOf::Linear);
-                    Live { value: b.push(node, op, &[y.value], Vec::new())?, ..y }
+                    Live { value: b.push(&node.name, op, &[y.value], Vec::new())?, ..y }
                 }
-                "LOGISTIC" => b.activation(node, &y, Activation::Sigmoid)?,
+                "LOGISTIC" => b.activation(&node.name, &y, Activation::Sigmoid)?,
                 _ => y,
             };
             (y, class)
@@ -231,26 +232,7 @@ fn regressor(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     }
     let targets = usize::try_from(node.int("targets", 1)).map_err(|_| "targets: expected 1 or more")?;
     let (weights, biases) = linear(node, &x, Some(targets))?;
-    let y = b.affine(node, &x, weights, biases)?;
+    let y = b.affine(&node.name, &x, weights, biases)?;
     b.numbers.push(y.value);
     Ok(y)
-}
-
-/// The names of classes as texts; none where they are their indices.
-pub(super) fn texts(labels: &Constant) -> Vec<String> {
-    match &labels.data {
-        Data::Texts(texts) => texts.clone(),
-        Data::Ints(ints) => {
-            let index = |(i, n): (usize, &Int)| *n == Int::Known(i as i64);
-            if ints.iter().enumerate().all(index) {
-                return Vec::new();
-            }
-            let text = |i: &Int| match i {
-                Int::Known(i) => i.to_string(),
-                Int::Records => "N".into(),
-            };
-            ints.iter().map(text).collect()
-        }
-        Data::Floats(numbers) => numbers.iter().map(f64::to_string).collect(),
-    }
 }

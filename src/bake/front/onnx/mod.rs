@@ -1,38 +1,32 @@
 //! ONNX models (operation sets 7 and later): every tensor is a constant, which is computed here, or a value of the graph,
 //! whose first axis is that of the records. Sizes are inferred node by node.
-//!
-//! A JSON of the same stem beside the model may say what the model cannot: name, labels, features, input, output, check.
 
-mod builder;
 mod classify;
-mod constant;
 mod file;
 mod fold;
 mod node;
 mod ops;
-mod tail;
-mod value;
+mod tensor;
 mod window;
 
-use super::{Source, default_name};
+use super::Source;
+use super::beside::{self, Lowered, Place};
+use super::builder::Builder;
+use super::constant::{self, Constant};
+use super::tail::{self, Tail};
+use super::value::{Live, Value, standard};
 use crate::bake::Mistakes;
 use crate::bake::draft::Draft;
-use crate::bake::json::{self, Object};
 use crate::bake::matrix::Files;
-use crate::bake::model::{self, Given, Read};
+use crate::bake::model::Read;
 use crate::ir::network::InputOrder;
 use crate::ir::op::{Axis, Op};
-use builder::Builder;
-use constant::{Constant, Tensors};
 use file::{Model, NodeRest, TensorRest};
 use node::Node;
 use rten_onnx::onnx::{DataType, GraphProto, NodeProto};
-use serde_json::{Map, Value as Json};
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::rc::Rc;
-use tail::Tail;
-use value::{Live, Value, standard};
+use tensor::Tensors;
 
 /// Operations on values that are computed, with the attributes that they may have.
 const OPS: [(&str, &[&str]); 55] = [
@@ -197,62 +191,33 @@ const INSTEAD: [(&str, &str); 26] = [
     ("SVMClassifier", "train a linear model or an MLPClassifier"),
 ];
 
+/// How to get a model of one output.
+const ONE: &str = "`onnx.utils.extract_model` makes a model of one of them";
+
 /// Operation sets that are read: the first, and the last that was looked at.
 const SETS: (i64, i64) = (7, 26);
 
 /// Reads an ONNX model.
 pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mistakes) -> Option<Read> {
-    let before = mistakes.0.len();
-    let file = files.shown(source.path);
-    let folder = source.path.parent().unwrap_or(Path::new("")).to_path_buf();
-    let beside = source.path.with_extension("json");
-    let (place, json) = if beside.is_file() {
-        let text = files.text(&beside, &file, mistakes)?;
-        let place = files.shown(&beside);
-        let json = json::parse(&text, &place, mistakes)?;
-        (place, json)
-    } else {
-        (file.clone(), Json::Object(Map::new()))
-    };
-    let o = Object::new(&json, place, &model::KEYS, mistakes)?;
-    let values = json.get("output").and_then(|o| o.get("kind")).and_then(Json::as_str) == Some("values");
-
-    let made = match Model::parse(source.bytes) {
-        Ok(model) => lower(&model, &file, &folder, values, files, mistakes),
-        Err(e) => {
-            mistakes.add(&file, e);
-            None
+    beside::read(source, "Sigmoid", files, mistakes, |place, files, mistakes| {
+        match Model::parse(source.bytes) {
+            Ok(model) => lower(&model, place, files, mistakes),
+            Err(e) => {
+                mistakes.add(place.file, e);
+                None
+            }
         }
-    };
-    let mut given = Given {
-        folder,
-        name: default_name(source.path),
-        sigmoid: "Sigmoid",
-        keys_in: format!(
-            ", in {} beside the model",
-            beside.file_name().unwrap_or_default().to_string_lossy()
-        ),
-        ..Given::default()
-    };
-    if let Some((draft, order, tail)) = made {
-        given.input = Some(draft.shape(draft.graph.inputs[0]));
-        given.order = order;
-        given.outputs = Some(draft.shape(tail.value));
-        (given.last, given.output, given.labels) = (tail.last, tail.output, tail.labels);
-        given.draft = Some(draft);
-    }
-    model::finish(source.settings, given, &o, before, files, mistakes)
+    })
 }
 
-/// The graph of a model, the order of its input's values, and what its output means. All mistakes are reported.
+/// What becomes of a model. All mistakes are reported.
 fn lower(
     model: &Model,
-    file: &str,
-    folder: &Path,
-    values: bool,
+    place: &Place<'_>,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
-) -> Option<(Draft, InputOrder, Tail)> {
+) -> Option<Lowered> {
+    let Place { file, folder, values } = *place;
     let before = mistakes.0.len();
     let Some(graph) = &model.model.graph else {
         mistakes.add(file, "not an ONNX model: it has no graph");
@@ -313,7 +278,7 @@ fn lower(
         return None;
     }
     let Builder { mut draft, numbers, .. } = builder?;
-    let tail = match tail::tail(&draft, &outputs, values) {
+    let tail = match tail::tail(&draft, &outputs, values, ONE) {
         Ok(tail) if numbers.contains(&tail.value) => Tail { output: Some(tail::NUMBERS), ..tail },
         Ok(tail) => tail,
         Err(e) => {
@@ -333,7 +298,7 @@ fn lower(
 
 /// The draft without what nothing reads. An image that comes pixel by pixel and is turned at once is the same image in
 /// another order of the record's values.
-fn finished(draft: Draft, mut tail: Tail) -> Result<(Draft, InputOrder, Tail), String> {
+fn finished(draft: Draft, mut tail: Tail) -> Result<Lowered, String> {
     let mut draft = draft.sweep()?;
     let mut order = InputOrder::Chw;
     let input = draft.graph.inputs[0];

@@ -1,7 +1,7 @@
 //! A node of the model as operations see it: its inputs, and its attributes by name and type.
 
-use super::constant::Constant;
-use super::value::Value;
+use crate::bake::front::constant::Constant;
+use crate::bake::front::value::{Live, Value};
 use rten_onnx::onnx::{AttributeProto, NodeProto};
 use std::rc::Rc;
 
@@ -113,14 +113,19 @@ impl Node<'_> {
     }
 }
 
-/// An axis that may count from the end, of `rank` axes.
+/// The one input of a node, as a value that is computed.
 ///
 /// # Errors
-/// Of one that is not there.
-pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, String> {
-    let from_end = if axis < 0 { axis + rank as i64 } else { axis };
-    match usize::try_from(from_end) {
-        Ok(a) if a < rank => Ok(a),
-        _ => Err(format!("expected an axis of {rank}, found {axis}")),
+/// Of any other.
+pub(super) fn live<'a>(node: &'a Node<'_>, i: usize) -> Result<&'a Live, String> {
+    match node.input(i) {
+        Some(Value::Live(live)) => Ok(live),
+        Some(Value::Constant(_)) => {
+            Err(format!("input {i}: expected one that is computed, found a constant"))
+        }
+        Some(Value::Class(_) | Value::Map(..) | Value::Flags(..)) => {
+            Err(format!("input {i}: what is computed of classes cannot be computed with"))
+        }
+        Some(Value::Unknown) | None => Err(format!("input {i}: expected a value, found nothing")),
     }
 }

@@ -1,13 +1,15 @@
 //! The operations of the standard set that are computed of each record.
 
-use super::builder::{Builder, inner_axis, live, per_channel, sizes};
-use super::constant::{Constant, Data, Int};
 use super::fold::{self, is_float};
-use super::node::{Node, axis};
-use super::value::{Class, Live, Value, standard};
+use super::node::{Node, live};
 use super::window;
+use crate::bake::front::builder::Builder;
+use crate::bake::front::constant::{Constant, Data, Int};
+use crate::bake::front::fold as constants;
+use crate::bake::front::operations;
+use crate::bake::front::value::{Class, Live, Value, axis, inner_axis, standard};
 use crate::ir::graph::{Role, Shape};
-use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, SoftmaxOf, Window};
+use crate::ir::op::{Activation, Arithmetic, Float, Op, SoftmaxOf, Window};
 use std::rc::Rc;
 
 /// What an operation gives, one value for each output.
@@ -33,14 +35,17 @@ pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
         | "Clip" => {
             let a = activation(node)?;
             let live = live(node, 0)?.clone();
-            one(b.activation(node, &live, a))
+            one(b.activation(&node.name, &live, a))
         }
         "Neg" => {
             let live = live(node, 0)?.clone();
-            one(b.scale(node, &live, &[-1.0], &[0.0]))
+            one(b.scale(&node.name, &live, &[-1.0], &[0.0]))
         }
         "Min" | "Max" => one(limit(b, node)),
-        "PRelu" => one(prelu(b, node)),
+        "PRelu" => {
+            let (live, slope) = (live(node, 0)?.clone(), node.needed(1, "a slope")?);
+            one(operations::prelu(b, &node.name, &live, &slope))
+        }
         "Add" | "Sub" | "Mul" | "Div" | "Sum" => one(arithmetic(b, node)),
         "BatchNormalization" => one(batch_norm(b, node)),
         "Gemm" => one(gemm(b, node)),
@@ -124,21 +129,9 @@ fn activation(node: &Node<'_>) -> Result<Activation, String> {
                 true => Ok(node.float(name, default)),
                 false => node.constant(i, name)?.map_or(Ok(default), |c| c.number()),
             };
-            clip(bound("min", 1, f64::NEG_INFINITY)?, bound("max", 2, f64::INFINITY)?)
+            operations::clip(bound("min", 1, f64::NEG_INFINITY)?, bound("max", 2, f64::INFINITY)?)
         }
     })
-}
-
-/// x between two limits. ONNX gives the upper one where they cross.
-fn clip(low: f64, high: f64) -> Activation {
-    let (low, high) = ((low.min(high)) as f32, high as f32);
-    // The types' own limits stand for none.
-    let high = if high >= f32::MAX { f32::INFINITY } else { high };
-    let low = if low <= f32::MIN { f32::NEG_INFINITY } else { low };
-    if low == 0.0 && high == f32::INFINITY {
-        return Activation::Relu;
-    }
-    Activation::Clip { low: Float::new(low), high: Float::new(high) }
 }
 
 /// `Min` and `Max` with a constant.
@@ -155,20 +148,7 @@ fn limit(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         }
     }
     let live = found.ok_or("expected inputs, found nothing")?;
-    b.activation(node, &live, clip(low, high))
-}
-
-fn prelu(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
-    let (live, slope) = (live(node, 0)?.clone(), node.needed(1, "a slope")?);
-    let slopes = b.against(&live, &slope)?;
-    if let ([one], 1) = (&slopes[..], slope.len()) {
-        return b.activation(node, &live, Activation::LeakyRelu(Float::new(*one as f32)));
-    }
-    let shape = standard(&live.dims);
-    let slopes = per_channel(&slopes, shape);
-    let value = b.shaped(node, live.value, shape)?;
-    let value = b.push(node, Op::PRelu, &[value], vec![(Role::Factors, slopes.len(), 1, slopes)])?;
-    Ok(Live { value, ..live })
+    b.activation(&node.name, &live, operations::clip(low, high))
 }
 
 /// Element by element: with a constant, or of two values.
@@ -177,14 +157,21 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     if node.op() != "Sum" && count != 2 {
         return Err(format!("expected 2 inputs, found {count}"));
     }
+    let name = &node.name;
+    let of = match node.op() {
+        "Add" | "Sum" => Arithmetic::Add,
+        "Sub" => Arithmetic::Subtract,
+        "Mul" => Arithmetic::Multiply,
+        _ => Arithmetic::Divide,
+    };
     let operand = |i: usize| node.input(i).cloned().ok_or_else(|| format!("expected an input {i}"));
     let mut result = operand(0)?;
     for i in 1..count {
         let second = operand(i)?;
         result = Value::Live(match (&result, &second) {
-            (Value::Live(x), Value::Constant(c)) => with_constant(b, node, x, c, false)?,
-            (Value::Constant(c), Value::Live(x)) => with_constant(b, node, x, c, true)?,
-            (Value::Live(x), Value::Live(y)) => combined(b, node, x, y)?,
+            (Value::Live(x), Value::Constant(c)) => operations::with_constant(b, name, of, x, c, false)?,
+            (Value::Constant(c), Value::Live(x)) => operations::with_constant(b, name, of, x, c, true)?,
+            (Value::Live(x), Value::Live(y)) => operations::combined(b, name, of, x, y)?,
             (Value::Constant(x), Value::Constant(y)) => {
                 let both = [Some(x.clone()), Some(y.clone())];
                 result = Value::Constant(Rc::new(fold::fold(node, &both)?));
@@ -197,82 +184,6 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         Value::Live(live) => Ok(live),
         _ => live(node, 0).cloned(),
     }
-}
-
-/// A value and a constant, which comes first if `first`.
-fn with_constant(
-    b: &mut Builder,
-    node: &Node<'_>,
-    x: &Live,
-    c: &Constant,
-    first: bool,
-) -> Result<Live, String> {
-    let numbers = b.against(x, c)?;
-    let all = |f: fn(f64) -> f64| numbers.iter().map(|&n| f(n)).collect::<Vec<_>>();
-    match (node.op(), first) {
-        ("Add" | "Sum", _) => b.scale(node, x, &[1.0], &numbers),
-        ("Sub", false) => b.scale(node, x, &[1.0], &all(|n| -n)),
-        ("Sub", true) => b.scale(node, x, &[-1.0], &numbers),
-        ("Mul", _) => b.scale(node, x, &numbers, &[0.0]),
-        ("Div", _) if x.integers => Err("integers are not divided".into()),
-        ("Div", false) => b.scale(node, x, &all(|n| 1.0 / n), &[0.0]),
-        _ => Err("a constant divided by a value that is computed is not supported".into()),
-    }
-}
-
-/// Two values; of one each channel (or the like) may have one element for all that stands behind it.
-fn combined(b: &mut Builder, node: &Node<'_>, x: &Live, y: &Live) -> Result<Live, String> {
-    let arithmetic = match node.op() {
-        "Add" | "Sum" => Arithmetic::Add,
-        "Sub" => Arithmetic::Subtract,
-        "Mul" => Arithmetic::Multiply,
-        _ if x.integers => return Err("integers are not divided".into()),
-        _ => Arithmetic::Divide,
-    };
-    let live = |value: usize, of: &Live| Live { value, ..of.clone() };
-    if x.dims == y.dims {
-        // In the shape of one of them: no other need be made where both have it.
-        let shape = b.draft.shape(x.value);
-        let y = b.shaped(node, y.value, shape)?;
-        return Ok(live(b.push(node, Op::Combine(arithmetic), &[x.value, y], Vec::new())?, x));
-    }
-    if let Some((whole, part)) = prefix(x, y) {
-        let (xv, yv) = (b.shaped(node, x.value, whole)?, b.shaped(node, y.value, part)?);
-        return Ok(live(b.push(node, Op::Combine(arithmetic), &[xv, yv], Vec::new())?, x));
-    }
-    if let Some((whole, part)) = prefix(y, x) {
-        let (yv, xv) = (b.shaped(node, y.value, whole)?, b.shaped(node, x.value, part)?);
-        return match arithmetic {
-            Arithmetic::Add | Arithmetic::Multiply => {
-                Ok(live(b.push(node, Op::Combine(arithmetic), &[yv, xv], Vec::new())?, y))
-            }
-            Arithmetic::Subtract => {
-                let value = b.push(node, Op::Combine(arithmetic), &[yv, xv], Vec::new())?;
-                b.scale(node, &live(value, y), &[-1.0], &[0.0])
-            }
-            Arithmetic::Divide => {
-                Err(format!("{} divided by {}: the first would be repeated", sizes(x), sizes(y)))
-            }
-        };
-    }
-    Err(format!("values of {} and {} do not go together", sizes(x), sizes(y)))
-}
-
-/// Shapes in which the second has one element for each channel of the first, if there are such.
-fn prefix(x: &Live, y: &Live) -> Option<(Shape, Shape)> {
-    let rank = x.dims.len();
-    // Without a value for the records' axis the two would not meet.
-    if y.dims.len() != rank {
-        return None;
-    }
-    let same = x.dims.iter().zip(&y.dims).take_while(|(a, b)| a == b).count();
-    if y.dims[same..].iter().any(|&d| d != 1) {
-        return None;
-    }
-    let c: usize = x.dims[..same].iter().product();
-    let standard = standard(&x.dims);
-    let whole = if standard.c == c { standard } else { Shape { c, h: 1, w: x.len() / c.max(1) } };
-    Some((whole, Shape::vector(c)))
 }
 
 fn batch_norm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
@@ -299,9 +210,9 @@ fn batch_norm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let shape = Shape { c: channels, ..standard(&x.dims) };
     let shape =
         if shape.len() == x.len() { shape } else { Shape { c: channels, h: 1, w: x.len() / channels } };
-    let value = b.shaped(node, x.value, shape)?;
+    let value = b.shaped(&node.name, x.value, shape)?;
     let arrays = vec![(Role::Factors, channels, 1, factors), (Role::Biases, channels, 1, summands)];
-    Ok(Live { value: b.push(node, Op::Scale, &[value], arrays)?, ..x })
+    Ok(Live { value: b.push(&node.name, Op::Scale, &[value], arrays)?, ..x })
 }
 
 fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
@@ -311,13 +222,13 @@ fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         return Err("transA: expected 0, found 1: it would mix records".into());
     }
     if x.dims.len() != 1 {
-        return Err(format!("expected a matrix [N, K], found {}", sizes(&x)));
+        return Err(format!("expected a matrix [N, K], found {}", x.shown()));
     }
     let c = node.needed(1, "weights")?;
     let &[rows, cols] = &*c.dims else {
         return Err(format!("expected a matrix of weights, found {:?}", c.dims));
     };
-    let c = if node.int("transB", 0) != 0 { (*c).clone() } else { fold::transpose(&c, &[1, 0]) };
+    let c = if node.int("transB", 0) != 0 { (*c).clone() } else { constants::transpose(&c, &[1, 0]) };
     let (outputs, inputs) = (c.dims[0], c.dims[1]);
     if inputs != x.len() {
         return Err(format!("expected weights of {} inputs, found sizes [{rows}, {cols}]", x.len()));
@@ -325,12 +236,16 @@ fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let weights: Vec<f64> = c.numbers()?.into_iter().map(|w| w * alpha).collect();
     match node.input(2) {
         Some(Value::Live(summand)) if beta == 1.0 => {
-            let product = b.affine(node, &x, weights, vec![0.0; outputs])?;
+            let product = b.affine(&node.name, &x, weights, vec![0.0; outputs])?;
             if summand.dims != product.dims {
-                return Err(format!("a summand of {} does not go with {}", sizes(summand), sizes(&product)));
+                return Err(format!("a summand of {} does not go with {}", summand.shown(), product.shown()));
             }
-            let value =
-                b.push(node, Op::Combine(Arithmetic::Add), &[product.value, summand.value], Vec::new())?;
+            let value = b.push(
+                &node.name,
+                Op::Combine(Arithmetic::Add),
+                &[product.value, summand.value],
+                Vec::new(),
+            )?;
             Ok(Live { value, ..product })
         }
         Some(Value::Live(_)) => {
@@ -346,7 +261,7 @@ fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
                     numbers.into_iter().map(|n| n * beta).collect()
                 }
             };
-            b.affine(node, &x, weights, biases)
+            b.affine(&node.name, &x, weights, biases)
         }
     }
 }
@@ -360,38 +275,29 @@ fn matmul(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         }
         (Some(Value::Live(x)), Some(Value::Constant(w))) => {
             let (x, w) = (x.clone(), matrix(w)?);
-            let Some((&inner, ahead)) = x.dims.split_last() else {
-                return Err("expected a value of at least two axes".into());
-            };
-            if w.dims[0] != inner {
-                return Err(format!("values of {} and weights {:?} do not meet", sizes(&x), w.dims));
+            if x.dims.last().is_some_and(|&inner| inner != w.dims[0]) {
+                return Err(format!("values of {} and weights {:?} do not meet", x.shown(), w.dims));
             }
-            let (outputs, ahead) = (w.dims[1], ahead.to_vec());
-            let weights = fold::transpose(&w, &[1, 0]).numbers()?;
-            if ahead.iter().product::<usize>() == 1 {
-                let y = b.affine(node, &x, weights, vec![0.0; outputs])?;
-                return Ok(Live { dims: [ahead, vec![outputs]].concat(), ..y });
-            }
-            // The axis of the sum is that of the channels: one product for each of the others.
-            let count = ahead.iter().product();
-            let flat = Live { dims: vec![count, inner], ..x };
-            let turned = b.transpose(node, &flat, &[1, 0])?;
-            let y = pointwise(b, node, &turned, weights, outputs)?;
-            let back = b.transpose(node, &y, &[1, 0])?;
-            Ok(Live { dims: [ahead, vec![outputs]].concat(), ..back })
+            let weights = constants::transpose(&w, &[1, 0]).numbers()?;
+            operations::product(b, &node.name, &x, weights, w.dims[1])
         }
         (Some(Value::Constant(w)), Some(Value::Live(x))) => {
             let (x, w) = (x.clone(), matrix(w)?);
             let &[ref ahead @ .., inner, cols] = &*x.dims else {
-                return Err(format!("a matrix times a value of {} would mix records", sizes(&x)));
+                return Err(format!("a matrix times a value of {} would mix records", x.shown()));
             };
             if ahead.iter().any(|&d| d != 1) || w.dims[1] != inner {
-                return Err(format!("weights {:?} and values of {} do not meet", w.dims, sizes(&x)));
+                return Err(format!("weights {:?} and values of {} do not meet", w.dims, x.shown()));
             }
             let outputs = w.dims[0];
             let dims = [ahead, &[outputs, cols]].concat();
-            let y =
-                pointwise(b, node, &Live { dims: vec![inner, cols], ..x.clone() }, w.numbers()?, outputs)?;
+            let y = operations::pointwise(
+                b,
+                &node.name,
+                &Live { dims: vec![inner, cols], ..x.clone() },
+                w.numbers()?,
+                outputs,
+            )?;
             Ok(Live { dims, ..y })
         }
         _ => Err("the product of two values that are computed is not supported".into()),
@@ -400,21 +306,21 @@ fn matmul(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
 
 /// Products with a matrix for each index of the axis in front: as many groups of channels.
 fn batch(b: &mut Builder, node: &Node<'_>, x: &Live, w: &Constant) -> Result<Live, String> {
-    let meet = || format!("values of {} and weights {:?} do not meet", sizes(x), w.dims);
+    let meet = || format!("values of {} and weights {:?} do not meet", x.shown(), w.dims);
     let (&[count, rows, inner], &[ref ahead @ .., k, m]) = (&x.dims[..], &w.dims[..]) else {
         return Err(meet());
     };
     if k != inner || !matches!(ahead, [n] | [1, n] if *n == count) {
         return Err(meet());
     }
-    let turned = b.transpose(node, x, &[0, 2, 1])?;
-    let from = b.shaped(node, turned.value, Shape { c: count * inner, h: 1, w: rows })?;
-    let weights = fold::transpose(&w.with_dims(vec![count, k, m]), &[0, 2, 1]).numbers()?;
+    let turned = b.transpose(&node.name, x, &[0, 2, 1])?;
+    let from = b.shaped(&node.name, turned.value, Shape { c: count * inner, h: 1, w: rows })?;
+    let weights = constants::transpose(&w.with_dims(vec![count, k, m]), &[0, 2, 1]).numbers()?;
     let arrays =
         vec![(Role::Weights, count * m, k, weights), (Role::Biases, count * m, 1, vec![0.0; count * m])];
     let op = Op::Convolution { window: Window::of((1, 1)), groups: count };
-    let value = b.push(node, op, &[from], arrays)?;
-    b.transpose(node, &Live { value, dims: vec![count, m, rows], integers: false }, &[0, 2, 1])
+    let value = b.push(&node.name, op, &[from], arrays)?;
+    b.transpose(&node.name, &Live { value, dims: vec![count, m, rows], integers: false }, &[0, 2, 1])
 }
 
 /// A constant as a matrix: axes of size 1 in front do not count.
@@ -424,22 +330,6 @@ fn matrix(c: &Constant) -> Result<Constant, String> {
         [ref ahead @ .., r, k] if ahead.iter().all(|&d| d == 1) => Ok(c.with_dims(vec![r, k])),
         _ => Err(format!("expected a matrix of weights, found sizes {:?}", c.dims)),
     }
-}
-
-/// The product of a matrix with the channels of each pixel.
-fn pointwise(
-    b: &mut Builder,
-    node: &Node<'_>,
-    x: &Live,
-    weights: Vec<f64>,
-    outputs: usize,
-) -> Result<Live, String> {
-    let value = b.standard(node, x)?;
-    let arrays =
-        vec![(Role::Weights, outputs, x.dims[0], weights), (Role::Biases, outputs, 1, vec![0.0; outputs])];
-    let op = Op::Convolution { window: Window::of((1, 1)), groups: 1 };
-    let value = b.push(node, op, &[value], arrays)?;
-    Ok(Live { value, dims: [&[outputs], &x.dims[1..]].concat(), integers: false })
 }
 
 fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
@@ -454,32 +344,14 @@ fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         let a = inner_axis(node.int("axis", -1), &x)?;
         Builder::around(&x, a)
     };
-    if shape.c == 1 {
-        // That axis is the channels'.
-        let shape = match standard(&x.dims) {
-            standard if standard.c == shape.h => standard,
-            _ => Shape { c: shape.h, h: 1, w: shape.w },
-        };
-        let value = b.shaped(node, x.value, shape)?;
-        return Ok(Live { value: b.push(node, Op::Softmax(of), &[value], Vec::new())?, ..x });
-    }
-    // That axis to the front, and back.
-    let (dims, order): (Vec<usize>, &[usize]) = match shape.w {
-        1 => (vec![shape.c, shape.h], &[1, 0]),
-        w => (vec![shape.c, shape.h, w], &[1, 0, 2]),
-    };
-    let front = b.transpose(node, &Live { dims, ..x.clone() }, order)?;
-    let from = b.standard(node, &front)?;
-    let value = b.push(node, Op::Softmax(of), &[from], Vec::new())?;
-    let back = b.transpose(node, &Live { value, ..front }, order)?;
-    Ok(Live { value: back.value, ..x })
+    operations::softmax(b, &node.name, &x, shape, of)
 }
 
 fn argmax(node: &Node<'_>) -> Given {
     let x = live(node, 0)?;
     let a = inner_axis(node.int("axis", 0), x)?;
     if x.dims[a] != x.len() {
-        return Err(format!("axis {}: expected all values of a record, found {}", a + 1, sizes(x)));
+        return Err(format!("axis {}: expected all values of a record, found {}", a + 1, x.shown()));
     }
     if node.int("select_last_index", 0) != 0 {
         return Err("select_last_index: expected 0, found 1".into());
@@ -497,7 +369,7 @@ fn flatten(b: &Builder, node: &Node<'_>) -> Result<Live, String> {
     let ahead: usize = x.dims[..a.saturating_sub(1)].iter().product();
     // In front of the axis there may only be the records; with one of them that axis may be left out too.
     if (a == 0 && b.records != Some(1)) || ahead != 1 {
-        return Err(format!("axis {a} of {} would mix records and values", sizes(&x)));
+        return Err(format!("axis {a} of {} would mix records and values", x.shown()));
     }
     Ok(Live { dims: vec![x.len()], ..x })
 }
@@ -520,7 +392,7 @@ fn squeeze(node: &Node<'_>) -> Result<Live, String> {
     let axes = node.ints_of("axes", 1)?;
     // The records count as more than one.
     let whole: Vec<usize> = std::iter::once(usize::MAX).chain(x.dims.iter().copied()).collect();
-    let dims = fold::squeezed(node.op(), &whole, axes.as_deref()).map_err(|e| {
+    let dims = constants::squeezed(node.op(), &whole, axes.as_deref()).map_err(|e| {
         let records = e.contains(&usize::MAX.to_string());
         if records { "axis 0 is that of the records".to_string() } else { e }
     })?;
@@ -543,7 +415,27 @@ fn transpose(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         return Err(format!("perm {order:?}: the first axis must stay that of the records"));
     }
     let inner: Vec<usize> = order[1..].iter().map(|a| a - 1).collect();
-    b.transpose(node, &x, &inner)
+    b.transpose(&node.name, &x, &inner)
+}
+
+fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    let mut x = live(node, 0)?.clone();
+    let needed = |found: Option<Vec<i64>>| found.ok_or_else(|| "expected starts and ends".to_string());
+    let (starts, ends) = (needed(node.ints_of("starts", 1)?)?, needed(node.ints_of("ends", 2)?)?);
+    let axes = node.ints_of("axes", 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let steps = node.ints_of("steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
+    if [ends.len(), axes.len(), steps.len()].iter().any(|&n| n != starts.len()) {
+        return Err("expected as many starts as ends, axes and steps".into());
+    }
+    for (((&start, &end), &axis), &step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
+        let a = inner_axis(axis, &x)?;
+        let at = constants::sliced(start, end, step, x.dims[a])?;
+        if at.is_empty() {
+            return Err(format!("nothing of axis {axis} of {} is left", x.shown()));
+        }
+        x = operations::along(b, &node.name, &x, a, &at)?;
+    }
+    Ok(x)
 }
 
 fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
@@ -552,34 +444,8 @@ fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     }
     let parts: Vec<Live> =
         (0..node.inputs.len()).map(|i| live(node, i).cloned()).collect::<Result<_, _>>()?;
-    let Some(first) = parts.first().cloned() else { return Err("expected inputs, found nothing".into()) };
-    let a = inner_axis(node.int("axis", 1), &first)?;
-    let without = |x: &Live| x.dims.iter().enumerate().filter(|d| d.0 != a).map(|d| *d.1).collect::<Vec<_>>();
-    if let Some(other) =
-        parts.iter().find(|p| p.dims.len() != first.dims.len() || without(p) != without(&first))
-    {
-        return Err(format!("values of {} and {} differ along other axes too", sizes(&first), sizes(other)));
-    }
-    let mut dims = first.dims.clone();
-    dims[a] = parts.iter().map(|p| p.dims[a]).sum();
-    let result = |value: usize| Live { value, dims: dims.clone(), integers: first.integers };
-    if let [_] = parts[..] {
-        return Ok(first);
-    }
-    let shape = Builder::around(&first, a);
-    // Along the channels where nothing stands in front of the axis, in the shape of an image where it is one.
-    let channels = shape.c == 1;
-    let mut values = Vec::new();
-    for p in &parts {
-        let shape = match (channels, standard(&p.dims)) {
-            (true, standard) if standard.c == p.dims[a] => standard,
-            (true, _) => Shape { c: p.dims[a], h: 1, w: shape.w },
-            _ => Builder::around(p, a),
-        };
-        values.push(b.shaped(node, p.value, shape)?);
-    }
-    let along = if channels { Axis::C } else { Axis::Y };
-    Ok(result(b.push(node, Op::Concat(along), &values, Vec::new())?))
+    let a = parts.first().map_or(Ok(0), |first| inner_axis(node.int("axis", 1), first))?;
+    operations::concat(b, &node.name, &parts, a)
 }
 
 fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
@@ -604,92 +470,15 @@ fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let mut around = vec![(0, 0); rank];
     for (i, &a) in axes.iter().enumerate() {
         let size = |p: i64| match usize::try_from(p) {
-            Ok(p) if p <= window::MOST => Ok(p),
-            _ => Err(format!("pads: expected numbers from 0 to {}, found {p}", window::MOST)),
+            Ok(p) if p <= operations::MOST => Ok(p),
+            _ => Err(format!("pads: expected numbers from 0 to {}, found {p}", operations::MOST)),
         };
         around[a] = (size(pads[i])?, size(pads[axes.len() + i])?);
     }
     if around[0] != (0, 0) {
         return Err("pads: records cannot be padded".into());
     }
-    let around = &around[1..];
-    let value = Float::new(value as f32);
-    let dims: Vec<usize> = x.dims.iter().zip(around).map(|(d, p)| p.0 + d + p.1).collect();
-    if super::constant::elements(&dims).is_none() {
-        return Err("pads: more values than a program can hold".into());
-    }
-    let mut result = x.clone();
-    // The last two axes of an image at once, others one by one.
-    let image = x.dims.len() == 3;
-    if image && around[1..].iter().any(|p| *p != (0, 0)) {
-        let border = Border { top: around[1].0, left: around[2].0, bottom: around[1].1, right: around[2].1 };
-        let from = b.standard(node, &x)?;
-        result.value = b.push(node, Op::Pad { border, value }, &[from], Vec::new())?;
-        result.dims[1..].copy_from_slice(&dims[1..]);
-    }
-    for (a, &(before, after)) in around.iter().enumerate() {
-        if (before, after) == (0, 0) || (image && a > 0) {
-            continue;
-        }
-        let border = Border { top: before, bottom: after, ..Border::default() };
-        let from = b.shaped(node, result.value, Builder::around(&result, a))?;
-        result.value = b.push(node, Op::Pad { border, value }, &[from], Vec::new())?;
-        result.dims[a] = dims[a];
-    }
-    Ok(result)
-}
-
-/// Some elements along an axis.
-fn along(b: &mut Builder, node: &Node<'_>, x: &Live, a: usize, at: &[usize]) -> Result<Live, String> {
-    let shape = Builder::around(x, a);
-    if at.iter().copied().eq(0..shape.h) {
-        return Ok(x.clone());
-    }
-    if x.len() == shape.h {
-        let y = b.select(node, x, at)?;
-        return Ok(Live { dims: resized(&x.dims, a, at.len()), ..y });
-    }
-    // A product of the channels of each pixel with rows that have a single 1.
-    let mut weights = vec![0.0; at.len() * shape.h];
-    at.iter().enumerate().for_each(|(row, &i)| weights[row * shape.h + i] = 1.0);
-    let image = standard(&x.dims);
-    if shape.c == 1 && image.c == shape.h {
-        let flat = Live { dims: vec![image.c, image.h, image.w], ..x.clone() };
-        let y = pointwise(b, node, &flat, weights, at.len())?;
-        return Ok(Live { dims: resized(&x.dims, a, at.len()), ..y });
-    }
-    let front =
-        b.transpose(node, &Live { dims: vec![shape.c, shape.h, shape.w], ..x.clone() }, &[1, 0, 2])?;
-    let y = pointwise(b, node, &front, weights, at.len())?;
-    let back = b.transpose(node, &y, &[1, 0, 2])?;
-    Ok(Live { dims: resized(&x.dims, a, at.len()), ..back })
-}
-
-/// Sizes with another one along an axis.
-fn resized(dims: &[usize], a: usize, n: usize) -> Vec<usize> {
-    let mut dims = dims.to_vec();
-    dims[a] = n;
-    dims
-}
-
-fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
-    let mut x = live(node, 0)?.clone();
-    let needed = |found: Option<Vec<i64>>| found.ok_or_else(|| "expected starts and ends".to_string());
-    let (starts, ends) = (needed(node.ints_of("starts", 1)?)?, needed(node.ints_of("ends", 2)?)?);
-    let axes = node.ints_of("axes", 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
-    let steps = node.ints_of("steps", 4)?.unwrap_or_else(|| vec![1; starts.len()]);
-    if [ends.len(), axes.len(), steps.len()].iter().any(|&n| n != starts.len()) {
-        return Err("expected as many starts as ends, axes and steps".into());
-    }
-    for (((&start, &end), &axis), &step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
-        let a = inner_axis(axis, &x)?;
-        let at = fold::sliced(start, end, step, x.dims[a])?;
-        if at.is_empty() {
-            return Err(format!("nothing of axis {axis} of {} is left", sizes(&x)));
-        }
-        x = along(b, node, &x, a, &at)?;
-    }
-    Ok(x)
+    operations::pad(b, &node.name, &x, &around[1..], value).map_err(|e| format!("pads: {e}"))
 }
 
 /// Some elements along an axis, by their indices.
@@ -698,7 +487,7 @@ fn gather(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let a = inner_axis(node.int("axis", 0), &x)?;
     let c = node.needed(1, "indices")?;
     let at = c.integers()?.into_iter().map(|i| axis(i, x.dims[a])).collect::<Result<Vec<_>, _>>()?;
-    let y = along(b, node, &x, a, &at)?;
+    let y = operations::along(b, &node.name, &x, a, &at)?;
     Ok(Live { dims: [&x.dims[..a], &c.dims, &x.dims[a + 1..]].concat(), ..y })
 }
 
@@ -723,7 +512,7 @@ fn split(b: &mut Builder, node: &Node<'_>) -> Given {
     let mut results = Vec::new();
     for p in parts {
         let at: Vec<usize> = (first..first + p).collect();
-        results.push(Value::Live(along(b, node, &x, a, &at)?));
+        results.push(Value::Live(operations::along(b, &node.name, &x, a, &at)?));
         first += p;
     }
     Ok(results)

@@ -1,7 +1,8 @@
 //! Models of `tests/onnx` against what ONNX Runtime (or scikit-learn) makes of the same records, and what is refused.
 
 use super::file::{Model, TensorRest};
-use super::{OPS, constant, lower};
+use super::{OPS, lower, tensor as tensors};
+use crate::bake::front::beside::Place;
 use crate::bake::matrix::Files;
 use crate::bake::model::Read;
 use crate::bake::{Mistakes, Settings, front, passes};
@@ -760,14 +761,15 @@ fn node_test(folder: &Path, mut model: Model) -> String {
     }
     let (mut files, mut mistakes) = (Vec::new(), Mistakes::default());
     let mut files = Files { root: folder, read: &mut files };
-    let lowered = lower(&model, "model.onnx", folder, true, &mut files, &mut mistakes);
+    let place = Place { file: "model.onnx", folder, values: true };
+    let lowered = lower(&model, &place, &mut files, &mut mistakes);
     let Some((draft, order, tail)) = lowered else {
         assert!(!mistakes.0.is_empty());
         return format!("refused: {}", mistakes.0.join("; "));
     };
     let (first, output) = (first.unwrap(), tensor(&data.join("output_0.pb")).unwrap());
     let numbers = |tensor: &TensorProto| {
-        let read = constant::constant(tensor, &TensorRest::default(), None).unwrap();
+        let read = tensors::constant(tensor, &TensorRest::default(), None).unwrap();
         (read.dims.first().copied().unwrap_or(1), read.numbers().unwrap())
     };
     let ((records, input), (rows, expected)) = (numbers(&first), numbers(&output));

@@ -1,13 +1,10 @@
 //! Operations whose windows run over an image: convolution, pooling, means along axes.
 
-use super::builder::{Builder, inner_axis, live, sizes};
-use super::node::Node;
-use super::value::{Live, standard};
-use crate::ir::graph::{Role, Shape};
+use super::node::{Node, live};
+use crate::bake::front::builder::Builder;
+use crate::bake::front::operations::{self, MOST, Reduction, image};
+use crate::bake::front::value::{Live, inner_axis, standard};
 use crate::ir::op::{Border, Op, Pool, Window};
-
-/// Largest size, stride, dilation or border.
-pub(super) const MOST: usize = 1 << 20;
 
 /// An attribute of one number for each axis of the image.
 fn list(node: &Node<'_>, name: &str, axes: usize, default: usize) -> Result<Vec<usize>, String> {
@@ -39,9 +36,7 @@ fn window(node: &Node<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Windo
         "VALID" => {}
         same @ ("SAME_UPPER" | "SAME_LOWER") => {
             for i in 0..axes {
-                let covered =
-                    (image[i].div_ceil(stride[i]) - 1) * stride[i] + (size[i] - 1) * dilation[i] + 1;
-                let all = covered.saturating_sub(image[i]);
+                let all = operations::same(image[i], size[i], stride[i], dilation[i]);
                 let less = all / 2;
                 (before[i], after[i]) =
                     if same == "SAME_UPPER" { (less, all - less) } else { (all - less, less) };
@@ -63,21 +58,6 @@ fn window(node: &Node<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Windo
     })
 }
 
-/// Axes of the image of a value.
-fn image(x: &Live) -> Result<usize, String> {
-    match x.dims.len() {
-        n @ 2..=3 => Ok(n - 1),
-        _ => Err(format!("expected [N, C, H, W] or [N, C, L], found {}", sizes(x))),
-    }
-}
-
-/// The value of a node in the sizes of an image.
-fn imaged(b: &Builder, value: usize, x: &Live) -> Live {
-    let Shape { c, h, w } = b.draft.shape(value);
-    let dims = if x.dims.len() == 2 { vec![c, w] } else { vec![c, h, w] };
-    Live { value, dims, integers: false }
-}
-
 pub(super) fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let axes = image(&x)?;
@@ -95,7 +75,7 @@ pub(super) fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Live, Stri
     if groups == 0 || x.dims[0] != groups * group || outputs % groups != 0 {
         return Err(format!(
             "{} with weights {:?} and group {groups}: channels do not meet",
-            sizes(&x),
+            x.shown(),
             weights.dims
         ));
     }
@@ -113,10 +93,7 @@ pub(super) fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Live, Stri
     if biases.len() != outputs {
         return Err(format!("expected {outputs} biases, found {}", biases.len()));
     }
-    let arrays = vec![(Role::Weights, outputs, pixels * group, turned), (Role::Biases, outputs, 1, biases)];
-    let from = b.standard(node, &x)?;
-    let value = b.push(node, Op::Convolution { window, groups }, &[from], arrays)?;
-    Ok(imaged(b, value, &x))
+    operations::convolution(b, &node.name, &x, (turned, biases), window, groups)
 }
 
 pub(super) fn pool(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
@@ -135,22 +112,20 @@ pub(super) fn pool(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         _ => Pool::PaddedMean,
     };
     let window = window(node, &x, &size, node.int("ceil_mode", 0) != 0)?;
-    let from = b.standard(node, &x)?;
-    let value = b.push(node, Op::Pool { kind, window }, &[from], Vec::new())?;
-    Ok(imaged(b, value, &x))
+    operations::pool(b, &node.name, &x, kind, window)
 }
 
 /// One number of each channel.
 pub(super) fn global(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     if x.dims.len() < 2 {
-        return Err(format!("expected an image, found {}", sizes(&x)));
+        return Err(format!("expected an image, found {}", x.shown()));
     }
     let kind = if node.op() == "GlobalMaxPool" { Pool::Max } else { Pool::Mean };
     let shape = standard(&x.dims);
-    let from = b.shaped(node, x.value, shape)?;
+    let from = b.shaped(&node.name, x.value, shape)?;
     let window = Window { stride: (1, 1), ..Window::of((shape.h, shape.w)) };
-    let value = b.push(node, Op::Pool { kind, window }, &[from], Vec::new())?;
+    let value = b.push(&node.name, Op::Pool { kind, window }, &[from], Vec::new())?;
     let mut dims = vec![1; x.dims.len()];
     dims[0] = x.dims[0];
     Ok(Live { value, dims, integers: false })
@@ -166,32 +141,11 @@ pub(super) fn reduce(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
             _ => Ok(x),
         };
     };
-    let mut axes = axes.into_iter().map(|a| inner_axis(a, &x)).collect::<Result<Vec<_>, _>>()?;
-    axes.sort_unstable();
-    axes.dedup();
-    let (first, last) = (axes[0], axes[axes.len() - 1]);
-    if last - first + 1 != axes.len() {
-        return Err(format!("axes: of {} only those side by side are reduced", sizes(&x)));
-    }
-    let product = |d: &[usize]| d.iter().product();
-    let count: usize = product(&x.dims[first..=last]);
-    let all = Shape { c: product(&x.dims[..first]), h: count, w: product(&x.dims[last + 1..]) };
-    let image = standard(&x.dims);
-    // The pixels of an image, or the middle of what stands around the axes.
-    let (shape, size) = match (first, all.w) {
-        (1, 1) if image.c == all.c => (image, (image.h, image.w)),
-        _ => (all, (count, 1)),
+    let axes = axes.into_iter().map(|a| inner_axis(a, &x)).collect::<Result<Vec<_>, _>>()?;
+    let of = match node.op() {
+        "ReduceMean" => Reduction::Mean,
+        "ReduceMax" => Reduction::Max,
+        _ => Reduction::Sum,
     };
-    let kind = if node.op() == "ReduceMax" { Pool::Max } else { Pool::Mean };
-    let from = b.shaped(node, x.value, shape)?;
-    let value = b.push(node, Op::Pool { kind, window: Window::of(size) }, &[from], Vec::new())?;
-    let keep = node.int("keepdims", 1) != 0;
-    let dims = x.dims.iter().enumerate();
-    let dims: Vec<usize> =
-        dims.filter_map(|(i, &d)| if !axes.contains(&i) { Some(d) } else { keep.then_some(1) }).collect();
-    let result = Live { value, dims, integers: false };
-    match node.op() {
-        "ReduceSum" => b.scale(node, &result, &[count as f64], &[0.0]),
-        _ => Ok(result),
-    }
+    operations::reduce(b, &node.name, &x, axes, of, node.int("keepdims", 1) != 0)
 }

@@ -69,3 +69,24 @@ pub(super) enum Value {
     /// What cannot be known, for reasons that are reported.
     Unknown,
 }
+
+/// An axis that may count from the end, of `rank` axes.
+///
+/// # Errors
+/// Of one that is not there.
+pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, String> {
+    let from_end = if axis < 0 { axis + rank as i64 } else { axis };
+    match usize::try_from(from_end) {
+        Ok(a) if a < rank => Ok(a),
+        _ => Err(format!("expected an axis of {rank}, found {axis}")),
+    }
+}
+
+/// The axis behind the records that an axis of the model's tensor is.
+///
+/// # Errors
+/// Of the axis of the records.
+pub(super) fn inner_axis(axis: i64, live: &Live) -> Result<usize, String> {
+    let a = self::axis(axis, live.dims.len() + 1)?;
+    a.checked_sub(1).ok_or_else(|| format!("axis {axis} of {} is that of the records", live.shown()))
+}

@@ -1,8 +1,7 @@
 //! The draft as operations make it: values in the shape that each wants, and the moves that many of them share.
 
-use super::constant::{Constant, Int, repeated};
-use super::node::Node;
-use super::value::{Live, Value, shown, standard};
+use super::constant::{self, Constant, Int, repeated};
+use super::value::{Live, standard};
 use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Role, Shape};
 use crate::ir::op::{Activation, Axis, Op};
@@ -37,7 +36,7 @@ impl Builder {
     /// Adds a node to the draft. Several that come of one node of the model are told apart by a number.
     pub(super) fn push(
         &mut self,
-        node: &Node<'_>,
+        name: &str,
         op: Op,
         inputs: &[usize],
         arrays: Vec<Array>,
@@ -47,16 +46,16 @@ impl Builder {
                 return Err(format!("expected finite {}, found {bad}", role.name()));
             }
         }
-        let count = self.names.entry(node.name.clone()).or_default();
+        let count = self.names.entry(name.to_string()).or_default();
         *count += 1;
-        let name = if *count == 1 { node.name.clone() } else { format!("{}:{count}", node.name) };
+        let name = if *count == 1 { name.to_string() } else { format!("{name}:{count}") };
         // The place of the message names the node already.
         let own = format!("{name}: ");
         self.draft.push(name, op, inputs, arrays).map_err(|e| e.strip_prefix(&own).unwrap_or(&e).to_string())
     }
 
     /// A value in another shape of as many elements.
-    pub(super) fn shaped(&mut self, node: &Node<'_>, value: usize, shape: Shape) -> Result<usize, String> {
+    pub(super) fn shaped(&mut self, name: &str, value: usize, shape: Shape) -> Result<usize, String> {
         if self.draft.shape(value) == shape {
             return Ok(value);
         }
@@ -64,7 +63,7 @@ impl Builder {
         if let Some(&known) = self.reshaped.get(&key) {
             return Ok(known);
         }
-        let reshaped = self.push(node, Op::Reshape(shape), &[value], Vec::new())?;
+        let reshaped = self.push(name, Op::Reshape(shape), &[value], Vec::new())?;
         self.reshaped.insert(key, reshaped);
         // Back again is the value itself.
         let from = self.draft.shape(value);
@@ -73,55 +72,55 @@ impl Builder {
     }
 
     /// The value in the shape that its sizes stand for.
-    pub(super) fn standard(&mut self, node: &Node<'_>, live: &Live) -> Result<usize, String> {
-        self.shaped(node, live.value, standard(&live.dims))
+    pub(super) fn standard(&mut self, name: &str, live: &Live) -> Result<usize, String> {
+        self.shaped(name, live.value, standard(&live.dims))
     }
 
     /// An element-wise function of a value.
-    pub(super) fn activation(&mut self, node: &Node<'_>, live: &Live, a: Activation) -> Result<Live, String> {
-        let value = self.push(node, Op::Activation(a), &[live.value], Vec::new())?;
+    pub(super) fn activation(&mut self, name: &str, live: &Live, a: Activation) -> Result<Live, String> {
+        let value = self.push(name, Op::Activation(a), &[live.value], Vec::new())?;
         Ok(Live { value, integers: false, ..live.clone() })
     }
 
     /// x · factor + summand, of each element; of each channel where those are alike.
     pub(super) fn scale(
         &mut self,
-        node: &Node<'_>,
+        name: &str,
         live: &Live,
         factors: &[f64],
         summands: &[f64],
     ) -> Result<Live, String> {
         let shape = standard(&live.dims);
-        let value = self.shaped(node, live.value, shape)?;
+        let value = self.shaped(name, live.value, shape)?;
         let (factors, summands) = (per_channel(factors, shape), per_channel(summands, shape));
         let arrays =
             vec![(Role::Factors, factors.len(), 1, factors), (Role::Biases, summands.len(), 1, summands)];
-        let value = self.push(node, Op::Scale, &[value], arrays)?;
+        let value = self.push(name, Op::Scale, &[value], arrays)?;
         Ok(Live { value, ..live.clone() })
     }
 
     /// W·x + b of a value's elements in their order.
     pub(super) fn affine(
         &mut self,
-        node: &Node<'_>,
+        name: &str,
         live: &Live,
         weights: Vec<f64>,
         biases: Vec<f64>,
     ) -> Result<Live, String> {
         let outputs = biases.len();
         let arrays = vec![(Role::Weights, outputs, live.len(), weights), (Role::Biases, outputs, 1, biases)];
-        let value = self.push(node, Op::Affine, &[live.value], arrays)?;
+        let value = self.push(name, Op::Affine, &[live.value], arrays)?;
         Ok(Live { value, dims: vec![outputs], integers: false })
     }
 
     /// Elements `at` of a vector.
-    pub(super) fn select(&mut self, node: &Node<'_>, live: &Live, at: &[usize]) -> Result<Live, String> {
+    pub(super) fn select(&mut self, name: &str, live: &Live, at: &[usize]) -> Result<Live, String> {
         if let Some(value) = self.part(live.value, at) {
             return Ok(Live { value, dims: vec![at.len()], integers: live.integers });
         }
         let (inputs, mut weights) = (live.len(), vec![0.0; at.len() * live.len()]);
         at.iter().enumerate().for_each(|(row, &i)| weights[row * inputs + i] = 1.0);
-        self.affine(node, live, weights, vec![0.0; at.len()])
+        self.affine(name, live, weights, vec![0.0; at.len()])
     }
 
     /// The value that elements `at` of a concatenation of vectors are, if they are one.
@@ -139,12 +138,7 @@ impl Builder {
     }
 
     /// The value with its axes (those behind the records) in another order.
-    pub(super) fn transpose(
-        &mut self,
-        node: &Node<'_>,
-        live: &Live,
-        order: &[usize],
-    ) -> Result<Live, String> {
+    pub(super) fn transpose(&mut self, name: &str, live: &Live, order: &[usize]) -> Result<Live, String> {
         let dims: Vec<usize> = order.iter().map(|&a| live.dims[a]).collect();
         // Axes of size 1 stand anywhere.
         let moving: Vec<usize> = order.iter().copied().filter(|&a| live.dims[a] > 1).collect();
@@ -185,8 +179,8 @@ impl Builder {
             let axes = [axes[0], axes[1], axes[2]].map(|a| [Axis::C, Axis::Y, Axis::X][a]);
             (Shape { c: sizes[0], h: sizes[1], w: sizes[2] }, axes)
         };
-        let value = self.shaped(node, live.value, shape)?;
-        let value = self.push(node, Op::Transpose(axes), &[value], Vec::new())?;
+        let value = self.shaped(name, live.value, shape)?;
+        let value = self.push(name, Op::Transpose(axes), &[value], Vec::new())?;
         Ok(Live { value, dims, integers: live.integers })
     }
 
@@ -244,7 +238,7 @@ impl Builder {
                 Int::Records => return Err(mixes()),
             }
         }
-        let product = super::constant::elements(&dims).unwrap_or(0);
+        let product = constant::elements(&dims).unwrap_or(0);
         if let Some(i) = open {
             if product == 0 || len % product != 0 {
                 return Err(format!("{} does not divide into {}", live.shown(), asked()));
@@ -281,35 +275,4 @@ pub(super) fn per_channel(numbers: &[f64], shape: Shape) -> Vec<f64> {
         true => numbers.iter().step_by(pixels).copied().collect(),
         false => numbers.to_vec(),
     }
-}
-
-/// The axis behind the records that an axis of the model's tensor is.
-///
-/// # Errors
-/// Of the axis of the records.
-pub(super) fn inner_axis(axis: i64, live: &Live) -> Result<usize, String> {
-    let a = super::node::axis(axis, live.dims.len() + 1)?;
-    a.checked_sub(1).ok_or_else(|| format!("axis {axis} of {} is that of the records", live.shown()))
-}
-
-/// The one input of a node, as a value that is computed.
-///
-/// # Errors
-/// Of any other.
-pub(super) fn live<'a>(node: &'a Node<'_>, i: usize) -> Result<&'a Live, String> {
-    match node.input(i) {
-        Some(Value::Live(live)) => Ok(live),
-        Some(Value::Constant(_)) => {
-            Err(format!("input {i}: expected one that is computed, found a constant"))
-        }
-        Some(Value::Class(_) | Value::Map(..) | Value::Flags(..)) => {
-            Err(format!("input {i}: what is computed of classes cannot be computed with"))
-        }
-        Some(Value::Unknown) | None => Err(format!("input {i}: expected a value, found nothing")),
-    }
-}
-
-/// Sizes for messages.
-pub(super) fn sizes(live: &Live) -> String {
-    shown(&live.dims)
 }

@@ -1,6 +1,6 @@
 //! The end of a model: which value goes out, and what it means.
 
-use super::classify::texts;
+use super::constant::texts;
 use super::value::{Live, Value};
 use crate::bake::draft::Draft;
 use crate::ir::network::{FinalActivation, Kind, Output};
@@ -23,11 +23,17 @@ pub(super) struct Tail {
 pub(super) const NUMBERS: Output =
     Output { kind: Kind::Values, activation: FinalActivation::None, threshold: 0.5 };
 
-/// What the outputs of a model, with their names, mean together. `values`: numbers are asked for, not classes.
+/// What the outputs of a model, with their names, mean together. `values`: numbers are asked for, not classes;
+/// `one`: how to get a model of one output.
 ///
 /// # Errors
 /// Of outputs that are not one result.
-pub(super) fn tail(draft: &Draft, outputs: &[(String, Value)], values: bool) -> Result<Tail, String> {
+pub(super) fn tail(
+    draft: &Draft,
+    outputs: &[(String, Value)],
+    values: bool,
+    one: &str,
+) -> Result<Tail, String> {
     let names = || outputs.iter().map(|o| o.0.as_str()).collect::<Vec<_>>().join(", ");
     let (mut scores, mut class, mut flags) = (Vec::new(), Vec::new(), Vec::new());
     let mut labels: Option<Vec<String>> = None;
@@ -54,7 +60,7 @@ pub(super) fn tail(draft: &Draft, outputs: &[(String, Value)], values: bool) -> 
     if scores.len() > 1 || class.len() > 1 || flags.len() > 1 || class.len() + flags.len() > 1 {
         return Err(format!(
             "expected one output, or a label and its probabilities; found {} ({}): a network has one result a record; \
-             `onnx.utils.extract_model` makes a model of one of them",
+             {one}",
             outputs.len(),
             names()
         ));

@@ -1,0 +1,738 @@
+//! The operators, one function each.
+
+use super::{Held, Node, OF_CONSTANTS, Turned};
+use crate::bake::front::builder::Builder;
+use crate::bake::front::constant::{Constant, Data, Int, elements};
+use crate::bake::front::fold;
+use crate::bake::front::operations::{self, MOST, Reduction};
+use crate::bake::front::value::{Class, Live, axis, inner_axis, standard};
+use crate::ir::op::{Activation, Arithmetic, Border, Float, Pool, SoftmaxOf, Window};
+use std::rc::Rc;
+
+impl Node<'_> {
+    fn input(&self, i: usize) -> Option<&Held> {
+        self.inputs.get(i).and_then(Option::as_ref)
+    }
+
+    /// Input `i`, which is computed.
+    fn live(&self, i: usize) -> Result<&Turned, String> {
+        match self.input(i) {
+            Some(Held::Live(turned)) => Ok(turned),
+            Some(Held::Class(_)) => Err("what is computed of classes cannot be computed with".into()),
+            Some(Held::Constant(_)) => {
+                Err(format!("input {i}: expected one that is computed, found a constant"))
+            }
+            Some(Held::Unknown) | None => Err(format!("input {i}: expected a value, found nothing")),
+        }
+    }
+
+    /// Input `i` as a constant, if it is there.
+    fn constant(&self, i: usize, what: &str) -> Result<Option<&Rc<Constant>>, String> {
+        match self.input(i) {
+            None => Ok(None),
+            Some(Held::Constant(c)) => Ok(Some(c)),
+            Some(_) => {
+                Err(format!("expected {what} that is known at build time, found one that is computed"))
+            }
+        }
+    }
+
+    /// The same, which must be there.
+    fn needed(&self, i: usize, what: &str) -> Result<&Rc<Constant>, String> {
+        self.constant(i, what)?.ok_or_else(|| format!("expected {what}, found nothing"))
+    }
+
+    /// An option of an i32, which is a count.
+    fn count(&self, field: usize, what: &str, default: i32) -> Result<usize, String> {
+        let found = self.options.int(field, default)?;
+        match usize::try_from(found) {
+            Ok(n) if (1..=MOST).contains(&n) => Ok(n),
+            _ => Err(format!("{what}: expected a number from 1 to {MOST}, found {found}")),
+        }
+    }
+}
+
+/// What an operator gives.
+pub(super) fn compute(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
+    let constants: Option<Vec<&Constant>> = node
+        .inputs
+        .iter()
+        .flatten()
+        .map(|i| if let Held::Constant(c) = i { Some(&**c) } else { None })
+        .collect();
+    if let Some(constants) = constants.filter(|c| !c.is_empty()) {
+        return Ok(Held::Constant(Rc::new(of_constants(node, &constants)?)));
+    }
+    if let Some(Held::Class(class)) = node.input(0) {
+        return match node.op {
+            "CAST" | "RESHAPE" | "SQUEEZE" | "EXPAND_DIMS" => Ok(Held::Class(class.clone())),
+            _ => Err("what is computed of classes cannot be computed with".into()),
+        };
+    }
+    if OF_CONSTANTS.contains(&node.op) {
+        return Err("it is computed of constants only".into());
+    }
+    let turned = match node.op {
+        "SHAPE" => return shape(b, node),
+        "ARG_MAX" => return argmax(b, node),
+        // Real numbers are computed with.
+        "QUANTIZE" | "DEQUANTIZE" => node.live(0)?.clone(),
+        "CAST" => cast(node)?,
+        "ADD" | "SUB" | "MUL" | "DIV" => arithmetic(b, node)?,
+        "MAXIMUM" | "MINIMUM" => limit(b, node)?,
+        "NEG" => {
+            let x = node.live(0)?;
+            Turned { live: b.scale(&node.name, &x.live, &[-1.0], &[0.0])?, ..x.clone() }
+        }
+        "PRELU" => {
+            let (x, slope) = (node.live(0)?, node.needed(1, "a slope")?);
+            let slope = turned(slope, &x.order);
+            Turned { live: operations::prelu(b, &node.name, &x.live, &slope)?, ..x.clone() }
+        }
+        "CONV_2D" | "DEPTHWISE_CONV_2D" => convolution(b, node)?,
+        "AVERAGE_POOL_2D" | "MAX_POOL_2D" => pool(b, node)?,
+        "FULLY_CONNECTED" => fully_connected(b, node)?,
+        "MEAN" | "SUM" | "REDUCE_MAX" => reduce(b, node)?,
+        "SOFTMAX" | "LOG_SOFTMAX" => softmax(b, node)?,
+        "RESHAPE" | "SQUEEZE" | "EXPAND_DIMS" => reshape(b, node)?,
+        "TRANSPOSE" => transpose(node)?,
+        "CONCATENATION" => concat(b, node)?,
+        "PAD" | "PADV2" => pad(b, node)?,
+        "STRIDED_SLICE" => slice(b, node)?,
+        _ => {
+            let x = node.live(0)?;
+            Turned { live: b.activation(&node.name, &x.live, activation(node)?)?, ..x.clone() }
+        }
+    };
+    Ok(Held::Live(turned))
+}
+
+/// A value with its axes in the order `want` of the tensor's.
+fn arranged(b: &mut Builder, name: &str, x: &Turned, want: &[usize]) -> Result<Live, String> {
+    let at: Vec<usize> = want.iter().filter_map(|a| x.order.iter().position(|o| o == a)).collect();
+    b.transpose(name, &x.live, &at)
+}
+
+/// A value with its axes in the tensor's order.
+pub(super) fn plain(b: &mut Builder, name: &str, x: &Turned) -> Result<Live, String> {
+    let order: Vec<usize> = (0..x.order.len()).collect();
+    arranged(b, name, x, &order)
+}
+
+/// A value in the order of its tensor's axes.
+fn straight(live: Live) -> Turned {
+    Turned { order: (0..live.dims.len()).collect(), live }
+}
+
+/// The tensor's sizes behind the records.
+fn dims(x: &Turned) -> Vec<usize> {
+    let mut dims = vec![0; x.order.len()];
+    x.order.iter().zip(&x.live.dims).for_each(|(&a, &d)| dims[a] = d);
+    dims
+}
+
+/// Sizes of a tensor for messages.
+fn shown(x: &Turned) -> String {
+    Live { dims: dims(x), ..x.live.clone() }.shown()
+}
+
+/// A constant that goes with values element by element, its axes as those of a value in this order.
+fn turned(c: &Constant, order: &[usize]) -> Constant {
+    let rank = order.len() + 1;
+    let Some(ahead) = rank.checked_sub(c.dims.len()).filter(|_| c.len() > 1) else { return c.clone() };
+    let whole = c.with_dims([vec![1; ahead], c.dims.clone()].concat());
+    let order: Vec<usize> = std::iter::once(0).chain(order.iter().map(|a| a + 1)).collect();
+    fold::transpose(&whole, &order)
+}
+
+/// The axis of a value that an axis of its tensor is.
+///
+/// # Errors
+/// Of the axis of the records.
+fn position(x: &Turned, axis: i64) -> Result<usize, String> {
+    let a = inner_axis(axis, &Live { dims: dims(x), ..x.live.clone() })?;
+    x.order.iter().position(|&o| o == a).ok_or_else(|| format!("no axis {axis} of {}", shown(x)))
+}
+
+/// The value behind the activation that is part of an operator. Where the integers of its output begin at 0, what is below
+/// is lost without one too: converters leave out what this makes needless.
+fn fused(b: &mut Builder, node: &Node<'_>, live: Live, field: usize) -> Result<Live, String> {
+    let code = node.options.byte(field)?;
+    let a = match (code, node.output.not_negative()) {
+        (0, None) => return Ok(live),
+        (0, Some(high)) => operations::clip(0.0, high.into()),
+        (1, _) => Activation::Relu,
+        (2, _) => operations::clip(-1.0, 1.0),
+        (3, _) => operations::clip(0.0, 6.0),
+        (4, _) => Activation::Tanh,
+        _ => {
+            let known = "NONE, RELU, RELU_N1_TO_1, RELU6 or TANH";
+            let found = if code == 5 { "SIGN_BIT".to_string() } else { code.to_string() };
+            return Err(format!("fused_activation_function: expected {known}, found {found}"));
+        }
+    };
+    b.activation(&node.name, &live, a)
+}
+
+fn activation(node: &Node<'_>) -> Result<Activation, String> {
+    Ok(match node.op {
+        "RELU" => Activation::Relu,
+        "RELU6" => operations::clip(0.0, 6.0),
+        "RELU_N1_TO_1" => operations::clip(-1.0, 1.0),
+        "RELU_0_TO_1" => operations::clip(0.0, 1.0),
+        "LEAKY_RELU" => Activation::LeakyRelu(Float::new(node.options.float(0)?)),
+        "ELU" => Activation::Elu { alpha: Float::new(1.0), gamma: Float::new(1.0) },
+        "GELU" if node.options.flag(0)? => Activation::GeluTanh,
+        "GELU" => Activation::Gelu,
+        "HARD_SWISH" => Activation::HardSwish,
+        "LOGISTIC" => Activation::Sigmoid,
+        "TANH" => Activation::Tanh,
+        _ => return Err("it is not supported: docs/TFLITE.md lists what is".into()),
+    })
+}
+
+fn cast(node: &Node<'_>) -> Result<Turned, String> {
+    let x = node.live(0)?;
+    match node.output {
+        to if to.float() => Ok(Turned { live: Live { integers: false, ..x.live.clone() }, ..x.clone() }),
+        to if to.integers() && x.live.integers => Ok(x.clone()),
+        to => Err(format!("expected a type of floats, found {}: values are not rounded", to.kind())),
+    }
+}
+
+/// The sizes of a value, the number of records among them.
+fn shape(b: &Builder, node: &Node<'_>) -> Result<Held, String> {
+    let x = node.live(0)?;
+    let first = b.records.map_or(Int::Records, |n| Int::Known(n as i64));
+    let rest = dims(x).into_iter().map(|d| Int::Known(d as i64));
+    let data: Vec<Int> = std::iter::once(first).chain(rest).collect();
+    Ok(Held::Constant(Rc::new(Constant { dims: vec![data.len()], data: Data::Ints(data) })))
+}
+
+fn argmax(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
+    let x = node.live(0)?;
+    let of = node.needed(1, "an axis")?.integers()?;
+    let &[of] = &of[..] else { return Err(format!("expected one axis, found {}", of.len())) };
+    let a = position(x, of)?;
+    if x.live.dims[a] != x.live.len() {
+        return Err(format!("axis {of}: expected all values of a record, found {}", shown(x)));
+    }
+    Ok(Held::Class(Class { scores: plain(b, &node.name, x)?.value, labels: None }))
+}
+
+/// The arithmetic of an operator, and the field of its activation.
+fn arithmetic_of(op: &str) -> Arithmetic {
+    match op {
+        "ADD" => Arithmetic::Add,
+        "SUB" => Arithmetic::Subtract,
+        "MUL" => Arithmetic::Multiply,
+        _ => Arithmetic::Divide,
+    }
+}
+
+/// Element by element: with a constant, or of two values.
+fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+    let (of, name) = (arithmetic_of(node.op), &node.name);
+    let (live, order) = match (node.input(0), node.input(1)) {
+        (Some(Held::Live(x)), Some(Held::Constant(c))) => {
+            let c = turned(c, &x.order);
+            (operations::with_constant(b, name, of, &x.live, &c, false)?, &x.order)
+        }
+        (Some(Held::Constant(c)), Some(Held::Live(x))) => {
+            let c = turned(c, &x.order);
+            (operations::with_constant(b, name, of, &x.live, &c, true)?, &x.order)
+        }
+        (Some(Held::Live(x)), Some(Held::Live(y))) => {
+            if x.order.len() != y.order.len() {
+                return Err(format!("values of {} and {} do not go together", shown(x), shown(y)));
+            }
+            // In the order of the larger.
+            let order = if y.live.len() > x.live.len() { &y.order } else { &x.order };
+            let (x, y) = (arranged(b, name, x, order)?, arranged(b, name, y, order)?);
+            (operations::combined(b, name, of, &x, &y)?, order)
+        }
+        _ => return node.live(0).and(node.live(1)).cloned(),
+    };
+    Ok(Turned { live: fused(b, node, live, 0)?, order: order.clone() })
+}
+
+/// The smaller or the larger of each element and one number.
+fn limit(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+    let (x, c) = match (node.input(0), node.input(1)) {
+        (Some(Held::Live(x)), Some(Held::Constant(c))) | (Some(Held::Constant(c)), Some(Held::Live(x))) => (x, c),
+        _ => return Err("of two values that are computed it is not supported".into()),
+    };
+    let n = c.number()?;
+    let a = match node.op {
+        "MINIMUM" => operations::clip(f64::NEG_INFINITY, n),
+        _ => operations::clip(n, f64::INFINITY),
+    };
+    Ok(Turned { live: b.activation(&node.name, &x.live, a)?, ..x.clone() })
+}
+
+/// The image of input 0, its channels first.
+fn image(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
+    let x = node.live(0)?;
+    if x.order.len() != 3 {
+        return Err(format!("expected [N, H, W, C], found {}", shown(x)));
+    }
+    arranged(b, &node.name, x, &[2, 0, 1])
+}
+
+/// A value of an image, as its tensor has it.
+fn of_image(live: Live) -> Turned {
+    Turned { live, order: vec![2, 0, 1] }
+}
+
+/// A window of `size`, `stride` and `dilation` with the padding of field 0 over the image of `x`.
+fn window(
+    node: &Node<'_>,
+    x: &Live,
+    size: (usize, usize),
+    stride: (usize, usize),
+    dilation: (usize, usize),
+) -> Result<Window, String> {
+    let border = match node.options.byte(0)? {
+        // What is more stands below and to the right.
+        0 => {
+            let rows = operations::same(x.dims[1], size.0, stride.0, dilation.0);
+            let cols = operations::same(x.dims[2], size.1, stride.1, dilation.1);
+            let (top, left) = (rows / 2, cols / 2);
+            Border { top, left, bottom: rows - top, right: cols - left }
+        }
+        1 => Border::default(),
+        other => return Err(format!("padding: expected SAME or VALID, found {other}")),
+    };
+    Ok(Window { size, stride, dilation, border, ceil: false })
+}
+
+/// The biases of input 2; zeros where there are none.
+fn biases(node: &Node<'_>, outputs: usize) -> Result<Vec<f64>, String> {
+    let Some(c) = node.constant(2, "biases")? else { return Ok(vec![0.0; outputs]) };
+    let biases = c.numbers()?;
+    match biases.len() == outputs {
+        true => Ok(biases),
+        false => Err(format!("expected {outputs} biases, found {}", biases.len())),
+    }
+}
+
+fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+    let depthwise = node.op == "DEPTHWISE_CONV_2D";
+    let x = image(b, node)?;
+    let weights = node.needed(1, "weights")?;
+    let &[first, height, width, last] = &weights.dims[..] else {
+        return Err(format!("expected weights of 4 axes, found sizes {:?}", weights.dims));
+    };
+    let channels = x.dims[0];
+    let meet = || {
+        format!("{} with weights {:?}: channels do not meet", shown(&of_image(x.clone())), weights.dims)
+    };
+    if weights.len() == 0 || [height, width].iter().any(|&n| n > MOST) {
+        return Err(meet());
+    }
+    let (outputs, group) = if depthwise { (last, 1) } else { (first, last) };
+    let groups = channels / group;
+    if groups == 0 || channels != groups * group || outputs % groups != 0 || (depthwise && first != 1) {
+        return Err(meet());
+    }
+    let mut numbers = weights.numbers()?;
+    if depthwise {
+        // From (ky, kx, output) to (output, ky, kx).
+        numbers = (0..outputs)
+            .flat_map(|o| numbers.iter().skip(o).step_by(outputs).copied())
+            .collect();
+    }
+    // Conv2DOptions: padding 0, stride_w 1, stride_h 2, activation 3, dilation_w_factor 4, dilation_h_factor 5;
+    // DepthwiseConv2DOptions: depth_multiplier 3, the others one further.
+    let more = usize::from(depthwise);
+    let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
+    let dilation = (node.count(5 + more, "dilation_h_factor", 1)?, node.count(4 + more, "dilation_w_factor", 1)?);
+    let window = window(node, &x, (height, width), stride, dilation)?;
+    let biases = biases(node, outputs)?;
+    let live = operations::convolution(b, &node.name, &x, (numbers, biases), window, groups)?;
+    Ok(of_image(fused(b, node, live, 3 + more)?))
+}
+
+fn pool(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+    let x = image(b, node)?;
+    // Pool2DOptions: padding 0, stride_w 1, stride_h 2, filter_width 3, filter_height 4, activation 5.
+    let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
+    let size = (node.count(4, "filter_height", 0)?, node.count(3, "filter_width", 0)?);
+    let window = window(node, &x, size, stride, (1, 1))?;
+    let kind = if node.op == "MAX_POOL_2D" { Pool::Max } else { Pool::Mean };
+    let live = operations::pool(b, &node.name, &x, kind, window)?;
+    Ok(of_image(fused(b, node, live, 5)?))
+}
+
+fn fully_connected(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+    // FullyConnectedOptions: activation 0, weights_format 1, keep_num_dims 2.
+    if node.options.byte(1)? != 0 {
+        return Err("weights_format: expected DEFAULT, found SHUFFLED4x16INT8".into());
+    }
+    let keep = node.options.flag(2)?;
+    let x = node.live(0)?;
+    let weights = node.needed(1, "weights")?;
+    let &[outputs, inputs] = &weights.dims[..] else {
+        return Err(format!("expected a matrix of weights, found sizes {:?}", weights.dims));
+    };
+    let biases = biases(node, outputs)?;
+    let numbers = weights.numbers()?;
+    let sizes = dims(x);
+    if x.live.len() == inputs {
+        let from = plain(b, &node.name, x)?;
+        let y = b.affine(&node.name, &from, numbers, biases)?;
+        let live = fused(b, node, y, 0)?;
+        let ahead = if keep { sizes.len().saturating_sub(1) } else { 0 };
+        return Ok(straight(Live { dims: [vec![1; ahead], vec![outputs]].concat(), ..live }));
+    }
+    let last = sizes.len().saturating_sub(1);
+    if sizes.last() != Some(&inputs) {
+        return Err(format!("values of {} and weights {:?} do not meet", shown(x), weights.dims));
+    }
+    if !keep {
+        return Err(format!("{} as rows of {inputs} values would mix records: expected keep_num_dims", shown(x)));
+    }
+    // The axis of the sum is that of the channels: one product for each of the others.
+    let order: Vec<usize> = std::iter::once(last).chain(0..last).collect();
+    let from = arranged(b, &node.name, x, &order)?;
+    let y = operations::pointwise(b, &node.name, &from, numbers, outputs)?;
+    let each = y.len() / outputs.max(1);
+    let summands: Vec<f64> = biases.iter().flat_map(|&s| std::iter::repeat_n(s, each)).collect();
+    let y = b.scale(&node.name, &y, &[1.0], &summands)?;
+    Ok(Turned { live: fused(b, node, y, 0)?, order })
+}
+
+fn reduce(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+    let x = node.live(0)?;
+    let axes = node.needed(1, "axes")?.integers()?;
+    let inner = Live { dims: dims(x), ..x.live.clone() };
+    let mut axes = axes.into_iter().map(|a| inner_axis(a, &inner)).collect::<Result<Vec<_>, _>>()?;
+    axes.sort_unstable();
+    axes.dedup();
+    if axes.is_empty() {
+        return Ok(x.clone());
+    }
+    // Those that are reduced stand side by side.
+    let mut at: Vec<usize> =
+        axes.iter().filter_map(|a| x.order.iter().position(|o| o == a)).collect();
+    at.sort_unstable();
+    let (live, order) = if at.last().zip(at.first()).is_some_and(|(l, f)| l - f + 1 == at.len()) {
+        (x.live.clone(), x.order.clone())
+    } else {
+        let rest = (0..x.order.len()).filter(|a| !axes.contains(a));
+        let order: Vec<usize> = rest.chain(axes.iter().copied()).collect();
+        at = (order.len() - axes.len()..order.len()).collect();
+        (arranged(b, &node.name, x, &order)?, order)
+    };
+    let of = match node.op {
+        "MEAN" => Reduction::Mean,
+        "SUM" => Reduction::Sum,
+        _ => Reduction::Max,
+    };
+    let keep = node.options.flag(0)?;
+    let live = operations::reduce(b, &node.name, &live, at, of, keep)?;
+    let order = match keep {
+        true => order,
+        // The axes that are left count anew.
+        false => order
+            .iter()
+            .filter(|a| !axes.contains(a))
+            .map(|&a| a - axes.iter().filter(|&&r| r < a).count())
+            .collect(),
+    };
+    Ok(Turned { live, order })
+}
+
+fn softmax(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+    let x = node.live(0)?;
+    let a = position(x, -1)?;
+    let mut live = x.live.clone();
+    let of = if node.op == "SOFTMAX" { SoftmaxOf::Linear } else { SoftmaxOf::Logarithm };
+    if of == SoftmaxOf::Linear {
+        let beta = node.options.float(0)?;
+        if !beta.is_finite() || beta <= 0.0 {
+            return Err(format!("beta: expected a number above 0, found {beta}"));
+        }
+        if beta != 1.0 {
+            live = b.scale(&node.name, &live, &[beta.into()], &[0.0])?;
+        }
+    }
+    let around = Builder::around(&live, a);
+    Ok(Turned { live: operations::softmax(b, &node.name, &live, around, of)?, ..x.clone() })
+}
+
+/// Other sizes. Where they differ by ones only, the axes stay in their order.
+fn reshape(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+    let x = node.live(0)?;
+    let (old, new) = (dims(x), sizes_of(b, node, x)?);
+    let long = |dims: &[usize]| (0..dims.len()).filter(|&a| dims[a] > 1).collect::<Vec<_>>();
+    let (from, to) = (long(&old), long(&new));
+    if from.iter().map(|&a| old[a]).ne(to.iter().map(|&a| new[a])) {
+        let live = plain(b, &node.name, x)?;
+        return Ok(straight(Live { dims: new, ..live }));
+    }
+    let after = |a: &usize| from.iter().position(|f| f == a).map(|k| to[k]);
+    let mut order: Vec<usize> = x.order.iter().filter_map(after).collect();
+    order.extend((0..new.len()).filter(|a| new[*a] == 1));
+    let dims = order.iter().map(|&a| new[a]).collect();
+    Ok(Turned { live: Live { dims, ..x.live.clone() }, order })
+}
+
+/// The sizes behind the records that a reshape asks for.
+fn sizes_of(b: &Builder, node: &Node<'_>, x: &Turned) -> Result<Vec<usize>, String> {
+    let old = dims(x);
+    let whole: Vec<usize> = std::iter::once(usize::MAX).chain(old.iter().copied()).collect();
+    let changed = |op: &str, axes: Option<&[i64]>| {
+        // The records count as more than one.
+        let dims = fold::squeezed(op, &whole, axes).map_err(|e| {
+            let records = e.contains(&usize::MAX.to_string());
+            if records { "axis 0 is that of the records".to_string() } else { e }
+        })?;
+        match dims.split_first() {
+            Some((&usize::MAX, rest)) => Ok(rest.to_vec()),
+            _ => Err("the first axis must stay that of the records".into()),
+        }
+    };
+    match node.op {
+        "SQUEEZE" => {
+            let axes: Vec<i64> = node.options.ints(0)?.into_iter().map(i64::from).collect();
+            changed("Squeeze", Some(&axes[..]).filter(|a| !a.is_empty()))
+        }
+        "EXPAND_DIMS" => changed("Unsqueeze", Some(&node.needed(1, "an axis")?.integers()?)),
+        _ => {
+            let target = match node.constant(1, "a shape")? {
+                Some(c) => match &c.data {
+                    Data::Ints(target) => target.clone(),
+                    _ => return Err("expected a shape of integers".into()),
+                },
+                None => node.options.ints(0)?.into_iter().map(|i| Int::Known(i.into())).collect(),
+            };
+            b.reshape(&Live { dims: old, ..x.live.clone() }, &target, true)
+        }
+    }
+}
+
+/// Nothing moves: the axes have other places.
+fn transpose(node: &Node<'_>) -> Result<Turned, String> {
+    let x = node.live(0)?;
+    let rank = x.order.len() + 1;
+    let order = node.needed(1, "an order of axes")?.integers()?;
+    let order = order.into_iter().map(|a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?;
+    if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
+        return Err(format!("perm: expected every axis of {rank} once, found {order:?}"));
+    }
+    if order[0] != 0 {
+        return Err(format!("perm {order:?}: the first axis must stay that of the records"));
+    }
+    let place = |a: &usize| order.iter().position(|&o| o == a + 1).map(|i| i - 1);
+    Ok(Turned { order: x.order.iter().filter_map(place).collect(), ..x.clone() })
+}
+
+fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+    if node.inputs.iter().any(|i| matches!(i, Some(Held::Constant(_)))) {
+        return Err("a constant beside values that are computed is not supported".into());
+    }
+    let first = node.live(0)?;
+    // ConcatenationOptions: axis 0, activation 1.
+    let a = position(first, node.options.int(0, 0)?.into())?;
+    let mut parts = Vec::new();
+    for i in 0..node.inputs.len() {
+        let part = node.live(i)?;
+        if part.order.len() != first.order.len() {
+            return Err(format!("values of {} and {} do not go together", shown(first), shown(part)));
+        }
+        parts.push(arranged(b, &node.name, part, &first.order)?);
+    }
+    let live = operations::concat(b, &node.name, &parts, a)?;
+    Ok(Turned { live: fused(b, node, live, 1)?, order: first.order.clone() })
+}
+
+fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+    let x = node.live(0)?;
+    let pads = node.needed(1, "paddings")?;
+    let rank = x.order.len() + 1;
+    if pads.dims != [rank, 2] {
+        return Err(format!("expected paddings of sizes [{rank}, 2], found {:?}", pads.dims));
+    }
+    let value = node.constant(2, "a value")?.map_or(Ok(0.0), |c| c.number())?;
+    let size = |p: i64| match usize::try_from(p) {
+        Ok(p) if p <= MOST => Ok(p),
+        _ => Err(format!("paddings: expected numbers from 0 to {MOST}, found {p}")),
+    };
+    let pads = pads.integers()?.into_iter().map(size).collect::<Result<Vec<_>, _>>()?;
+    if pads[..2] != [0, 0] {
+        return Err("paddings: records cannot be padded".into());
+    }
+    let around: Vec<(usize, usize)> = x.order.iter().map(|a| (pads[2 * a + 2], pads[2 * a + 3])).collect();
+    Ok(Turned { live: operations::pad(b, &node.name, &x.live, &around, value)?, ..x.clone() })
+}
+
+/// What a strided slice takes of each axis of `sizes`, and whether that axis stays. `None`: all of it.
+type Taken = Vec<(Option<Vec<usize>>, bool)>;
+
+fn taken(node: &Node<'_>, sizes: &[usize]) -> Result<Taken, String> {
+    // StridedSliceOptions: begin_mask 0, end_mask 1, ellipsis_mask 2, new_axis_mask 3, shrink_axis_mask 4, offset 5.
+    let mask = |n: usize| node.options.int(n, 0);
+    let (begins, ends, shrunk) = (mask(0)?, mask(1)?, mask(4)?);
+    for (n, name) in [(2, "ellipsis_mask"), (3, "new_axis_mask")] {
+        if mask(n)? != 0 {
+            return Err(format!("{name}: expected 0, found {}", mask(n)?));
+        }
+    }
+    if node.options.flag(5)? {
+        return Err("offset: expected false, found true".into());
+    }
+    let list = |i: usize, what: &str| node.needed(i, what)?.integers();
+    let (begin, end, strides) = (list(1, "begins")?, list(2, "ends")?, list(3, "strides")?);
+    if begin.len() > sizes.len() || begin.len() != end.len() || begin.len() != strides.len() || begin.len() > 31 {
+        return Err("expected as many begins as ends and strides, and no more than axes".into());
+    }
+    let mut taken: Taken = vec![(None, true); sizes.len()];
+    for (a, &n) in sizes.iter().enumerate().take(begin.len()) {
+        let bit = |mask: i32| mask >> a & 1 == 1;
+        if bit(shrunk) {
+            let i = axis(begin[a], n).map_err(|_| format!("expected an index of {n}, found {}", begin[a]))?;
+            taken[a] = (Some(vec![i]), false);
+            continue;
+        }
+        let back = strides[a] < 0;
+        let from = if bit(begins) { if back { i64::MAX } else { 0 } } else { begin[a] };
+        let to = if bit(ends) { if back { i64::MIN } else { i64::MAX } } else { end[a] };
+        if n == usize::MAX {
+            // All records, in their order.
+            if strides[a] != 1 || from != 0 || (to != i64::MAX && to < 1) {
+                return Err("axis 0 is that of the records".into());
+            }
+            continue;
+        }
+        taken[a].0 = Some(fold::sliced(from, to, strides[a], n)?);
+    }
+    Ok(taken)
+}
+
+fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+    let mut x = node.live(0)?.clone();
+    let sizes: Vec<usize> = std::iter::once(usize::MAX).chain(dims(&x)).collect();
+    if node.needed(1, "begins")?.len() > 0 && node.options.int(4, 0)? & 1 == 1 {
+        return Err("axis 0 is that of the records".into());
+    }
+    let taken = taken(node, &sizes)?;
+    for (a, (at, _)) in taken.iter().enumerate().skip(1) {
+        let Some(at) = at else { continue };
+        if at.is_empty() {
+            return Err(format!("nothing of axis {a} of {} is left", shown(&x)));
+        }
+        let place = position(&x, a as i64)?;
+        x.live = operations::along(b, &node.name, &x.live, place, at)?;
+    }
+    // Axes that do not stay are of size 1.
+    let left: Vec<usize> = (0..x.order.len()).filter(|a| taken[a + 1].1).collect();
+    let kept: Vec<(usize, usize)> = x
+        .order
+        .iter()
+        .zip(&x.live.dims)
+        .filter_map(|(a, &d)| left.iter().position(|l| l == a).map(|new| (new, d)))
+        .collect();
+    let dims = kept.iter().map(|k| k.1).collect();
+    Ok(Turned { live: Live { dims, ..x.live }, order: kept.into_iter().map(|k| k.0).collect() })
+}
+
+/// What an operator makes of constants alone.
+fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, String> {
+    let input = |i: usize| inputs.get(i).copied().ok_or_else(|| format!("expected an input {i}, found nothing"));
+    let first = input(0)?;
+    let activation = match node.op {
+        "ADD" | "SUB" | "MUL" | "DIV" => node.options.byte(0)?,
+        "CONCATENATION" => node.options.byte(1)?,
+        _ => 0,
+    };
+    if activation != 0 {
+        return Err("fused_activation_function: expected NONE between constants".into());
+    }
+    let two = |op: &str| fold::two(op, first, input(1)?);
+    let one = |op: &str| fold::one(op, first);
+    match node.op {
+        // Integers that stand for real numbers have become those.
+        "QUANTIZE" | "DEQUANTIZE" => Ok(first.clone()),
+        "CAST" => match first.data {
+            Data::Floats(_) if !node.output.float() => Err("floats become integers: that is not supported".into()),
+            Data::Ints(_) if node.output.float() => Ok(Constant::floats(first.dims.clone(), first.numbers()?)),
+            _ => Ok(first.clone()),
+        },
+        "ADD" => two("Add"),
+        "SUB" => two("Sub"),
+        "MUL" => two("Mul"),
+        "DIV" => two("Div"),
+        "MAXIMUM" => two("Max"),
+        "MINIMUM" => two("Min"),
+        "NEG" => one("Neg"),
+        "EXP" => one("Exp"),
+        "SQRT" => one("Sqrt"),
+        "RSQRT" => fold::one("Reciprocal", &one("Sqrt")?),
+        "SHAPE" => {
+            let dims: Vec<i64> = first.dims.iter().map(|&d| d as i64).collect();
+            Ok(Constant::ints(vec![dims.len()], dims))
+        }
+        "RESHAPE" => {
+            let target = match input(1) {
+                Ok(c) => c.integers()?,
+                Err(_) => node.options.ints(0)?.into_iter().map(i64::from).collect(),
+            };
+            fold::reshape(first, &target, true)
+        }
+        "SQUEEZE" => {
+            let axes: Vec<i64> = node.options.ints(0)?.into_iter().map(i64::from).collect();
+            let axes = Some(&axes[..]).filter(|a| !a.is_empty());
+            Ok(first.with_dims(fold::squeezed("Squeeze", &first.dims, axes)?))
+        }
+        "EXPAND_DIMS" => {
+            let axes = input(1)?.integers()?;
+            Ok(first.with_dims(fold::squeezed("Unsqueeze", &first.dims, Some(&axes))?))
+        }
+        "TRANSPOSE" => {
+            let rank = first.dims.len();
+            let order = input(1)?.integers()?;
+            let order = order.into_iter().map(|a| axis(a, rank)).collect::<Result<Vec<_>, _>>()?;
+            if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
+                return Err(format!("perm: expected every axis of {rank} once"));
+            }
+            Ok(fold::transpose(first, &order))
+        }
+        "CONCATENATION" => fold::concat(inputs, node.options.int(0, 0)?.into()),
+        // PackOptions: axis 1.
+        "PACK" => {
+            let a = axis(node.options.int(1, 0)?.into(), first.dims.len() + 1)?;
+            let with = |c: &&Constant| {
+                let mut dims = c.dims.clone();
+                dims.insert(a.min(dims.len()), 1);
+                c.with_dims(dims)
+            };
+            let parts: Vec<Constant> = inputs.iter().map(with).collect();
+            fold::concat(&parts.iter().collect::<Vec<_>>(), a as i64)
+        }
+        // GatherOptions: axis 0, batch_dims 1.
+        "GATHER" if node.options.int(1, 0)? == 0 => fold::gather(first, input(1)?, node.options.int(0, 0)?.into()),
+        "REDUCE_PROD" if first.dims.len() <= 1 => {
+            let Data::Ints(v) = &first.data else { return Err("expected integers".into()) };
+            let product = v.iter().try_fold(Int::Known(1), |a, &b| fold::integers("Mul", a, b))?;
+            let dims = if node.options.flag(0)? { vec![1; first.dims.len()] } else { vec![] };
+            Ok(Constant { dims, data: Data::Ints(vec![product]) })
+        }
+        "STRIDED_SLICE" => {
+            let taken = taken(node, &first.dims)?;
+            let mut result = first.clone();
+            for (a, (at, _)) in taken.iter().enumerate() {
+                let Some(at) = at else { continue };
+                let at = Constant::ints(vec![at.len()], at.iter().map(|&i| i as i64).collect());
+                result = fold::gather(&result, &at, a as i64)?;
+            }
+            let dims: Vec<usize> =
+                result.dims.iter().zip(&taken).filter(|(_, t)| t.1).map(|(&d, _)| d).collect();
+            match elements(&dims) == Some(result.len()) {
+                true => Ok(result.with_dims(dims)),
+                false => Err("what is left has other sizes".into()),
+            }
+        }
+        _ => Err("of constants alone it is not computed".into()),
+    }
+}

@@ -1,0 +1,230 @@
+//! Tensors of a model: sizes, type, quantisation, and the numbers of those that are known at build time.
+
+use super::flat::Table;
+use crate::bake::front::constant::{Constant, Data, Int, elements};
+use crate::bake::front::fold;
+use crate::ir::half;
+
+/// Types of numbers that are read, by their codes in the schema: name, bytes.
+const KINDS: [(u8, &str, usize); 9] = [
+    (0, "FLOAT32", 4),
+    (1, "FLOAT16", 2),
+    (2, "INT32", 4),
+    (3, "UINT8", 1),
+    (4, "INT64", 8),
+    (6, "BOOL", 1),
+    (7, "INT16", 2),
+    (9, "INT8", 1),
+    (10, "FLOAT64", 8),
+];
+
+/// Names of the others.
+const OTHERS: [(u8, &str); 12] = [
+    (5, "STRING"),
+    (8, "COMPLEX64"),
+    (11, "COMPLEX128"),
+    (12, "UINT64"),
+    (13, "RESOURCE"),
+    (14, "VARIANT"),
+    (15, "UINT32"),
+    (16, "UINT16"),
+    (17, "INT4"),
+    (18, "BFLOAT16"),
+    (19, "INT2"),
+    (20, "UINT4"),
+];
+
+/// Integers that stand for real numbers: (integer − zero point) · scale.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Quantised {
+    /// One for all numbers, or one for each index along the axis.
+    scales: Vec<f32>,
+    /// As many, or one for all, or none, which are 0.
+    zeros: Vec<i64>,
+    /// That axis.
+    axis: i32,
+}
+
+/// A tensor.
+#[derive(Clone, Debug)]
+pub(super) struct Tensor<'b> {
+    /// Its name in messages.
+    pub(super) name: String,
+    /// Its type.
+    kind: u8,
+    /// Its sizes.
+    pub(super) dims: Vec<i32>,
+    /// The same with -1 for those that are open, or nothing.
+    pub(super) signature: Vec<i32>,
+    /// What its integers stand for.
+    pub(super) quantised: Option<Quantised>,
+    /// What cannot be read of it.
+    refused: Option<&'static str>,
+    /// Its numbers, if it has some.
+    data: Option<&'b [u8]>,
+}
+
+impl<'b> Tensor<'b> {
+    /// Reads tensor `i`, whose numbers may stand in `buffers` or behind them in the `file`.
+    ///
+    /// # Errors
+    /// What is wrong with its bytes.
+    pub(super) fn read(
+        i: usize,
+        table: &Table<'b>,
+        buffers: &[Table<'b>],
+        file: &'b [u8],
+    ) -> Result<Tensor<'b>, String> {
+        // Tensor: shape 0, type 1, buffer 2, name 3, quantization 4, is_variable 5, sparsity 6, shape_signature 7,
+        // external_buffer 10.
+        let name = table.text(3)?;
+        // The names of what was fused stand side by side.
+        let name = match name.split(';').next().unwrap_or("") {
+            "" => format!("tensor {i}"),
+            name => name.to_string(),
+        };
+        let mut refused = None;
+        if table.table(6)?.is_some() {
+            refused = Some("it is sparse: convert the model without sparsity");
+        } else if table.flag(5)? {
+            refused = Some("it is a variable that is kept from record to record, which is not supported");
+        } else if table.unsigned(10)? != 0 {
+            refused = Some("its numbers are in another file, which is not read");
+        }
+        let mut quantised = None;
+        if let Some(q) = table.table(4)? {
+            // QuantizationParameters: scale 2, zero_point 3, details_type 4, quantized_dimension 6.
+            let scales = q.floats(2)?;
+            if q.byte(4)? != 0 {
+                refused = Some("quantisation of another kind than one scale, or one along an axis");
+            } else if !scales.is_empty() {
+                quantised = Some(Quantised { scales, zeros: q.longs(3)?, axis: q.int(6, 0)? });
+            }
+        }
+        // Buffer: data 0, offset 1, size 2.
+        let mut data = None;
+        if let Some(buffer) = buffers.get(table.unsigned(2)? as usize) {
+            data = buffer.bytes(0)?.filter(|d| !d.is_empty());
+            let (offset, size) = (buffer.long(1)?, buffer.long(2)?);
+            if offset > 1 {
+                let range = usize::try_from(offset).ok().zip(usize::try_from(offset.saturating_add(size)).ok());
+                let found = range.and_then(|(from, to)| file.get(from..to));
+                data = Some(found.ok_or_else(|| {
+                    format!("{name}: expected {size} bytes from {offset} on, the file has {}", file.len())
+                })?);
+            }
+        }
+        Ok(Tensor {
+            name,
+            kind: table.byte(1)?,
+            dims: table.ints(0)?,
+            signature: table.ints(7)?,
+            quantised,
+            refused,
+            data,
+        })
+    }
+
+    /// Its type's name.
+    pub(super) fn kind(&self) -> String {
+        let known = KINDS.iter().map(|k| (k.0, k.1)).chain(OTHERS).find(|k| k.0 == self.kind);
+        known.map_or_else(|| format!("type {}", self.kind), |k| k.1.to_string())
+    }
+
+    /// Whether it is of floats.
+    pub(super) fn float(&self) -> bool {
+        matches!(self.kind, 0 | 1 | 10)
+    }
+
+    /// Whether it is of integers that stand for themselves.
+    pub(super) fn integers(&self) -> bool {
+        !self.float() && self.quantised.is_none()
+    }
+
+    /// Whether its numbers are of a type that is read.
+    pub(super) fn readable(&self) -> bool {
+        KINDS.iter().any(|k| k.0 == self.kind)
+    }
+
+    /// What keeps it from being used, if something does.
+    pub(super) fn refused(&self) -> Option<&'static str> {
+        self.refused
+    }
+
+    /// Whether its numbers are in the file.
+    pub(super) fn known(&self) -> bool {
+        self.data.is_some() || self.dims.contains(&0)
+    }
+
+    /// The range that its integers stand for, where 0 is its lower end: what goes below is lost.
+    pub(super) fn not_negative(&self) -> Option<f32> {
+        let lowest = match self.kind {
+            3 => 0,
+            9 => -128,
+            _ => return None,
+        };
+        let q = self.quantised.as_ref()?;
+        match (&q.scales[..], &q.zeros[..]) {
+            (&[scale], &[zero]) if zero == lowest => Some(scale * 255.0),
+            (&[scale], []) if lowest == 0 => Some(scale * 255.0),
+            _ => None,
+        }
+    }
+
+    /// Scale and summand that make real numbers of its integers, where all have the same.
+    pub(super) fn transform(&self) -> Option<(f32, f32)> {
+        let q = self.quantised.as_ref()?;
+        match q.scales[..] {
+            [scale] => Some((scale, -scale * q.zeros.first().map_or(0.0, |&z| z as f32))),
+            _ => None,
+        }
+    }
+
+    /// Its numbers; those that are quantised become the real ones.
+    ///
+    /// # Errors
+    /// What keeps it from being read.
+    pub(super) fn constant(&self) -> Result<Constant, String> {
+        if let Some(refused) = self.refused {
+            return Err(refused.into());
+        }
+        let dims: Option<Vec<usize>> = self.dims.iter().map(|&d| usize::try_from(d).ok()).collect();
+        let dims = dims.ok_or_else(|| format!("expected sizes of 0 or more, found {:?}", self.dims))?;
+        let count = elements(&dims).ok_or_else(|| format!("{dims:?} are too many numbers"))?;
+        let Some((_, _, size)) = KINDS.iter().find(|k| k.0 == self.kind) else {
+            return Err(format!("numbers of type {} are not supported", self.kind()));
+        };
+        let data = self.data.unwrap_or(&[]);
+        if data.len() != count * size {
+            return Err(format!(
+                "expected {} bytes ({count} of {}), found {}",
+                count * size,
+                self.kind(),
+                data.len()
+            ));
+        }
+        let wide = |b: &[u8]| b.iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b));
+        let signed = |b: &[u8]| {
+            let unused = 64 - 8 * b.len() as u32;
+            (wide(b) << unused) as i64 >> unused
+        };
+        let parts = data.chunks_exact(*size);
+        let data = match self.kind {
+            0 => Data::Floats(parts.map(|b| f32::from_bits(wide(b) as u32).into()).collect()),
+            1 => Data::Floats(parts.map(|b| half::to_f32(wide(b) as u16).into()).collect()),
+            10 => Data::Floats(parts.map(|b| f64::from_bits(wide(b))).collect()),
+            3 | 6 => Data::Ints(parts.map(|b| Int::Known(wide(b) as i64)).collect()),
+            _ => Data::Ints(parts.map(|b| Int::Known(signed(b))).collect()),
+        };
+        let constant = Constant { dims, data };
+        let Some(q) = self.quantised.as_ref().filter(|_| !self.float()) else { return Ok(constant) };
+        let scales = Constant::floats(vec![q.scales.len()], q.scales.iter().map(|&s| s.into()).collect());
+        let zeros = match q.zeros[..] {
+            [] => vec![0; q.scales.len()],
+            [zero] => vec![zero; q.scales.len()],
+            ref zeros => zeros.to_vec(),
+        };
+        let zeros = Constant::ints(vec![zeros.len()], zeros);
+        fold::dequantize(&constant, &scales, Some(&zeros), q.axis.into(), 0)
+    }
+}
