@@ -78,6 +78,9 @@ fn main() {
                 (None, Some(_)) => " (the default: MORTONNET_MODEL is empty)",
             };
             println!("cargo::warning=baked {name}{why}: {shape}, plan {}, {bytes} bytes", plan.name);
+            for note in &baked.notes {
+                println!("cargo::warning={}", one_line(note));
+            }
             if let Some(r) = &baked.rounding {
                 println!(
                     "cargo::warning=weights as f16: rounded by at most {:.2e} of their value, those below 2^-14 by {:.2e}; \

@@ -23,14 +23,24 @@ use crate::registry::{KernelSources, Library, PlanRecipe};
 use golden::Golden;
 use std::path::{Path, PathBuf};
 
-/// Mistakes found so far, one line each: `FILE: PLACE: expected …, found …`.
+/// Mistakes found so far, one line each: `FILE: PLACE: expected …, found …`; and notes on what is none.
 #[derive(Debug, Default)]
-pub(crate) struct Mistakes(pub(crate) Vec<String>);
+pub(crate) struct Mistakes(pub(crate) Vec<String>, Vec<String>);
 
 impl Mistakes {
     /// Adds a mistake at `place`. Line breaks would cut the message in the build's output.
     pub(crate) fn add(&mut self, place: impl std::fmt::Display, message: impl std::fmt::Display) {
         self.0.push(format!("{place}: {message}").replace(|c: char| c.is_control(), " "));
+    }
+
+    /// Adds a note: what whoever builds should know of a model that is fine.
+    pub(crate) fn note(&mut self, place: impl std::fmt::Display, message: impl std::fmt::Display) {
+        self.1.push(format!("{place}: {message}").replace(|c: char| c.is_control(), " "));
+    }
+
+    /// The notes.
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.1
     }
 }
 
@@ -38,7 +48,7 @@ impl Mistakes {
 pub(crate) struct Settings {
     /// The package's folder.
     pub(crate) root: PathBuf,
-    /// MORTONNET_MODEL: a network JSON or a folder with `network.json`; relative paths count from `root`.
+    /// MORTONNET_MODEL: a network JSON, an ONNX or TensorFlow Lite model, or a folder with `network.json`; relative paths count from `root`.
     pub(crate) model: PathBuf,
     /// MORTONNET_WEIGHTS: how weights are stored.
     pub(crate) weights: Precision,
@@ -68,6 +78,8 @@ pub(crate) struct Baked {
     pub(crate) golden: Golden,
     /// What rounding the weights to halves did.
     pub(crate) rounding: Option<Rounding>,
+    /// What whoever builds should know of the model.
+    pub(crate) notes: Vec<String>,
     /// Files that were read.
     pub(crate) files: Vec<PathBuf>,
 }
@@ -150,7 +162,8 @@ pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>
         offsets.push(constants.len());
         constants.extend(Values::pack(c, c.tensor.map_or(&[], |t| &tensors[t])).bytes());
     }
-    Ok(Baked { network, library, sources, plan, steps, constants, offsets, golden, rounding, files })
+    let notes = mistakes.1;
+    Ok(Baked { network, library, sources, plan, steps, constants, offsets, golden, rounding, notes, files })
 }
 
 fn floats(values: &[f32]) -> impl Iterator<Item = u8> {

@@ -9,6 +9,7 @@ use crate::bake::json::{self, Object};
 use crate::bake::matrix::Files;
 use crate::bake::model::{self, Given, Read};
 use crate::ir::network::InputOrder;
+use crate::ir::op::{Axis, Op};
 use serde_json::{Map, Value as Json};
 use std::path::Path;
 
@@ -67,4 +68,43 @@ pub(super) fn read(
         given.draft = Some(draft);
     }
     model::finish(source.settings, given, &o, before, files, mistakes)
+}
+
+/// The draft without what nothing reads. An image that comes pixel by pixel and is turned at once is the same image in
+/// another order of the record's values; so is one that comes channel by channel and is turned back.
+///
+/// # Errors
+/// What an operation says of shapes that do not meet.
+pub(super) fn finished(draft: Draft, mut order: InputOrder, mut tail: Tail) -> Result<Lowered, String> {
+    let mut draft = draft.sweep()?;
+    let input = draft.graph.inputs[0];
+    let first =
+        draft.graph.only_consumer(input).map(|i| (draft.graph.nodes[i].op, draft.graph.nodes[i].output));
+    let other = match (order, first) {
+        (InputOrder::Chw, Some((Op::Transpose([Axis::X, Axis::C, Axis::Y]), turned))) => {
+            Some((InputOrder::Hwc, turned))
+        }
+        // The columns of a line.
+        (InputOrder::Chw, Some((Op::Transpose([Axis::X, Axis::Y, Axis::C]), turned)))
+            if draft.shape(input).h == 1 =>
+        {
+            Some((InputOrder::Hwc, turned))
+        }
+        // Weights take up what is only flattened.
+        (InputOrder::Hwc, Some((Op::Transpose([Axis::Y, Axis::X, Axis::C]), turned))) => {
+            let reader = draft.graph.only_consumer(turned).map(|i| draft.graph.nodes[i].op);
+            let flat = matches!(reader, Some(Op::Reshape(_) | Op::Affine));
+            (!flat).then_some((InputOrder::Chw, turned))
+        }
+        _ => None,
+    };
+    if let Some((turned_order, turned)) = other {
+        let shape = draft.shape(turned);
+        draft.graph.values.to_mut()[input].shape = shape;
+        draft.redirect(turned, input);
+        draft = draft.sweep()?;
+        order = turned_order;
+    }
+    tail.value = draft.graph.outputs[0];
+    Ok((draft, order, tail))
 }

@@ -17,6 +17,8 @@ pub(super) struct Builder {
     pub(super) numbers: Vec<usize>,
     /// Values in other shapes, by value and shape.
     reshaped: HashMap<(usize, [usize; 3]), usize>,
+    /// Values with their axes in another order, by value and order.
+    turned: Vec<(usize, [Axis; 3], usize)>,
     /// Nodes of each name so far.
     names: HashMap<String, usize>,
 }
@@ -29,6 +31,7 @@ impl Builder {
             records,
             numbers: Vec::new(),
             reshaped: HashMap::new(),
+            turned: Vec::new(),
             names: HashMap::new(),
         }
     }
@@ -180,7 +183,15 @@ impl Builder {
             (Shape { c: sizes[0], h: sizes[1], w: sizes[2] }, axes)
         };
         let value = self.shaped(name, live.value, shape)?;
-        let value = self.push(name, Op::Transpose(axes), &[value], Vec::new())?;
+        let known = self.turned.iter().find(|t| (t.0, t.1) == (value, axes)).map(|t| t.2);
+        let value = match known {
+            Some(turned) => turned,
+            None => {
+                let turned = self.push(name, Op::Transpose(axes), &[value], Vec::new())?;
+                self.turned.push((value, axes, turned));
+                turned
+            }
+        };
         Ok(Live { value, dims, integers: live.integers })
     }
 

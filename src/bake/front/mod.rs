@@ -3,11 +3,14 @@
 mod beside;
 mod builder;
 mod constant;
+#[cfg(test)]
+mod fixtures;
 mod fold;
 mod layers;
 mod onnx;
 mod operations;
 mod tail;
+mod tflite;
 mod thesis;
 mod value;
 
@@ -27,12 +30,7 @@ struct Source<'s> {
 }
 
 /// Endings of files that no front end reads, and the way from them.
-const OTHERS: [(&str, &str, &str); 7] = [
-    (
-        "tflite",
-        "a TensorFlow Lite model",
-        "`python -m tf2onnx.convert --tflite FILE --output net.onnx` makes ONNX of it",
-    ),
+const OTHERS: [(&str, &str, &str); 6] = [
     ("keras", "a Keras model", "`model.export(\"net.onnx\", format=\"onnx\")` in Keras makes ONNX of it"),
     ("h5", "a Keras model", "`model.export(\"net.onnx\", format=\"onnx\")` in Keras makes ONNX of it"),
     ("pt", "a PyTorch model", "`torch.onnx.export(model, example, \"net.onnx\")` makes ONNX of it"),
@@ -59,7 +57,10 @@ pub(crate) fn read(settings: &Settings, read: &mut Vec<PathBuf>, mistakes: &mut 
     let asked = format!("MORTONNET_MODEL={}", settings.model.display());
     let ending = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
     if let Some((_, what, way)) = OTHERS.iter().find(|o| o.0 == ending) {
-        mistakes.add(asked, format_args!("expected a network JSON or an ONNX model, found {what}; {way}"));
+        mistakes.add(
+            asked,
+            format_args!("expected a network JSON, an ONNX or a TensorFlow Lite model, found {what}; {way}"),
+        );
         return None;
     }
     // A network that lies outside is asked for by an absolute path, so that the message says what was tried.
@@ -78,6 +79,7 @@ pub(crate) fn read(settings: &Settings, read: &mut Vec<PathBuf>, mistakes: &mut 
     let source = Source { settings, path: &path, bytes: &bytes };
     match &*ending {
         "onnx" => onnx::read(&source, &mut files, mistakes),
+        "tflite" => tflite::read(&source, &mut files, mistakes),
         _ => thesis::read(&source, &mut files, mistakes),
     }
 }

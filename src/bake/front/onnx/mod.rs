@@ -16,11 +16,9 @@ use super::constant::{self, Constant};
 use super::tail::{self, Tail};
 use super::value::{Live, Value, standard};
 use crate::bake::Mistakes;
-use crate::bake::draft::Draft;
 use crate::bake::matrix::Files;
 use crate::bake::model::Read;
 use crate::ir::network::InputOrder;
-use crate::ir::op::{Axis, Op};
 use file::{Model, NodeRest, TensorRest};
 use node::Node;
 use rten_onnx::onnx::{DataType, GraphProto, NodeProto};
@@ -287,35 +285,13 @@ fn lower(
         }
     };
     draft.graph.outputs = vec![tail.value].into();
-    match finished(draft, tail) {
+    match beside::finished(draft, InputOrder::Chw, tail) {
         Ok(made) => Some(made),
         Err(e) => {
             mistakes.add(file, e);
             None
         }
     }
-}
-
-/// The draft without what nothing reads. An image that comes pixel by pixel and is turned at once is the same image in
-/// another order of the record's values.
-fn finished(draft: Draft, mut tail: Tail) -> Result<Lowered, String> {
-    let mut draft = draft.sweep()?;
-    let mut order = InputOrder::Chw;
-    let input = draft.graph.inputs[0];
-    let first = draft.graph.only_consumer(input);
-    if let Some(i) = first.filter(|&i| draft.graph.nodes[i].op == Op::Transpose([Axis::X, Axis::C, Axis::Y]))
-    {
-        let turned = draft.graph.nodes[i].output;
-        let shape = draft.shape(turned);
-        if draft.graph.values.len() > turned {
-            draft.graph.values.to_mut()[input].shape = shape;
-        }
-        draft.redirect(turned, input);
-        draft = draft.sweep()?;
-        order = InputOrder::Hwc;
-    }
-    tail.value = draft.graph.outputs[0];
-    Ok((draft, order, tail))
 }
 
 /// The versions of the operation sets by their names: `""` and `ai.onnx.ml`.

@@ -3,11 +3,10 @@
 use super::file::{Model, TensorRest};
 use super::{OPS, lower, tensor as tensors};
 use crate::bake::front::beside::Place;
+use crate::bake::front::fixtures::{self, Folder, Outputs, read};
 use crate::bake::matrix::Files;
-use crate::bake::model::Read;
-use crate::bake::{Mistakes, Settings, front, passes};
-use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Precision, Transform};
-use crate::ir::npy;
+use crate::bake::{Mistakes, passes};
+use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Transform};
 use rten_onnx::onnx::{
     AttributeProto, AttributeType, DataLocation, DataType, Dimension, GraphProto, ModelProto, NodeProto,
     OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TypeProto, TypeProtoTensor,
@@ -15,82 +14,20 @@ use rten_onnx::onnx::{
 };
 use rten_onnx::protobuf::{DecodeMessage, ValueReader};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The folder of the models.
 fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/onnx")
-}
-
-/// A model as the build reads it, and the files that it read.
-fn read(path: &Path) -> Result<(Read, Vec<PathBuf>), Vec<String>> {
-    let settings = Settings {
-        root: folder(),
-        model: path.into(),
-        weights: Precision::F32,
-        plan: "host".into(),
-        lab: true,
-    };
-    let (mut files, mut mistakes) = (Vec::new(), Mistakes::default());
-    match front::read(&settings, &mut files, &mut mistakes) {
-        Some(read) if mistakes.0.is_empty() => Ok((read, files)),
-        _ => Err(mistakes.0),
-    }
+    fixtures::folder("onnx")
 }
 
 /// The rows of an .npy.
 fn rows(name: &str) -> Vec<Vec<f64>> {
-    let bytes = std::fs::read(folder().join(name)).unwrap();
-    let header = npy::parse_header(&bytes).unwrap().unwrap();
-    let body = bytes[header.data_offset..].chunks_exact(header.dtype.size());
-    let values: Vec<f64> = body.map(|b| header.decode(b)).collect();
-    values.chunks(header.shape[1]).map(<[f64]>::to_vec).collect()
+    fixtures::rows(&folder().join(name))
 }
 
-/// How the outputs of a model follow from the scores of the network that it became.
-#[derive(Clone, Copy, PartialEq)]
-enum Outputs {
-    /// They are its scores.
-    Scores,
-    /// They are its scores behind the final function.
-    Activated,
-    /// The logarithms of those.
-    Logarithms,
-    /// 1 − p and p.
-    Pair,
-}
-
-fn outputs(network: &Network, mut scores: Vec<f64>, how: Outputs) -> Vec<f64> {
-    if how != Outputs::Scores {
-        network.output.activation.apply(&mut scores);
-    }
-    match how {
-        Outputs::Logarithms => scores.iter().map(|p| p.ln()).collect(),
-        Outputs::Pair => vec![1.0 - scores[0], scores[0]],
-        _ => scores,
-    }
-}
-
-/// Checks a model: its shape in words, the operations of its graph, what its output means, its scores.
-fn check(name: &str, shape: &str, ops: &str, (kind, last): (Kind, FinalActivation), how: Outputs) -> Network {
-    let ((network, tensors, golden, _), _) = read(&folder().join(format!("{name}.onnx"))).unwrap();
-    assert_eq!((network.output.kind, network.output.activation), (kind, last), "{name}");
-    let (inputs, expected) = (rows(&format!("{name}.inputs.npy")), rows(&format!("{name}.outputs.npy")));
-    assert!(inputs.len() >= 4 && inputs.len() == expected.len());
-    for (record, (x, expected)) in inputs.iter().zip(&expected).enumerate() {
-        let found = outputs(&network, network.scores(&tensors, x), how);
-        assert_eq!(found.len(), expected.len(), "{name}");
-        for (f, e) in found.iter().zip(expected) {
-            assert!(
-                (f - e).abs() <= 1e-4 * e.abs().max(1.0),
-                "{name}, record {record}: {found:?} {expected:?}"
-            );
-        }
-    }
-    assert!(golden.count > 0 && golden.scores.iter().any(|s| *s != golden.scores[0]));
-    let found: Vec<&str> = network.graph.nodes.iter().map(|n| n.op.name()).collect();
-    assert_eq!((network.shape().as_str(), found.join(" ").as_str()), (shape, ops), "{name}");
-    network
+/// Checks a model of the folder.
+fn check(name: &str, shape: &str, ops: &str, meaning: (Kind, FinalActivation), how: Outputs) -> Network {
+    fixtures::check(&folder().join(format!("{name}.onnx")), (shape, ops), meaning, how, 1e-4)
 }
 
 const CLASSES: (Kind, FinalActivation) = (Kind::Classes, FinalActivation::Softmax);
@@ -173,7 +110,7 @@ fn networks_give_what_their_models_give() {
     for (name, shape, ops, meaning, how) in list {
         let network = check(name, shape, ops, meaning, how);
         assert!(network.labels.is_empty() && network.name == name);
-        assert_eq!(network.order == InputOrder::Hwc, name == "pixels_last", "{name}");
+        assert_eq!(network.order == InputOrder::Hwc, matches!(name, "pixels_last" | "sequence"), "{name}");
         assert_eq!(network.folded, matches!(name, "borders" | "bytes"), "{name}");
     }
 }
@@ -216,47 +153,6 @@ fn scikit_learns_pipelines_become_networks_with_labels() {
     for (name, shape, ops, meaning, how, labels) in list {
         let network = check(name, shape, ops, meaning, how);
         assert_eq!(network.labels.iter().map(|l| &**l).collect::<Vec<_>>(), labels, "{name}");
-    }
-}
-
-/// A folder that goes away with the test.
-struct Folder(PathBuf);
-
-static FOLDERS: AtomicU32 = AtomicU32::new(0);
-
-impl Folder {
-    fn new() -> Folder {
-        let n = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("mortonnet-onnx-{}-{n}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn put(&self, name: &str, bytes: impl AsRef<[u8]>) -> &Self {
-        std::fs::write(self.0.join(name), bytes).unwrap();
-        self
-    }
-
-    /// A model of `tests/onnx` as `net.onnx`.
-    fn copy(&self, name: &str) -> &Self {
-        self.put("net.onnx", std::fs::read(folder().join(format!("{name}.onnx"))).unwrap())
-    }
-
-    fn read(&self) -> Result<(Read, Vec<PathBuf>), Vec<String>> {
-        read(&self.0.join("net.onnx"))
-    }
-
-    /// The mistakes, without the folder's own path.
-    fn mistakes(&self) -> Vec<String> {
-        let own = format!("{}/", self.0.display());
-        let list = self.read().map(|_| ()).expect_err("it is accepted");
-        list.into_iter().map(|m| m.replace(&own, "")).collect()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -339,7 +235,7 @@ const VECTOR: (&str, &[Option<i64>]) = ("x", &[None, Some(4)]);
 
 #[test]
 fn every_node_that_is_not_supported_is_named_at_once() {
-    let f = Folder::new();
+    let f = Folder::new("onnx");
     let mut strange = node("Gelu", "gelu", &["b_out"]);
     strange.domain = text("com.microsoft");
     let nodes = vec![
@@ -371,7 +267,7 @@ fn every_node_that_is_not_supported_is_named_at_once() {
 #[test]
 fn what_does_not_meet_is_refused_by_name() {
     let refused = |input, nodes, w: &[TensorProto], outputs: &[&str], expected: &str| {
-        let f = Folder::new();
+        let f = Folder::new("onnx");
         f.put("net.onnx", model(&[input], nodes, w.to_vec(), outputs, 17));
         assert_eq!(f.mistakes(), [expected]);
     };
@@ -471,7 +367,7 @@ fn what_does_not_meet_is_refused_by_name() {
 
 #[test]
 fn what_is_no_model_or_of_another_kind_is_refused() {
-    let f = Folder::new();
+    let f = Folder::new("onnx");
     f.put("net.onnx", "not a model");
     assert!(f.mistakes()[0].starts_with("net.onnx: not an ONNX model"), "{:?}", f.mistakes());
     f.put("net.onnx", "");
@@ -500,9 +396,9 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
     f.put("net.onnx", model(&[VECTOR], nodes, vec![], &["a_out"], 17));
     assert!(f.read().is_ok());
     for (name, part) in
-        [("net.tflite", "tf2onnx"), ("net.PT", "torch.onnx.export"), ("net.joblib", "skl2onnx")]
+        [("net.keras", "model.export"), ("net.PT", "torch.onnx.export"), ("net.joblib", "skl2onnx")]
     {
-        let said = read(&f.0.join(name)).map(|_| ()).unwrap_err();
+        let said = read(&f.path.join(name)).map(|_| ()).unwrap_err();
         assert!(said.len() == 1 && said[0].contains(part), "{said:?}");
     }
 }
@@ -510,7 +406,7 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
 /// A prefix of every model, and models with a byte changed: refused or read, never a panic.
 #[test]
 fn no_bytes_are_too_bad() {
-    let f = Folder::new();
+    let f = Folder::new("onnx");
     let (mut read, mut refused) = (0, 0);
     for name in ["cnn", "sk_mlp", "halves"] {
         let bytes = std::fs::read(folder().join(format!("{name}.onnx"))).unwrap();
@@ -531,7 +427,7 @@ fn data_beside_the_model_is_read_watched_and_kept_inside() {
     assert_eq!(names, ["external.onnx", "external.weights"]);
     assert_eq!((network.width, tensors.len()), (4, 4));
     let outside = |location: &str, more: &[(&str, &str)]| {
-        let f = Folder::new();
+        let f = Folder::new("onnx");
         let mut w = weights("w", &[4, 2]);
         w.float_data.clear();
         w.data_location = Some(DataLocation::EXTERNAL);
@@ -542,8 +438,8 @@ fn data_beside_the_model_is_read_watched_and_kept_inside() {
         f.put("data", [0; 40]);
         let bytes = model(&[VECTOR], vec![node("MatMul", "m", &["x", "w"])], vec![w], &["m_out"], 17);
         f.put("net.onnx", bytes);
-        std::os::unix::fs::symlink("/etc/hostname", f.0.join("link")).unwrap();
-        f.read().map(|_| ()).map_err(|m| m.join("; ").replace(&format!("{}/", f.0.display()), ""))
+        std::os::unix::fs::symlink("/etc/hostname", f.path.join("link")).unwrap();
+        f.read().map(|_| ()).map_err(|m| m.join("; ").replace(&format!("{}/", f.path.display()), ""))
     };
     let refused =
         "net.onnx: initialiser w: its data is in a file outside of the model's folder, which is not read: ";
@@ -564,7 +460,7 @@ fn data_beside_the_model_is_read_watched_and_kept_inside() {
 
 #[test]
 fn a_json_beside_the_model_says_what_it_cannot() {
-    let f = Folder::new();
+    let f = Folder::new("onnx");
     f.copy("pixels_last");
     let ((plain, tensors, ..), _) = f.read().unwrap();
     f.put(
@@ -629,7 +525,7 @@ fn a_json_beside_the_model_says_what_it_cannot() {
 /// Logarithms of probabilities stay where numbers are asked for, and go where classes are.
 #[test]
 fn a_final_log_softmax_is_kept_for_numbers() {
-    let f = Folder::new();
+    let f = Folder::new("onnx");
     f.copy("mlp").put("net.json", r#"{"output": {"kind": "values"}}"#);
     let ((network, tensors, ..), _) = f.read().unwrap();
     assert_eq!(network.graph.nodes.last().unwrap().op.name(), "log_softmax");
@@ -656,7 +552,7 @@ fn with_texts(mut node: NodeProto, name: &str, list: &[&str]) -> NodeProto {
 /// Sigmoids divided by their sum, and a label that is looked up twice.
 #[test]
 fn normalised_sigmoids_are_classes_with_the_names_of_their_label() {
-    let f = Folder::new();
+    let f = Folder::new("onnx");
     let normalizer = |norm: &str, input: &str| with_text(node("Normalizer", "n", &[input]), "norm", norm);
     let mut ints =
         with_texts(node("LabelEncoder", "e", &["a_out"]), "values_strings", &["low", "mid", "high"]);
@@ -700,7 +596,7 @@ fn normalised_sigmoids_are_classes_with_the_names_of_their_label() {
 /// A label alone: the scores are what it is the arg-max of.
 #[test]
 fn a_label_alone_is_a_class() {
-    let f = Folder::new();
+    let f = Folder::new("onnx");
     let nodes = vec![
         node("MatMul", "m", &["x", "w"]),
         with_int(node("Softmax", "s", &["m_out"]), "axis", 1),

@@ -26,7 +26,7 @@ use tensor::Tensor;
 
 /// Operators of values that are computed, by their codes in the schema: name, number of the table of its options (0: they
 /// do not matter).
-const OPS: [(i32, &str, u8); 47] = [
+const OPS: [(i32, &str, u8); 44] = [
     (0, "ADD", 11),
     (1, "AVERAGE_POOL_2D", 5),
     (2, "CONCATENATION", 10),
@@ -71,13 +71,10 @@ const OPS: [(i32, &str, u8); 47] = [
     (117, "HARD_SWISH", 0),
     (150, "GELU", 116),
     (152, "RELU_0_TO_1", 0),
-    (47, "EXP", 0),
-    (75, "SQRT", 0),
-    (76, "RSQRT", 0),
 ];
 
 /// Those of them that are computed of constants only.
-const OF_CONSTANTS: [&str; 6] = ["EXP", "GATHER", "PACK", "REDUCE_PROD", "RSQRT", "SQRT"];
+const OF_CONSTANTS: [&str; 3] = ["GATHER", "PACK", "REDUCE_PROD"];
 
 /// Operators that are not supported: code, name, what to use instead.
 const INSTEAD: [(i32, &str, &str); 55] = [
@@ -142,9 +139,10 @@ const END: &str = "let the network end before it";
 const TEXTS: &str = "texts and indices are no records";
 const TIME: &str = "use convolutions over a window of time instead";
 const RESIZE: &str = "resize images before they are read, or let the network end before it";
-const DILATED: &str = "convert the model so that convolutions keep their dilation (`dilation_rate`)";
+const DILATED: &str = "convert the model with one record (`keras.Input(…, batch_size=1)`), then convolutions keep their \
+    dilation";
 
-/// The code of an operator that a program brings along, and that of those which stand in the newer field only.
+/// The code of operators that a program brings along.
 const CUSTOM: i32 = 32;
 
 /// How to get a model of one output.
@@ -217,7 +215,8 @@ impl<'b> Graph<'b> {
         // SubGraph: tensors 0, inputs 1, outputs 2, operators 3.
         let tensors = subgraph.tables(0)?;
         let tensors = tensors.iter().enumerate().map(|(i, t)| Tensor::read(i, t, &buffers, bytes));
-        let operators = subgraph.tables(3)?.iter().map(|o| Operator::read(o, &codes)).collect::<Result<_, _>>()?;
+        let operators =
+            subgraph.tables(3)?.iter().map(|o| Operator::read(o, &codes)).collect::<Result<_, _>>()?;
         Ok(Graph {
             tensors: tensors.collect::<Result<_, _>>()?,
             inputs: subgraph.ints(1)?,
@@ -255,7 +254,8 @@ impl<'b> Operator<'b> {
         // Operator: opcode_index 0, inputs 1, outputs 2, builtin_options_type 3, builtin_options 4.
         // OperatorCode: deprecated_builtin_code 0 (up to 127), custom_code 1, builtin_code 3.
         let index = table.unsigned(0)?;
-        let code = codes.get(index as usize).ok_or_else(|| format!("damaged: it has no operator code {index}"))?;
+        let code =
+            codes.get(index as usize).ok_or_else(|| format!("damaged: it has no operator code {index}"))?;
         Ok(Operator {
             code: code.int(3, 0)?.max(i32::from(code.byte(0)? as i8)),
             custom: code.text(1)?,
@@ -322,7 +322,7 @@ fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Optio
                 };
                 let node = Node { op, name, inputs, options: operator.options, output };
                 let builder = builder.as_mut()?;
-                ops::compute(builder, &node).map_err(|e| mistakes.add(&place, e)).ok()
+                ops::compute(builder, &node).map_err(|e| mistakes.add(&place, hinted(e))).ok()
             });
         for (k, &o) in operator.outputs.iter().enumerate() {
             let value = outputs.clone().filter(|_| k == 0).unwrap_or(Held::Unknown);
@@ -347,7 +347,9 @@ fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Optio
             Some(Held::Class(class)) => Value::Class(class.clone()),
             Some(Held::Constant(c)) => Value::Constant(c.clone()),
             Some(Held::Unknown) => Value::Unknown,
-            None if graph.tensor(o).is_some_and(Tensor::known) => Value::Constant(Rc::new(Constant::ints(vec![], vec![0]))),
+            None if graph.tensor(o).is_some_and(Tensor::known) => {
+                Value::Constant(Rc::new(Constant::ints(vec![], vec![0])))
+            }
             None => Value::Unknown,
         };
         outputs.push((name, value));
@@ -366,6 +368,14 @@ fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Optio
             mistakes.add(file, e);
             None
         }
+    }
+}
+
+/// With what helps where a model computes with the number of its records.
+fn hinted(mistake: String) -> String {
+    match mistake.contains("number of records") || mistake.contains("must stay that of the records") {
+        true => format!("{mistake}; convert the model with one record (`keras.Input(…, batch_size=1)`)"),
+        false => mistake,
     }
 }
 
@@ -431,8 +441,7 @@ fn input(
         mistakes.add(place, "expected sizes, the first that of the records, found none");
         return None;
     };
-    let dims: Option<Vec<usize>> =
-        rest.iter().map(|&d| usize::try_from(d).ok().filter(|&d| d > 0)).collect();
+    let dims: Option<Vec<usize>> = rest.iter().map(|&d| usize::try_from(d).ok().filter(|&d| d > 0)).collect();
     let Some(dims) = dims.filter(|d| elements(d).is_some()) else {
         mistakes.add(
             place,
@@ -494,7 +503,8 @@ fn inputs(
         let held = known.get(&i).cloned().or_else(|| {
             let tensor = graph.tensor(i).filter(|t| t.known() || t.refused().is_some());
             let Some(tensor) = tensor else {
-                mistakes.add(place, format_args!("it reads {}, which nothing before it gives", graph.name(i)));
+                mistakes
+                    .add(place, format_args!("it reads {}, which nothing before it gives", graph.name(i)));
                 return Some(Held::Unknown);
             };
             let held = match tensor.constant() {

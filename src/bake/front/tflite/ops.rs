@@ -259,7 +259,9 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
 /// The smaller or the larger of each element and one number.
 fn limit(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let (x, c) = match (node.input(0), node.input(1)) {
-        (Some(Held::Live(x)), Some(Held::Constant(c))) | (Some(Held::Constant(c)), Some(Held::Live(x))) => (x, c),
+        (Some(Held::Live(x)), Some(Held::Constant(c))) | (Some(Held::Constant(c)), Some(Held::Live(x))) => {
+            (x, c)
+        }
         _ => return Err("of two values that are computed it is not supported".into()),
     };
     let n = c.number()?;
@@ -324,9 +326,8 @@ fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         return Err(format!("expected weights of 4 axes, found sizes {:?}", weights.dims));
     };
     let channels = x.dims[0];
-    let meet = || {
-        format!("{} with weights {:?}: channels do not meet", shown(&of_image(x.clone())), weights.dims)
-    };
+    let meet =
+        || format!("{} with weights {:?}: channels do not meet", shown(&of_image(x.clone())), weights.dims);
     if weights.len() == 0 || [height, width].iter().any(|&n| n > MOST) {
         return Err(meet());
     }
@@ -338,15 +339,14 @@ fn convolution(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let mut numbers = weights.numbers()?;
     if depthwise {
         // From (ky, kx, output) to (output, ky, kx).
-        numbers = (0..outputs)
-            .flat_map(|o| numbers.iter().skip(o).step_by(outputs).copied())
-            .collect();
+        numbers = (0..outputs).flat_map(|o| numbers.iter().skip(o).step_by(outputs).copied()).collect();
     }
     // Conv2DOptions: padding 0, stride_w 1, stride_h 2, activation 3, dilation_w_factor 4, dilation_h_factor 5;
     // DepthwiseConv2DOptions: depth_multiplier 3, the others one further.
     let more = usize::from(depthwise);
     let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
-    let dilation = (node.count(5 + more, "dilation_h_factor", 1)?, node.count(4 + more, "dilation_w_factor", 1)?);
+    let dilation =
+        (node.count(5 + more, "dilation_h_factor", 1)?, node.count(4 + more, "dilation_w_factor", 1)?);
     let window = window(node, &x, (height, width), stride, dilation)?;
     let biases = biases(node, outputs)?;
     let live = operations::convolution(b, &node.name, &x, (numbers, biases), window, groups)?;
@@ -390,7 +390,10 @@ fn fully_connected(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         return Err(format!("values of {} and weights {:?} do not meet", shown(x), weights.dims));
     }
     if !keep {
-        return Err(format!("{} as rows of {inputs} values would mix records: expected keep_num_dims", shown(x)));
+        return Err(format!(
+            "{} as rows of {inputs} values would mix records: expected keep_num_dims",
+            shown(x)
+        ));
     }
     // The axis of the sum is that of the channels: one product for each of the others.
     let order: Vec<usize> = std::iter::once(last).chain(0..last).collect();
@@ -413,8 +416,7 @@ fn reduce(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         return Ok(x.clone());
     }
     // Those that are reduced stand side by side.
-    let mut at: Vec<usize> =
-        axes.iter().filter_map(|a| x.order.iter().position(|o| o == a)).collect();
+    let mut at: Vec<usize> = axes.iter().filter_map(|a| x.order.iter().position(|o| o == a)).collect();
     at.sort_unstable();
     let (live, order) = if at.last().zip(at.first()).is_some_and(|(l, f)| l - f + 1 == at.len()) {
         (x.live.clone(), x.order.clone())
@@ -584,7 +586,11 @@ fn taken(node: &Node<'_>, sizes: &[usize]) -> Result<Taken, String> {
     }
     let list = |i: usize, what: &str| node.needed(i, what)?.integers();
     let (begin, end, strides) = (list(1, "begins")?, list(2, "ends")?, list(3, "strides")?);
-    if begin.len() > sizes.len() || begin.len() != end.len() || begin.len() != strides.len() || begin.len() > 31 {
+    if begin.len() > sizes.len()
+        || begin.len() != end.len()
+        || begin.len() != strides.len()
+        || begin.len() > 31
+    {
         return Err("expected as many begins as ends and strides, and no more than axes".into());
     }
     let mut taken: Taken = vec![(None, true); sizes.len()];
@@ -639,7 +645,8 @@ fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
 
 /// What an operator makes of constants alone.
 fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, String> {
-    let input = |i: usize| inputs.get(i).copied().ok_or_else(|| format!("expected an input {i}, found nothing"));
+    let input =
+        |i: usize| inputs.get(i).copied().ok_or_else(|| format!("expected an input {i}, found nothing"));
     let first = input(0)?;
     let activation = match node.op {
         "ADD" | "SUB" | "MUL" | "DIV" => node.options.byte(0)?,
@@ -650,13 +657,16 @@ fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, Strin
         return Err("fused_activation_function: expected NONE between constants".into());
     }
     let two = |op: &str| fold::two(op, first, input(1)?);
-    let one = |op: &str| fold::one(op, first);
     match node.op {
         // Integers that stand for real numbers have become those.
         "QUANTIZE" | "DEQUANTIZE" => Ok(first.clone()),
         "CAST" => match first.data {
-            Data::Floats(_) if !node.output.float() => Err("floats become integers: that is not supported".into()),
-            Data::Ints(_) if node.output.float() => Ok(Constant::floats(first.dims.clone(), first.numbers()?)),
+            Data::Floats(_) if !node.output.float() => {
+                Err("floats become integers: that is not supported".into())
+            }
+            Data::Ints(_) if node.output.float() => {
+                Ok(Constant::floats(first.dims.clone(), first.numbers()?))
+            }
             _ => Ok(first.clone()),
         },
         "ADD" => two("Add"),
@@ -665,10 +675,7 @@ fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, Strin
         "DIV" => two("Div"),
         "MAXIMUM" => two("Max"),
         "MINIMUM" => two("Min"),
-        "NEG" => one("Neg"),
-        "EXP" => one("Exp"),
-        "SQRT" => one("Sqrt"),
-        "RSQRT" => fold::one("Reciprocal", &one("Sqrt")?),
+        "NEG" => fold::one("Neg", first),
         "SHAPE" => {
             let dims: Vec<i64> = first.dims.iter().map(|&d| d as i64).collect();
             Ok(Constant::ints(vec![dims.len()], dims))
@@ -711,7 +718,9 @@ fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, Strin
             fold::concat(&parts.iter().collect::<Vec<_>>(), a as i64)
         }
         // GatherOptions: axis 0, batch_dims 1.
-        "GATHER" if node.options.int(1, 0)? == 0 => fold::gather(first, input(1)?, node.options.int(0, 0)?.into()),
+        "GATHER" if node.options.int(1, 0)? == 0 => {
+            fold::gather(first, input(1)?, node.options.int(0, 0)?.into())
+        }
         "REDUCE_PROD" if first.dims.len() <= 1 => {
             let Data::Ints(v) = &first.data else { return Err("expected integers".into()) };
             let product = v.iter().try_fold(Int::Known(1), |a, &b| fold::integers("Mul", a, b))?;

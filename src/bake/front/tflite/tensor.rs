@@ -107,7 +107,8 @@ impl<'b> Tensor<'b> {
             data = buffer.bytes(0)?.filter(|d| !d.is_empty());
             let (offset, size) = (buffer.long(1)?, buffer.long(2)?);
             if offset > 1 {
-                let range = usize::try_from(offset).ok().zip(usize::try_from(offset.saturating_add(size)).ok());
+                let range =
+                    usize::try_from(offset).ok().zip(usize::try_from(offset.saturating_add(size)).ok());
                 let found = range.and_then(|(from, to)| file.get(from..to));
                 data = Some(found.ok_or_else(|| {
                     format!("{name}: expected {size} bytes from {offset} on, the file has {}", file.len())
