@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Builds networks of the shapes of MLPerf Tiny as ONNX files, with random weights, and ONNX Runtime's scores.
+"""Builds networks of the shapes of MLPerf Tiny as ONNX and TensorFlow Lite files, with random weights, and ONNX Runtime's
+scores.
 
-    tests/zoo/make.py FOLDER [NAME]...      needs NumPy, onnx and onnxruntime; a second run writes the same bytes
+    tests/zoo/make.py FOLDER [NAME]...      needs NumPy, onnx, onnxruntime and ai-edge-litert (with flatbuffers); a second
+                                            run writes the same bytes
 
 For each NAME (default: the first four) FOLDER gets
 
     NAME.onnx           the network, a free batch dimension, images as channels × height × width
-    NAME.json           what the build reads beside it: the meaning of the output, golden vectors
-    NAME_inputs.npy     records, shape (n, values)
+    NAME.tflite         the same, images as height × width × channels, batch norm in the weights as converters leave it;
+                        LiteRT's results are compared with ONNX Runtime's
+    NAME.json           what the build reads beside them: the order of the inputs, the meaning of the output, golden vectors
+    NAME_inputs.npy     records, shape (n, values), images as channels × height × width
     NAME_scores.npy     their scores before a final softmax, shape (n, outputs), float32
     NAME_results.npy    what the network gives: probabilities, or the same
 
@@ -25,9 +29,12 @@ import json
 import sys
 from pathlib import Path
 
+import flatbuffers
 import numpy as np
 import onnx
 import onnxruntime
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from onnx import TensorProto, helper, numpy_helper
 
 RECORDS = 12
@@ -212,6 +219,129 @@ def run(model, inputs):
     return session.run(None, {"input": inputs})[0]
 
 
+class Lite:
+    """A TensorFlow Lite model under construction."""
+
+    def __init__(self):
+        self.graph, self.buffers, self.codes = schema.SubGraphT(), [schema.BufferT()], []
+        self.graph.tensors, self.graph.operators = [], []
+
+    def tensor(self, name, shape, data=None, free=False):
+        made = schema.TensorT()
+        made.name, made.shape, made.buffer = name, list(shape), 0
+        made.shapeSignature = [-1, *shape[1:]] if free else None
+        made.type = schema.TensorType.INT32 if data is not None and data.dtype == np.int32 else schema.TensorType.FLOAT32
+        if data is not None:
+            buffer = schema.BufferT()
+            buffer.data, made.buffer = np.frombuffer(data.tobytes(), np.uint8), len(self.buffers)
+            self.buffers.append(buffer)
+        self.graph.tensors.append(made)
+        return len(self.graph.tensors) - 1
+
+    def constant(self, values, kind=np.float32):
+        values = np.ascontiguousarray(values, kind)
+        return self.tensor(f"w{len(self.graph.tensors)}", values.shape, values)
+
+    def operator(self, code, inputs, name, shape, options=None):
+        """An operator with its options; gives the number of its output."""
+        if code not in self.codes:
+            self.codes.append(code)
+        made = schema.OperatorT()
+        made.opcodeIndex, made.inputs = self.codes.index(code), inputs
+        made.outputs = [self.tensor(name, (1, *shape), free=True)]
+        if options is not None:
+            made.builtinOptionsType = getattr(schema.BuiltinOptions, type(options).__name__[:-1])
+            made.builtinOptions = options
+        self.graph.operators.append(made)
+        return made.outputs[0]
+
+    def bytes(self, first, last):
+        self.graph.inputs, self.graph.outputs = [first], [last]
+        model = schema.ModelT()
+        model.version, model.subgraphs, model.buffers, model.operatorCodes = 3, [self.graph], self.buffers, []
+        for code in self.codes:
+            made = schema.OperatorCodeT()
+            made.builtinCode = made.deprecatedBuiltinCode = code
+            made.version = 1
+            model.operatorCodes.append(made)
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(model.Pack(builder), b"TFL3")
+        return bytes(builder.Output())
+
+
+def lite(model):
+    """The same network as TensorFlow Lite: one operator for each convolution or product, batch norm and ReLU behind it."""
+    code = schema.BuiltinOperator
+    weights = {w.name: numpy_helper.to_array(w).astype(np.float64) for w in model.graph.initializer}
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim][1:] for v in
+              [*inferred.value_info, *inferred.input, *inferred.output]}
+    image = lambda name: [*shapes[name][1:], shapes[name][0]] if len(shapes[name]) == 3 else shapes[name]
+    made, nodes, known = Lite(), list(model.graph.node), {}
+    known["input"] = made.tensor("input", (1, *image("input")), free=True)
+    while nodes:
+        node = nodes.pop(0)
+        kind, inputs, output = node.op_type, node.input, node.output[0]
+        given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        follows = lambda op: bool(nodes) and nodes[0].op_type == op and nodes[0].input[0] == output
+        if kind in ("Conv", "Gemm"):
+            w = weights[inputs[1]]
+            b = weights[inputs[2]] if len(inputs) > 2 else np.zeros(len(w))
+            if follows("BatchNormalization"):
+                norm = nodes.pop(0)
+                scale, bias, mean, variance = (weights[i] for i in norm.input[1:])
+                factor = scale / np.sqrt(variance + helper.get_attribute_value(norm.attribute[0]))
+                w, b = w * factor.reshape(-1, *[1] * (w.ndim - 1)), (b - mean) * factor + bias
+                output = norm.output[0]
+            relu = follows("Relu")
+            if relu:
+                output = nodes.pop(0).output[0]
+            depthwise = given.get("group", 1) > 1
+            if kind == "Gemm":
+                options, number = schema.FullyConnectedOptionsT(), code.FULLY_CONNECTED
+            else:
+                options = schema.DepthwiseConv2DOptionsT() if depthwise else schema.Conv2DOptionsT()
+                number = code.DEPTHWISE_CONV_2D if depthwise else code.CONV_2D
+                w = w.transpose(1, 2, 3, 0) if depthwise else w.transpose(0, 2, 3, 1)
+                options.padding = schema.Padding.SAME
+                options.strideH, options.strideW = given["strides"]
+                options.dilationHFactor = options.dilationWFactor = options.depthMultiplier = 1
+            options.fusedActivationFunction = int(relu)
+            known[output] = made.operator(
+                number, [known[inputs[0]], made.constant(w), made.constant(b)], output, image(output), options)
+        elif kind == "Add":
+            options = schema.AddOptionsT()
+            options.fusedActivationFunction = int(follows("Relu"))
+            output = nodes.pop(0).output[0] if follows("Relu") else output
+            known[output] = made.operator(code.ADD, [known[i] for i in inputs], output, image(output), options)
+        elif kind == "GlobalAveragePool":
+            output = nodes.pop(0).output[0]
+            axes = made.constant([1, 2], np.int32)
+            known[output] = made.operator(
+                code.MEAN, [known[inputs[0]], axes], output, image(output), schema.ReducerOptionsT())
+        elif kind == "Softmax":
+            options = schema.SoftmaxOptionsT()
+            options.beta = 1.0
+            known[output] = made.operator(code.SOFTMAX, [known[inputs[0]]], output, image(output), options)
+        else:
+            raise ValueError(f"{kind} has no counterpart here")
+    return made.bytes(known["input"], known[model.graph.output[0].name])
+
+
+def run_lite(model, inputs):
+    """LiteRT's results, record by record, without delegates."""
+    plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    session = Interpreter(model_content=model, num_threads=1, experimental_op_resolver_type=plain)
+    session.allocate_tensors()
+    (into,), (out,) = session.get_input_details(), session.get_output_details()
+    results = []
+    for record in inputs.transpose(0, 2, 3, 1) if inputs.ndim == 4 else inputs:
+        session.set_tensor(into["index"], record[None])
+        session.invoke()
+        results.append(session.get_tensor(out["index"])[0])
+    return np.array(results)
+
+
 def write(folder, name):
     network, classes = NETWORKS[name]()
     scores = network.seen().astype(np.float32)
@@ -220,10 +350,16 @@ def write(folder, name):
     model = network.model(network.value)
     results = run(model, network.records)
     (folder / f"{name}.onnx").write_bytes(model.SerializeToString(deterministic=True))
+    small = lite(model)
+    error = np.abs(run_lite(small, network.records) - results).max() / np.abs(results).max()
+    if error > 1e-4:
+        sys.exit(f"{name}.tflite: LiteRT's results differ by {error:.2g} of the largest")
+    (folder / f"{name}.tflite").write_bytes(small)
     for what, values in (("inputs", network.records.reshape(len(network.records), -1)), ("scores", scores), ("results", results)):
         np.save(folder / f"{name}_{what}.npy", values)
     definition = {
         "name": name,
+        "input": {"order": "chw"},
         "output": {"kind": "classes" if classes else "values"},
         "check": {"inputs": f"{name}_inputs.npy", "scores": f"{name}_scores.npy"},
     }
@@ -231,6 +367,7 @@ def write(folder, name):
     weights = sum(np.prod(w.dims) for w in network.weights)
     largest = np.sort(scores, 1)[:, ::-1]
     print(f"{name}: {weights} weights, scores from {scores.min():.3g} to {scores.max():.3g}", end="")
+    print(f", LiteRT differs by {error:.1g} of the largest result", end="")
     print(f", classes {sorted(set(scores.argmax(1).tolist()))}, top two differ by {(largest[:, 0] - largest[:, 1]).min():.2g} or more"
           if classes else "")
 
