@@ -49,7 +49,7 @@ class ExportError(ValueError):
 
 WAYS = {
     ".onnx": "the build reads it as it is: MORTONNET_MODEL=FILE",
-    ".tflite": "`python -m tf2onnx.convert --tflite FILE --output net.onnx` makes ONNX of it, which the build reads",
+    ".tflite": "the build reads it as it is: MORTONNET_MODEL=FILE",
     ".keras": 'load it and call `model.export("net.onnx", format="onnx")`, which the build reads',
     ".h5": 'load it and call `model.export("net.onnx", format="onnx")`, which the build reads',
     ".pt": "load it with PyTorch and give the torch.nn.Module",

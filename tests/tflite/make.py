@@ -52,9 +52,9 @@ def real(detail, values):
     return values.astype(np.float32) if scale == 0 else ((values.astype(np.float64) - zero) * scale).astype(np.float32)
 
 
-def save(name, model, x):
-    """The model, its records and what the interpreter gives, one record at a time."""
-    run = interpreter(model)
+def save(name, model, x, like=None):
+    """The model, its records and what the interpreter makes of them with it, or with a model `like` it, one at a time."""
+    run = interpreter(like or model)
     (into,), (out,) = run.get_input_details(), run.get_output_details()
     scale, zero = into["quantization"]
     if scale != 0:
@@ -183,7 +183,17 @@ def line():
             ]
         )
     )
-    save("line", converted(model), records(20, 4))
+    x = records(20, 4)
+    save("line", converted(model), x)
+
+    def implied(made):
+        """Without the ReLU that the range of its output's integers implies."""
+        codes = [c.builtinCode for c in made.operatorCodes]
+        first = next(o for o in made.subgraphs[0].operators if codes[o.opcodeIndex] == schema.BuiltinOperator.CONV_2D)
+        assert first.builtinOptions.fusedActivationFunction == schema.ActivationFunctionType.RELU
+        first.builtinOptions.fusedActivationFunction = schema.ActivationFunctionType.NONE
+
+    save("implied", changed("implied", converted(model, x, "int8"), implied), x)
 
 
 def functions():
@@ -265,15 +275,15 @@ def refused():
     """Models that are refused, out of one of six operators in a row."""
     w = [tf.constant(random.normal(0, 0.3, s), tf.float32) for s in ((3, 3, 2, 4), (3, 3, 4, 4), (4, 3))]
 
-    def f(x):
+    def f(x, behind=tf.identity):
         x = tf.nn.relu(tf.nn.conv2d(x, w[0], 1, "SAME"))
         x = tf.nn.elu(x)
-        x = tf.nn.max_pool2d(x, 2, 2, "VALID")
+        x = behind(tf.nn.max_pool2d(x, 2, 2, "VALID"))
         x = tf.tanh(tf.nn.conv2d(x, w[1], 1, "SAME"))
         x = tf.reduce_mean(x, [1, 2])
         return x @ w[2]
 
-    whole = function(f, 6, 6, 2)
+    whole = function(lambda x: f(x), 6, 6, 2)
 
     def code(number, custom=None):
         made = schema.OperatorCodeT()
@@ -345,17 +355,23 @@ def refused():
     save("behind", content + data, records(6, 6, 2))
 
     # Activations that the converter does not fuse.
+    kinds = schema.ActivationFunctionType
+
     def fused(made):
-        kinds = schema.ActivationFunctionType
         made.subgraphs[0].operators[0].builtinOptions.fusedActivationFunction = kinds.RELU_N1_TO_1
-        made.subgraphs[0].operators[2].builtinOptions.fusedActivationFunction = kinds.TANH
         softmax = schema.SoftmaxOptionsT()
         softmax.beta = 0.5
         use(made, 1, code(25))
         operator = made.subgraphs[0].operators[1]
         operator.builtinOptionsType, operator.builtinOptions = schema.BuiltinOptions.SoftmaxOptions, softmax
 
+    def fused_tanh(made):
+        made.subgraphs[0].operators[2].builtinOptions.fusedActivationFunction = kinds.TANH
+
     save("fused", changed("fused", whole, fused), records(6, 6, 2))
+    # The interpreter's own kernels leave it out: it is what an operator behind does.
+    apart = function(lambda x: f(x, tf.tanh), 6, 6, 2)
+    save("fused_tanh", changed("fused_tanh", whole, fused_tanh), records(6, 6, 2), apart)
 
 
 for make in (cnn, residual, mobile, line, functions, moves, slopes, image, label, refused):

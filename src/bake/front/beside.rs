@@ -78,22 +78,28 @@ pub(super) fn read(
 pub(super) fn finished(draft: Draft, mut order: InputOrder, mut tail: Tail) -> Result<Lowered, String> {
     let mut draft = draft.sweep()?;
     let input = draft.graph.inputs[0];
-    let first =
-        draft.graph.only_consumer(input).map(|i| (draft.graph.nodes[i].op, draft.graph.nodes[i].output));
+    let reader = |value: usize| {
+        let node = draft.graph.only_consumer(value).map(|i| &draft.graph.nodes[i]);
+        node.map(|n| (n.op, n.output))
+    };
+    // The same values in another shape, and then turned.
+    let from = match (order, reader(input)) {
+        (InputOrder::Chw, Some((Op::Reshape(_), reshaped))) => reshaped,
+        _ => input,
+    };
+    let first = reader(from);
+    // Pixel by pixel the values of what is turned come in the order of what it is turned from.
+    let pixels_last = |axes: [Axis; 3]| {
+        let long = |a: &Axis| draft.shape(from).along(*a) > 1;
+        [axes[1], axes[2], axes[0]].into_iter().filter(long).map(|a| a as usize).is_sorted()
+    };
     let other = match (order, first) {
-        (InputOrder::Chw, Some((Op::Transpose([Axis::X, Axis::C, Axis::Y]), turned))) => {
-            Some((InputOrder::Hwc, turned))
-        }
-        // The columns of a line.
-        (InputOrder::Chw, Some((Op::Transpose([Axis::X, Axis::Y, Axis::C]), turned)))
-            if draft.shape(input).h == 1 =>
-        {
+        (InputOrder::Chw, Some((Op::Transpose(axes), turned))) if pixels_last(axes) => {
             Some((InputOrder::Hwc, turned))
         }
         // Weights take up what is only flattened.
         (InputOrder::Hwc, Some((Op::Transpose([Axis::Y, Axis::X, Axis::C]), turned))) => {
-            let reader = draft.graph.only_consumer(turned).map(|i| draft.graph.nodes[i].op);
-            let flat = matches!(reader, Some(Op::Reshape(_) | Op::Affine));
+            let flat = matches!(reader(turned), Some((Op::Reshape(_) | Op::Affine, _)));
             (!flat).then_some((InputOrder::Chw, turned))
         }
         _ => None,

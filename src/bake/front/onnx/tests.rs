@@ -95,8 +95,8 @@ fn networks_give_what_their_models_give() {
         ),
         (
             "sequence",
-            "6×1×4-5×1×6-3×1×6-4 relu",
-            "transpose convolution relu convolution softmax transpose reshape average_pool affine",
+            "4×1×6-5×1×6-3×1×6-4 relu",
+            "convolution relu convolution softmax transpose reshape average_pool affine",
             CLASSES,
             Scores,
         ),

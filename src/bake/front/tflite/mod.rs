@@ -77,7 +77,7 @@ const OPS: [(i32, &str, u8); 44] = [
 const OF_CONSTANTS: [&str; 3] = ["GATHER", "PACK", "REDUCE_PROD"];
 
 /// Operators that are not supported: code, name, what to use instead.
-const INSTEAD: [(i32, &str, &str); 55] = [
+const INSTEAD: [(i32, &str, &str); 71] = [
     (5, "DEPTH_TO_SPACE", END),
     (7, "EMBEDDING_LOOKUP", TEXTS),
     (8, "FLOOR", ""),
@@ -94,29 +94,44 @@ const INSTEAD: [(i32, &str, &str); 55] = [
     (38, "SPACE_TO_BATCH_ND", DILATED),
     (44, "UNIDIRECTIONAL_SEQUENCE_LSTM", TIME),
     (46, "BIDIRECTIONAL_SEQUENCE_RNN", TIME),
+    (47, "EXP", ""),
     (48, "TOPK_V2", "let the network end before it: `-o top=K` gives the K most probable classes"),
     (49, "SPLIT", "use STRIDED_SLICE (x[..., a:b]) instead"),
     (51, "DELEGATE", "convert the model for no particular device"),
     (52, "BIDIRECTIONAL_SEQUENCE_LSTM", TIME),
     (58, "LESS", ""),
     (61, "GREATER", ""),
+    (62, "GREATER_EQUAL", ""),
+    (63, "LESS_EQUAL", ""),
     (64, "SELECT", ""),
     (65, "SLICE", "use STRIDED_SLICE (x[..., a:b]) instead"),
+    (66, "SIN", ""),
     (67, "TRANSPOSE_CONV", END),
     (69, "TILE", ""),
     (71, "EQUAL", ""),
+    (72, "NOT_EQUAL", ""),
+    (73, "LOG", ""),
+    (75, "SQRT", ""),
+    (76, "RSQRT", NORM),
     (78, "POW", ""),
     (79, "ARG_MIN", "use ARG_MAX of the negative"),
     (80, "FAKE_QUANT", "convert the model to integers or to floats"),
+    (85, "ONE_HOT", ""),
     (88, "UNPACK", "use STRIDED_SLICE (x[..., a:b]) instead"),
     (89, "REDUCE_MIN", "use REDUCE_MAX of the negative"),
+    (90, "FLOOR_DIV", ""),
     (92, "SQUARE", "use MUL instead"),
+    (94, "FILL", ""),
     (97, "RESIZE_NEAREST_NEIGHBOR", RESIZE),
-    (99, "SQUARED_DIFFERENCE", "use batch normalisation instead of normalising each record"),
+    (99, "SQUARED_DIFFERENCE", NORM),
     (100, "MIRROR_PAD", "use PAD instead"),
     (101, "ABS", ""),
     (102, "SPLIT_V", "use STRIDED_SLICE (x[..., a:b]) instead"),
+    (104, "CEIL", ""),
     (106, "ADD_N", "use ADD instead"),
+    (107, "GATHER_ND", ""),
+    (108, "COS", ""),
+    (109, "WHERE", ""),
     (116, "ROUND", ""),
     (118, "IF", "convert the model without a choice"),
     (119, "WHILE", "convert the model with the loop unrolled"),
@@ -125,6 +140,7 @@ const INSTEAD: [(i32, &str, &str); 55] = [
     (123, "SELECT_V2", ""),
     (124, "DENSIFY", "convert the model without sparsity"),
     (126, "BATCH_MATMUL", "use FULLY_CONNECTED instead; products of two computed values are not supported"),
+    (128, "CUMSUM", ""),
     (130, "BROADCAST_TO", ""),
     (131, "RFFT2D", "compute the spectrum before the records are read"),
     (132, "CONV_3D", "use CONV_2D instead"),
@@ -135,6 +151,7 @@ const INSTEAD: [(i32, &str, &str); 55] = [
     (144, "ASSIGN_VARIABLE", TIME),
 ];
 
+const NORM: &str = "use batch normalisation instead of normalising each record";
 const END: &str = "let the network end before it";
 const TEXTS: &str = "texts and indices are no records";
 const TIME: &str = "use convolutions over a window of time instead";
@@ -296,7 +313,7 @@ pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mi
     beside::read(source, "LOGISTIC", files, mistakes, |place, _, mistakes| match Graph::read(source.bytes) {
         Ok(graph) => lower(&graph, place, mistakes),
         Err(e) => {
-            mistakes.add(place.file, format_args!("not a TensorFlow Lite model that can be read: {e}"));
+            mistakes.add(place.file, e);
             None
         }
     })
@@ -452,6 +469,12 @@ fn input(
         );
         return None;
     };
+    let differ = |(&stated, &size): (&i32, &i32)| stated >= 0 && stated != size;
+    if tensor.dims.len() != sizes.len() || sizes.iter().zip(&tensor.dims).skip(1).any(differ) {
+        mistakes
+            .add(place, format_args!("damaged: its sizes are {:?} here and {sizes:?} there", tensor.dims));
+        return None;
+    }
     let records = usize::try_from(first).ok().filter(|&n| n > 0);
     let integers = tensor.integers();
     let (shape, dims, axes, order) = match dims[..] {

@@ -5,7 +5,7 @@ use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{Constant, Data, Int, elements};
 use crate::bake::front::fold;
 use crate::bake::front::operations::{self, MOST, Reduction};
-use crate::bake::front::value::{Class, Live, axis, inner_axis, standard};
+use crate::bake::front::value::{Class, Live, axis, inner_axis};
 use crate::ir::op::{Activation, Arithmetic, Border, Float, Pool, SoftmaxOf, Window};
 use std::rc::Rc;
 
@@ -154,11 +154,12 @@ fn position(x: &Turned, axis: i64) -> Result<usize, String> {
     x.order.iter().position(|&o| o == a).ok_or_else(|| format!("no axis {axis} of {}", shown(x)))
 }
 
-/// The value behind the activation that is part of an operator. Where the integers of its output begin at 0, what is below
-/// is lost without one too: converters leave out what this makes needless.
+/// The value behind the activation that is part of an operator. Where the integers of a sum begin at 0, what is below is
+/// lost without one too: converters may leave out what this makes needless.
 fn fused(b: &mut Builder, node: &Node<'_>, live: Live, field: usize) -> Result<Live, String> {
     let code = node.options.byte(field)?;
-    let a = match (code, node.output.not_negative()) {
+    let sum = matches!(node.op, "CONV_2D" | "DEPTHWISE_CONV_2D" | "FULLY_CONNECTED" | "ADD" | "SUB");
+    let a = match (code, node.output.not_negative().filter(|_| sum)) {
         (0, None) => return Ok(live),
         (0, Some(high)) => operations::clip(0.0, high.into()),
         (1, _) => Activation::Relu,
@@ -220,7 +221,7 @@ fn argmax(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
     Ok(Held::Class(Class { scores: plain(b, &node.name, x)?.value, labels: None }))
 }
 
-/// The arithmetic of an operator, and the field of its activation.
+/// The arithmetic of an operator.
 fn arithmetic_of(op: &str) -> Arithmetic {
     match op {
         "ADD" => Arithmetic::Add,
@@ -569,9 +570,10 @@ fn pad(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     Ok(Turned { live: operations::pad(b, &node.name, &x.live, &around, value)?, ..x.clone() })
 }
 
-/// What a strided slice takes of each axis of `sizes`, and whether that axis stays. `None`: all of it.
+/// What a strided slice takes of each axis, and whether that axis stays. `None`: all of it.
 type Taken = Vec<(Option<Vec<usize>>, bool)>;
 
+/// What a strided slice takes of a tensor of these sizes; that of the records is `usize::MAX`.
 fn taken(node: &Node<'_>, sizes: &[usize]) -> Result<Taken, String> {
     // StridedSliceOptions: begin_mask 0, end_mask 1, ellipsis_mask 2, new_axis_mask 3, shrink_axis_mask 4, offset 5.
     let mask = |n: usize| node.options.int(n, 0);
