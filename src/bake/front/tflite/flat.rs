@@ -35,7 +35,11 @@ impl<'b> Table<'b> {
         let found: [u8; 4] = part(bytes, 4)?;
         if found != *identifier {
             let name = |b: &[u8]| b.escape_ascii().to_string();
-            return Err(format!("expected {} from byte 4 on, found {}", name(identifier), name(&found)));
+            return Err(format!(
+                "not a TensorFlow Lite model: expected {} from byte 4 on, found {}",
+                name(identifier),
+                name(&found)
+            ));
         }
         Table::at(bytes, follow(bytes, 0)?)
     }
