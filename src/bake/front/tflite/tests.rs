@@ -281,7 +281,7 @@ fn all_that_is_not_supported_is_named_at_once() {
 fn no_bytes_are_too_bad() {
     let f = Folder::new("tflite");
     let (mut read, mut refused) = (0, 0);
-    for (name, step) in [("label", 1), ("slopes", 13), ("line", 23), ("cnn_int8_ends", 61), ("behind", 5)] {
+    for (name, step) in [("label", 1), ("slopes", 29), ("line", 47), ("cnn_int8_ends", 211), ("behind", 7)] {
         let bytes = std::fs::read(fixtures::folder("tflite").join(format!("{name}.tflite"))).unwrap();
         for i in (0..bytes.len()).step_by(step) {
             let mut changed = bytes.clone();
@@ -290,7 +290,7 @@ fn no_bytes_are_too_bad() {
             refused += usize::from(f.put("net.tflite", &bytes[..i]).read().is_err());
         }
     }
-    assert!(read > 300 && refused > 1500, "{read} {refused}");
+    assert!(read > 200 && refused > 1000, "{read} {refused}");
 }
 
 /// The document names every operator that is read or that has a way around it.
