@@ -401,7 +401,7 @@ fn plan_recipe(o: &Object<'_>, kernels: &[Kernel], mistakes: &mut Mistakes) -> O
                 mistakes.add(o.at("kernels"), format_args!("{name} does not run on the {engine} engine"));
             }
             Some(k)
-                if !matches!(k.operation, Operation::Affine | Operation::Convolution | Operation::ArgMax)
+                if !matches!(k.operation, Operation::Affine | Operation::Convolution)
                     && operations.contains(&k.operation) =>
             {
                 mistakes

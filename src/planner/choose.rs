@@ -31,10 +31,7 @@ impl<'l> Planner<'l> {
             return;
         }
         let Some(View { matrix, .. }) = self.views[graph.outputs[0]] else { return };
-        let kernels = || self.kernels().filter(|k| k.operation == Operation::ArgMax);
-        let Some(kernel) = kernels().find(|k| self.meets(k, matrix)).or_else(|| kernels().next()) else {
-            return self.missing(nodes, "argmax");
-        };
+        let Some(kernel) = self.kernel(Operation::ArgMax) else { return self.missing(nodes, "argmax") };
         let input = self.reads(kernel, matrix, nodes);
         self.drafts.push(Draft::new(kernel, nodes, (input, input)));
     }
@@ -154,13 +151,7 @@ impl<'l> Planner<'l> {
             found.filter(|(k, c)| self.possible(k, c))
         };
         let admitted = matching().filter(|(k, c)| self.admits(k, c) && self.meets(k, input));
-        // An activation that a kernel leaves behind is a step more.
-        let leaves = |chain: &Chain| {
-            let next = chain.nodes.last().and_then(|&n| graph.only_consumer(graph.nodes[n].output));
-            next.is_some_and(|n| matches!(graph.nodes[n].op, Op::Activation(_)))
-        };
-        let key = |(k, c): &(&Kernel, Chain)| (leaves(c), Reverse(k.covers.most_nodes()), self.work(k, c));
-        if let Some(best) = admitted.min_by_key(key) {
+        if let Some(best) = admitted.min_by_key(|(k, c)| (Reverse(k.covers.most_nodes()), self.work(k, c))) {
             return Some(best);
         }
         let matmul = self.kernel(Operation::Matmul).is_some();
