@@ -34,6 +34,8 @@ mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of std
 /// The rest of `--help`.
 const HELP: &str = "
   -f, --format FMT        csv | f32 | u8 | idx | npy   (magic bytes tell npy and idx; else csv)
+      --window N          time series: a record is the last N rows of the input (lines of CSV),
+      --hop M             one every M rows                                            [N]
   -o, --output KIND       class | label | scores | probs | top=K | json   a line per record
   -b, --batch N           most records per launch                         [the plan's]
   -d, --device DEV        auto | host | opencl | all | INDEX | part of a name, or several
@@ -100,6 +102,8 @@ const OPTIONS: &[Spec] = {
     &[
         ("format", Some('f'), Value),
         ("output", Some('o'), Value),
+        ("window", None, Value),
+        ("hop", None, Value),
         ("batch", Some('b'), Value),
         ("device", Some('d'), Value),
         ("compute-units", None, Value),

@@ -61,6 +61,44 @@ fn every_format_gives_the_same_answers() {
     assert_eq!(twice.out, format!("{expected}{expected}"));
 }
 
+/// The rows of the images one after the other, as a series.
+#[test]
+fn records_are_windows_of_a_series() {
+    let csv = test_csv();
+    let expected = run(DIGITS, &[], csv.clone()).out;
+    let values: Vec<&str> = csv.split([',', '\n']).filter(|v| !v.is_empty()).collect();
+    let rows: Vec<String> = values.chunks(8).map(|row| row.join(",") + "\n").collect();
+    let bytes: Vec<u8> = values.iter().map(|v| v.parse().unwrap()).collect();
+    for (args, input) in [
+        (&["--window", "8"][..], rows.concat().into_bytes()),
+        (&["--window=8", "--hop=8", "-b", "7"], rows.concat().into_bytes()),
+        (&["--window", "4", "-f", "u8", "--expect", "model/digits/test_labels.csv"], bytes.clone()),
+        (&["--window", "64", "-f", "u8"], bytes),
+    ] {
+        let r = run(DIGITS, args, input);
+        assert_eq!((r.code, &*r.out), (Some(0), &*expected), "{args:?}: {}", r.err);
+        assert_eq!(r.err.contains("of 597"), args.contains(&"--expect"), "{}", r.err);
+    }
+    // Every second image, and what is not enough for another one.
+    let expected: Vec<&str> = expected.lines().step_by(2).collect();
+    let r = run(DIGITS, &["--window", "8", "--hop", "16", "-o", "label"], rows[..8 * 596 + 6].concat());
+    assert_eq!(
+        (r.lines(), &*r.err),
+        (expected[..298].to_vec(), "mortonnet: stdin: the last 6 rows are part of no record\n")
+    );
+    let mut bad = rows.clone();
+    bad[12] = "1,2,3\n".into();
+    let r = run(DIGITS, &["--window", "8", "--hop", "4", "--on-error", "mark"], bad[..24].concat());
+    let lines: Vec<&str> = r.out.lines().collect();
+    // Rows 0 to 7, 4 to 11, and so on: row 12 is in the third and the fourth record.
+    let marked: Vec<bool> = lines.iter().map(|line| *line == "error").collect();
+    assert_eq!((r.code, &marked[..]), (Some(1), &[false, false, true, true, false][..]));
+    assert!(r.err.contains("stdin:13:4: expected 8 numbers, the line has 3 (--window 8: "), "{}", r.err);
+    let r = run(DIGITS, &["--window", "7"], "");
+    assert_eq!((r.code, &*r.out), (Some(2), ""), "{}", r.err);
+    assert!(r.err.contains("--window 7: expected a divisor of 64"), "{}", r.err);
+}
+
 #[test]
 fn every_output_says_the_same() {
     let csv = test_csv();
