@@ -123,6 +123,7 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
                 compute_units: None,
                 plan: plan.map(str::to_string),
                 batch: Some(100),
+                max_memory: None,
                 wanted: Wanted { scores: output != Output::Class, classes: true },
                 timed,
                 track,

@@ -38,6 +38,7 @@ const HELP: &str = "
       --hop M             one every M rows                                            [N]
   -o, --output KIND       class | label | scores | probs | top=K | json   a line per record
   -b, --batch N           most records per launch                         [the plan's]
+      --max-memory BYTES  fewer, if constants, arena, input and results would need more: 64M
   -d, --device DEV        auto | host | opencl | all | INDEX | part of a name, or several
                           separated by commas, which share the records    [auto]
       --compute-units N   the OpenCL device with N compute units
@@ -53,7 +54,8 @@ const HELP: &str = "
       --selftest          run the baked golden vectors on the device, exit 1 if one is wrong
   -v, --verbose           say on stderr what runs the network, and why
       --list-devices      the OpenCL devices, or why there are none; with -v all about them
-      --info[=block]      what is baked, and what would run it; block: all that is baked, as text
+      --info[=block]      what is baked, what would run it, what each plan takes (also -o json);
+                          block: all that is baked, as text
   -h, --help              this page
   -V, --version           the program's version, and what is baked
 
@@ -81,7 +83,12 @@ pub(crate) enum Command {
         verbose: bool,
     },
     /// Print what is baked, and what would run it.
-    Info(Request),
+    Info {
+        /// Where it would run.
+        request: Request,
+        /// As JSON.
+        json: bool,
+    },
     /// Print all that is baked.
     Block,
     /// Benchmarks.
@@ -102,6 +109,7 @@ const OPTIONS: &[Spec] = {
     &[
         ("format", Some('f'), Value),
         ("output", Some('o'), Value),
+        ("max-memory", None, Value),
         ("window", None, Value),
         ("hop", None, Value),
         ("batch", Some('b'), Value),
@@ -193,7 +201,10 @@ pub fn main() -> ExitCode {
                 Command::Classify(classify) => classify.run(start),
                 Command::SelfTest(test) => test.run(),
                 Command::ListDevices { verbose } => list_devices(verbose),
-                Command::Info(request) => info::page(&request).and_then(|page| print(&escape::lines(&page))),
+                Command::Info { request, json: false } => {
+                    info::page(&request).and_then(|page| print(&escape::lines(&page)))
+                }
+                Command::Info { request, json: true } => info::json(&request).and_then(|page| print(&page)),
                 Command::Block => baked::text().and_then(|text| print(&escape::lines(&text))),
                 #[cfg(feature = "lab")]
                 Command::Bench(bench) => bench.run(&mut print),
@@ -231,7 +242,11 @@ fn take_info(given: &mut Given) -> Result<Command, Error> {
         "page" => Ok(()),
         _ => Err(format!("expected nothing or block, found \"{value}\"")),
     })?;
-    Ok(Command::Info(request(given)?))
+    let json = given.parse("output", |kind| match kind {
+        "json" => Ok(true),
+        _ => Err(format!("--info has a page, or json, found \"{kind}\"")),
+    })?;
+    Ok(Command::Info { request: request(given)?, json: json.unwrap_or(false) })
 }
 
 fn take_block(given: &mut Given) -> Result<Command, Error> {
@@ -247,6 +262,7 @@ fn request(given: &mut Given) -> Result<Request, Error> {
         compute_units,
         plan: given.text("plan")?,
         batch: given.batch()?,
+        max_memory: given.parse("max-memory", given::bytes)?,
         wanted: Wanted { scores: true, classes: true },
         timed: false,
         track: None,
