@@ -13,7 +13,7 @@ use crate::engine::opencl::Wanted;
 use crate::engine::select::{DeviceWish, Request, start};
 use crate::error::Error;
 use crate::ir::network::Kind;
-use crate::lab::network::generated;
+use crate::lab::shapes::generated;
 use crate::observe::times::StreamTimes;
 use crate::observe::trace::Track;
 use crate::registry::EngineKind;

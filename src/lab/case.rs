@@ -2,8 +2,8 @@
 
 pub(crate) mod nodes;
 
-use super::network::generated;
 use super::reference::{self, Random};
+use super::shapes::generated;
 use crate::baked::library;
 use crate::cl::{
     Access, Argument, BoundKernel, Buffer, Channel, ClError, Context, Device, Element, Event, Home, Image2d,

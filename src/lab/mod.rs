@@ -10,6 +10,7 @@ pub(crate) mod layout;
 pub(crate) mod network;
 pub(crate) mod reference;
 pub(crate) mod render;
+pub(crate) mod shapes;
 pub(crate) mod table;
 pub(crate) mod tables;
 pub(crate) mod tune;

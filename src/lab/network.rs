@@ -1,7 +1,8 @@
 //! `bench network`: the baked network, or any shape with generated weights, with resident input or from host to host.
 
-use super::reference::{self, Random};
+use super::reference;
 use super::render::{OutputFormat, json_string};
+use super::shapes::generated;
 use super::table::{Cell, Measured, Plot, Row, Section};
 use super::{KernelBench, Target};
 use crate::baked::{library, network};
@@ -13,80 +14,17 @@ use crate::engine::opencl::{self, OpenClEngine, Wanted};
 use crate::engine::select::{DeviceWish, threads};
 use crate::engine::sources::Sources;
 use crate::error::Error;
-use crate::ir::graph::{Graph, Role, Shape};
+use crate::ir::graph::{Role, Shape};
 use crate::ir::half;
-use crate::ir::network::{
-    Activation, FinalActivation, InputOrder, Kind, Network, Output, Precision, Transform,
-};
+use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::op::Op;
 use crate::observe::profile::Phases;
 use crate::ops::bound::excess;
 use crate::registry::{EngineKind, Operation, PlanRecipe};
 use std::time::Instant;
 
-/// The networks of the thesis (§6.4 and §10), and their shapes.
-pub(crate) const NAMED: [(&str, &str); 5] = [
-    ("baseline", "784-100-100-10:sigmoid"),
-    ("partial-mnist", "640-150-10:relu"),
-    ("partial-cifar", "256-128-10:relu"),
-    ("full-mnist", "784-2500-2000-10:relu"),
-    ("full-cifar", "3072-4096-3072-10:relu"),
-];
-
 /// Records of a batch where nothing else is said: the thesis's.
 pub(crate) const BATCH: usize = 100;
-
-/// A network of the given shape with random weights, scaled so that values keep their size from layer to layer.
-pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Vec<Vec<f32>>), String> {
-    let name = shape;
-    let shape = NAMED.iter().find(|n| n.0 == shape).map_or(shape, |n| n.1);
-    let (sizes, activation) = shape.split_once(':').unwrap_or((shape, "relu"));
-    let activation = std::iter::once(Activation::None)
-        .chain(Activation::ALL)
-        .find(|a| a.name() == activation)
-        .ok_or_else(|| {
-            format!(
-                "expected :relu, :leaky_relu (slope 0.25), :sigmoid, :tanh or :none, found \":{activation}\""
-            )
-        })?;
-    let sizes: Option<Vec<usize>> =
-        sizes.split('-').map(|s| s.parse().ok().filter(|n| (1..=1 << 16).contains(n))).collect();
-    let sizes = sizes.filter(|s| s.len() >= 2).ok_or_else(|| {
-        let names: Vec<&str> = NAMED.iter().map(|n| n.0).collect();
-        format!("expected sizes like 784-100-10:relu, or {}; found \"{shape}\"", names.join(", "))
-    })?;
-    let seed =
-        sizes.iter().fold(0xcbf2_9ce4_8422_2325, |h: u64, &n| (h ^ n as u64).wrapping_mul(0x0100_0000_01b3));
-    let mut random = Random::new(seed);
-    let mut graph = Graph::new(Shape::vector(sizes[0]));
-    let (mut tensors, mut value) = (Vec::new(), 0);
-    for (i, pair) in sizes.windows(2).enumerate() {
-        let (inputs, outputs) = (pair[0], pair[1]);
-        let scale = (3.0 / inputs as f32).sqrt();
-        let arrays = [(Role::Weights, outputs, inputs), (Role::Biases, outputs, 1)];
-        value = graph.push(format!("layers[{}]", graph.nodes.len()), Op::Affine, &[value], &arrays)?;
-        tensors.push((0..inputs * outputs).map(|_| random.float() * scale).collect());
-        tensors.push((0..outputs).map(|_| random.float() * 0.1).collect());
-        if i + 2 < sizes.len() && activation != Activation::None {
-            let name = format!("layers[{}]", graph.nodes.len());
-            value = graph.push(name, Op::Activation(activation), &[value], &[])?;
-        }
-    }
-    let network = Network {
-        name: name.to_string().into(),
-        hash: "generated".into(),
-        width: sizes[0],
-        order: InputOrder::Chw,
-        graph,
-        output: Output { kind, activation: FinalActivation::None, threshold: 0.5 },
-        labels: Vec::new().into(),
-        features: Vec::new().into(),
-        transform: Transform::Identity,
-        folded: false,
-        weights: Precision::F32,
-    };
-    Ok((network, tensors))
-}
 
 /// What measures a network: it runs on a device and is fed random records.
 pub(crate) struct Harness {
@@ -555,7 +493,7 @@ fn steps(
 
 /// The same by [`sequential`], three runs.
 fn sequential_steps(network: &Network, weights: &[Vec<f32>], records: usize) -> Steps {
-    let mut random = Random::new(records as u64);
+    let mut random = reference::Random::new(records as u64);
     let input: Vec<f32> = (0..network.width * records).map(|_| random.float()).collect();
     let mut all: Vec<(String, Vec<f64>)> = Vec::new();
     let mut total = Vec::new();

@@ -136,6 +136,10 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
     let per_granule = |items| Extent::Records { records: granule, items };
     let pixels = call.sizes.geometry.map_or(1, |g| g.output.1.h * g.output.1.w);
     let (sy, sx) = (r.scale.0.max(1), r.scale.1.max(1));
+    if let (Some((y, tile)), Some(group), Some(g)) = (r.tile, call.group, call.sizes.geometry) {
+        let rows = Extent::Fixed(g.output.0.pixel.div_ceil(y) * group.0);
+        return r.dimensions((rows, Extent::Columns { columns: pixels, tile, group: group.1 }));
+    }
     if let (Some((y, x)), Some(group)) = (r.tile, call.group) {
         let rows = Extent::Fixed(p.h.div_ceil(y) * group.0 * call.sizes.parts);
         return r.dimensions((rows, per_granule(granule.div_ceil(x) * group.1)));
@@ -201,8 +205,9 @@ pub(crate) mod fault {
             }
             Some(Fault::Short) => {
                 let less = launch.local.map_or(1, |l| l.0);
-                let (Extent::Fixed(items) | Extent::Records { items, .. }) = &mut launch.global.0;
-                *items = items.saturating_sub(less).max(less);
+                if let Extent::Fixed(items) | Extent::Records { items, .. } = &mut launch.global.0 {
+                    *items = items.saturating_sub(less).max(less);
+                }
             }
         }
         launch
