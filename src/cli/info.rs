@@ -108,7 +108,7 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
             let Memory { constants, arena, batch } = fit.memory;
             format!(
                 "{{\"plan\":{},\"engine\":\"{}\",\"batch\":{},\"memory\":{},\"constants\":{constants},\"between_steps\":{arena},\
-                 \"input_and_results\":{batch},\"arena\":{},\"arena_bound\":{},\"launches\":{},\"programs\":{},\
+                 \"input_and_results\":{batch},\"arena\":{},\"arena_bound\":{},\"steps\":{},\"programs\":{},\
                  \"class\":{class},\"record_us\":{us}}}",
                 quoted(&recipe.name),
                 recipe.engine,

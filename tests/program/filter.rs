@@ -255,6 +255,50 @@ fn pages() {
     assert!(d.out.contains("/nonexistent/libOpenCL.so"), "{}", d.out);
 }
 
+/// What `--info` says that a plan takes is what `--max-memory` counts.
+#[test]
+fn batches_fit_into_the_memory_that_is_allowed() {
+    let info = |args: &[&str]| {
+        let r = run(DIGITS, &[args, &["--info", "-o", "json"]].concat(), "");
+        serde_json::from_str::<serde_json::Value>(r.lines()[0]).unwrap()
+    };
+    let memory = |batch: &str| {
+        let found = info(&["-b", batch]);
+        assert_eq!((&found["model"], &found["plan"]), (&"digits".into(), &"host".into()));
+        let fits = found["fits"].as_array().unwrap().clone();
+        let host: Vec<_> = fits.iter().filter(|f| f["plan"] == "host").collect();
+        assert_eq!((host[0]["batch"].as_u64(), host[0]["programs"].as_u64()), (Some(1), Some(0)));
+        let midgard: Vec<_> = fits.iter().filter(|f| f["plan"] == "mali-midgard").collect();
+        let midgard = midgard[midgard.len() - 1];
+        assert_eq!(midgard["programs"].as_u64(), Some(1));
+        let least = midgard["arena_bound"].as_u64().unwrap();
+        assert!(least > 0 && least <= midgard["arena"].as_u64().unwrap());
+        host[host.len() - 1]["memory"].as_u64().unwrap()
+    };
+    let needed = memory("40");
+    assert!(needed < memory("41"));
+    let line = |args: &[&str]| {
+        let r = run(DIGITS, &[args, &["-d", "host", "--info"]].concat(), "");
+        r.lines().iter().find(|l| l.starts_with("plan ")).unwrap().to_string()
+    };
+    assert!(line(&["--max-memory", &needed.to_string()]).contains("batches of 40 records"));
+    assert!(line(&["--max-memory", &(needed - 1).to_string()]).contains("batches of 39 records"));
+    assert!(line(&["--max-memory", "1G"]).contains("batches of 256 records"));
+    let file = "model/digits/test.csv";
+    let expected = run(DIGITS, &[file], "").out;
+    let few = ["-d", "host", "--max-memory", &needed.to_string()];
+    assert_eq!(run(DIGITS, &[&few[..], &[file]].concat(), "").out, expected);
+    assert!(run(DIGITS, &[&few[..], &["--selftest"]].concat(), "").lines()[0].starts_with("passed: host"));
+    // An explicit batch is never another one, and a record is the least.
+    let r = run(DIGITS, &[&few[..], &["-b", "41", file]].concat(), "");
+    assert_eq!((r.code, &*r.out), (Some(2), ""));
+    assert!(r.err.contains(&format!("--max-memory allows {needed}: at most --batch 40, ")), "{}", r.err);
+    let r = run(DIGITS, &["-d", "host", "--max-memory", "4k", file], "");
+    assert_eq!((r.code, &*r.out), (Some(1), ""));
+    let least = format!("plan host needs {} bytes for batches of 1 record, 10432 of them", memory("1"));
+    assert!(r.err.contains(&least), "{} {least}", r.err);
+}
+
 #[test]
 fn profiles_are_measured() {
     let folder = Folder::new();
