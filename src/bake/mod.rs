@@ -191,6 +191,7 @@ impl Baked {
             text += &format!(", {} for single records", single.memory.total());
         }
         let ((bound, arena), (fewest, most)) = (full.arena, self.programs);
+        let fewest = fewest.min(most);
         let each = if plan.engine == EngineKind::Host { " a record" } else { "" };
         text += &format!(" (arena {arena}{each}, at least {bound}); ");
         text += &match (plan.engine, fewest == most) {

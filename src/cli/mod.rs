@@ -54,8 +54,7 @@ const HELP: &str = "
       --selftest          run the baked golden vectors on the device, exit 1 if one is wrong
   -v, --verbose           say on stderr what runs the network, and why
       --list-devices      the OpenCL devices, or why there are none; with -v all about them
-      --info[=block]      what is baked, what would run it, what each plan takes (also -o json);
-                          block: all that is baked, as text
+      --info[=block]      what is baked, what runs it, what plans take; -o json; block: all as text
   -h, --help              this page
   -V, --version           the program's version, and what is baked
 
