@@ -107,8 +107,9 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
             });
             let Memory { constants, arena, batch } = fit.memory;
             format!(
-                "{{\"plan\":{},\"engine\":\"{}\",\"batch\":{},\"memory\":{},\"constants\":{constants},\"between_steps\":{arena},\
-                 \"input_and_results\":{batch},\"arena\":{},\"arena_bound\":{},\"steps\":{},\"programs\":{},\
+                "{{\"plan\":{},\"engine\":\"{}\",\"batch\":{},\"memory\":{},\
+                 \"constants\":{constants},\"between_steps\":{arena},\"input_and_results\":{batch},\
+                 \"arena\":{},\"arena_bound\":{},\"steps\":{},\"programs\":{},\
                  \"class\":{class},\"record_us\":{us}}}",
                 quoted(&recipe.name),
                 recipe.engine,
@@ -122,8 +123,8 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
         })
         .collect();
     Ok(format!(
-        "{{\"program\":{},\"model\":{},\"hash\":{},\"shape\":{},\"inputs\":{},\"outputs\":{},\"flop\":{},\"constants\":{},\
-         \"block\":{},\"plan\":{},\"fits\":[{}]}}\n",
+        "{{\"program\":{},\"model\":{},\"hash\":{},\"shape\":{},\"inputs\":{},\"outputs\":{},\"flop\":{},\
+         \"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}]}}\n",
         quoted(env!("CARGO_PKG_VERSION")),
         quoted(&n.name),
         quoted(&n.hash),

@@ -333,7 +333,8 @@ pub(crate) fn model(request: &Request, decision: &Decision) -> Result<Model, Err
 fn too_large(plan: &Plan, needed: u64, most: u64) -> String {
     let records = if plan.batch == 1 { "record" } else { "records" };
     format!(
-        "plan {} needs {needed} bytes for batches of {} {records}, {} of them for constants; --max-memory allows {most}",
+        "plan {} needs {needed} bytes for batches of {} {records}, {} of them for constants; \
+         --max-memory allows {most}",
         plan.name,
         plan.batch,
         plan.constant_bytes()

@@ -961,12 +961,19 @@ proptest! {
             let expected = read(Some(format), &whole, &of_records);
             prop_assert_eq!(read_pieces(Some(format), &input, cut(&bytes, &cuts)), expected);
             // A bad row of text is bad in every record that has it.
-            let text = |rows: &[Vec<String>]| rows.iter().map(|r| r.join(",") + "\n").collect::<String>().into_bytes();
+            let text = |rows: &[Vec<String>]| {
+                rows.iter().map(|r| r.join(",") + "\n").collect::<String>().into_bytes()
+            };
             let marked = format == Format::Csv;
-            let words = |(n, row): (usize, &Vec<u8>)| row.iter().map(|v| if bad.contains(&n) { "x".into() } else { v.to_string() }).collect();
+            let words = |(n, row): (usize, &Vec<u8>)| {
+                let word = |v: &u8| if bad.contains(&n) { "x".into() } else { v.to_string() };
+                row.iter().map(word).collect()
+            };
             let lines: Vec<Vec<String>> = rows.iter().enumerate().map(words).collect();
             // A first line of words alone would be the header.
-            let with_header = |width: usize, lines: &[Vec<String>]| [(vec!["h"; width].join(",") + "\n").into_bytes(), text(lines)].concat();
+            let with_header = |width: usize, lines: &[Vec<String>]| {
+                [(vec!["h"; width].join(",") + "\n").into_bytes(), text(lines)].concat()
+            };
             series.push(if marked { with_header(width, &lines) } else { bytes });
             let cut_out = windows(&lines, shape);
             records.push(if marked { with_header(width * window, &cut_out) } else { of_records });
