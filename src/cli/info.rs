@@ -102,9 +102,9 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
     let n = network();
     let plans: Vec<String> = table(request.batch)
         .map(|(recipe, fit)| {
-            let (class, us) = fit.modelled.map_or(("null".into(), "null".into()), |(class, us)| {
-                (quoted(class), format!("{us:.3}"))
-            });
+            let (class, us) = fit
+                .modelled
+                .map_or(("null".into(), "null".into()), |(class, us)| (quoted(class), format!("{us:.3}")));
             let Memory { constants, arena, batch } = fit.memory;
             format!(
                 "{{\"plan\":{},\"engine\":\"{}\",\"batch\":{},\"memory\":{},\
