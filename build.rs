@@ -67,7 +67,9 @@ fn main() {
     match baked {
         Ok(baked) => {
             let out = PathBuf::from(cargo("OUT_DIR"));
-            write(baked.block().leak(), &out);
+            let block = baked.block();
+            let fits = baked.fits(&cargo("CARGO_CFG_TARGET_ARCH"), block.len());
+            write(block.leak(), &out);
             // Always, so that nobody ships the network of an earlier or a later build: all go into the same file. Cargo
             // repeats it when there is nothing to build.
             let (n, plan) = (&baked.network, &baked.plan);
@@ -78,6 +80,7 @@ fn main() {
                 (None, Some(_)) => " (the default: MORTONNET_MODEL is empty)",
             };
             println!("cargo::warning=baked {name}{why}: {shape}, plan {}, {bytes} bytes", plan.name);
+            println!("cargo::warning={}", one_line(fits));
             for note in &baked.notes {
                 println!("cargo::warning={}", one_line(note));
             }

@@ -1,14 +1,17 @@
 """The host engine, or a plan on an OpenCL CPU, against NumPy, PyTorch and ONNX Runtime on the thesis's four networks.
 
 usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FILE] [--device host] [--plan PLAN]
-                       [--weights f16]
+                       [--weights f16] [--zoo FOLDER]
 
 Builds the program (without --program), pins everything to the same cores with as many threads, and lets the sides take
 turns on each network and batch, all in one run: a turn is half a second of forward passes with resident input, and
 counts with its median.
 Prints, for each network and batch, the median of the turns with the fastest and the slowest one, and mortonnet's time as
 a part of the fastest peer's; as Markdown. Results are checked against float64 by each side: 1e-4 of max(1, |score|).
-PYTHON is an interpreter with the peers (numpy, torch, onnx and onnxruntime); those that it lacks are left out. Nobody
+With --zoo: the networks of MLPerf Tiny's shapes in FOLDER (`tests/zoo/make.py FOLDER` makes them as ONNX and TensorFlow
+Lite files; mortonnet runs the same shapes with weights of its own), batches of 1 and 32, against ONNX Runtime and LiteRT
+with XNNPACK, both compared with the results in FOLDER.
+PYTHON is an interpreter with the peers (numpy, torch, onnx, onnxruntime, ai-edge-litert); those that it lacks are left out. Nobody
 else should use the cores meanwhile.
 """
 import argparse
@@ -27,6 +30,7 @@ NETWORKS = {
     "full-mnist": "784-2500-2000-10",
     "full-cifar": "3072-4096-3072-10",
 }
+ZOO = ("autoencoder", "ds-cnn", "resnet-8", "mobilenet-v1-0.25")
 BOUND = 1e-4
 SECONDS = 0.5
 
@@ -78,16 +82,21 @@ def main():
     parser.add_argument("--weights", choices=("f32", "f16"), default="f32", help="how mortonnet stores them")
     parser.add_argument("--device", default="host")
     parser.add_argument("--plan")
-    parser.add_argument("--networks", default=",".join(NETWORKS))
-    parser.add_argument("--batches", default="100,1")
+    parser.add_argument("--zoo", help="a folder of networks of images")
+    parser.add_argument("--networks")
+    parser.add_argument("--batches")
     a = parser.parse_args()
+    if a.zoo:
+        NETWORKS.clear()
+        NETWORKS.update((name, str(pathlib.Path(a.zoo, name).resolve())) for name in ZOO)
+    batches = a.batches or ("1,32" if a.zoo else "100,1")
     cores = {int(c) for c in a.cores.split(",")}
     pin = lambda: os.sched_setaffinity(0, cores)
     if not a.program:
         subprocess.run(["cargo", "build", "--quiet", "--release"], cwd=ROOT, check=True)
     where = ["--device", a.device, "--weights", a.weights] + (["--plan", a.plan] if a.plan else [])
     sides = {"mortonnet": Mortonnet(a.program or str(ROOT / "target/release/mortonnet"), where, pin)}
-    for peer in ("numpy", "torch", "onnxruntime"):
+    for peer in ("onnxruntime", "litert") if a.zoo else ("numpy", "torch", "onnxruntime"):
         side = Peer(a.python, peer, len(cores), pin)
         if side.version:
             sides[peer] = side
@@ -98,8 +107,8 @@ def main():
     print(", ".join(s.version for s in sides.values()) + f"; {len(cores)} cores, {a.turns} turns\n")
     print("| network | batch | " + " | ".join(f"{s} µs" for s in sides) + " | mortonnet / fastest peer |")
     print("|---" * (len(sides) + 3) + "|")
-    for name in a.networks.split(","):
-        for batch in map(int, a.batches.split(",")):
+    for name in a.networks.split(",") if a.networks else NETWORKS:
+        for batch in map(int, batches.split(",")):
             turns = {side: [] for side in sides}
             for turn in range(a.turns + 1):
                 for side in sides:

@@ -17,7 +17,7 @@ use crate::lab::shapes::generated;
 use crate::observe::times::StreamTimes;
 use crate::observe::trace::Track;
 use crate::registry::EngineKind;
-use crate::stream::{Format, InputShape, Output, OutputSpec, ResultWriter, Source, Stream};
+use crate::stream::{Format, InputShape, Output, OutputSpec, ResultWriter, Rows, Source, Stream};
 use crate::sys::counting;
 use std::cell::Cell;
 use std::io;
@@ -89,10 +89,14 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
         "PoCL is missing: tests/run installs it"
     );
     let width = network().width;
-    let line = |n: usize| {
+    let line = |n: usize, width: usize| {
         (0..width).map(|i| ((n * 7 + i * 3) % 17).to_string()).collect::<Vec<_>>().join(",") + "\n"
     };
-    let csv: Vec<u8> = (0..RECORDS).flat_map(|n| line(n).into_bytes()).collect();
+    let csv: Vec<u8> = (0..RECORDS).flat_map(|n| line(n, width).into_bytes()).collect();
+    // Of a time series.
+    let window = 8;
+    let rows_csv: Vec<u8> =
+        (0..RECORDS * window).flat_map(|n| line(n, width / window).into_bytes()).collect();
     let u8s: Vec<u8> = (0..RECORDS * width).map(|i| (i % 17) as u8).collect();
     let devices = [
         (DeviceWish::Host, Some("host")),
@@ -103,47 +107,58 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
         (DeviceWish::List(vec![DeviceWish::Host, DeviceWish::OpenCl]), None),
     ];
     for (device, plan) in devices {
-        for (format, output, timed, traced) in [
-            (Format::Csv, Output::Class, false, false),
-            (Format::U8, Output::Json, false, false),
-            (Format::U8, Output::Scores, true, false),
-            (Format::Csv, Output::Class, true, true),
+        for (format, output, timed, traced, hop) in [
+            (Format::Csv, Output::Class, false, false, None),
+            (Format::U8, Output::Json, false, false, None),
+            (Format::U8, Output::Scores, true, false, None),
+            (Format::Csv, Output::Class, true, true, None),
+            (Format::Csv, Output::Class, false, false, Some(window)),
+            (Format::U8, Output::Class, false, false, Some(3)),
         ] {
+            let rows = hop.map(|hop| Rows { window, hop });
+            let records = hop.map_or(RECORDS, |hop| (RECORDS * window - window) / hop + 1) as u64;
             let track = traced.then(|| Track::new(Instant::now()));
             let request = Request {
                 device: device.clone(),
                 compute_units: None,
                 plan: plan.map(str::to_string),
                 batch: Some(100),
+                max_memory: None,
                 wanted: Wanted { scores: output != Output::Class, classes: true },
                 timed,
                 track,
                 sources: Default::default(),
             };
             let mut running = start(&request).unwrap();
-            let bytes = if format == Format::Csv { csv.clone() } else { u8s.clone() };
+            let bytes = match format {
+                Format::Csv if rows.is_some() => rows_csv.clone(),
+                Format::Csv => csv.clone(),
+                _ => u8s.clone(),
+            };
             let batch = bytes.len() / (RECORDS / 100);
             let span = Rc::new(Cell::new((0, 0)));
             let source = Watched { bytes, at: 0, batch, span: Rc::clone(&span) };
             let mut times = StreamTimes { track, ..StreamTimes::default() };
             let mut writer = ResultWriter::new(Sink(0), output, OutputSpec::of(network()));
+            let shape = InputShape::of(network());
             let mut bad = |why: &Error| panic!("{why}");
             let stream = Stream {
                 engine: running.engine.as_mut(),
                 format: Some(format),
-                shape: InputShape::of(network()),
+                shape: rows.map_or(shape, |rows| shape.of_rows(rows).unwrap()),
                 writer: &mut writer,
                 bad: Some(&mut bad),
+                left: None,
                 expected: None,
                 expected_scores: None,
                 times: traced.then_some(&mut times),
                 asked: None,
             };
             let summary = stream.run([Ok(("memory".to_string(), source))].into_iter()).unwrap();
-            assert_eq!(summary.records, RECORDS as u64);
+            assert_eq!(summary.records, records);
             let (first, last) = span.get();
             assert!(first > 0);
-            let run = format!("{} {plan:?} {format:?} {output:?} {traced}", running.device);
+            let run = format!("{} {plan:?} {format:?} {output:?} {traced} {hop:?}", running.device);
             assert_eq!(last - first, 0, "{run}: allocations");
             if let Some(track) = track {
                 // It was at work.

@@ -3,7 +3,7 @@
     python3 benches/gpu/compare.py target/release/mortonnet [--device NVIDIA] [--kernels DIR] [--plan PLAN]
                                    [--part networks|images|squares]
 
-Images: the convolutional networks of `bench network --shape`, resident, batches of 1 and 100. PyTorch: a CUDA graph of
+Images: the networks of MLPerf Tiny and MobileNet-v1, as in `bench network --shape`, resident, batches of 1 and 100. PyTorch: a CUDA graph of
 convolutions with bias and ReLU (no batch norm: folded on both sides), cudnn.benchmark, the faster of both memory formats.
 Networks: batches of 100 random records.
 - Resident: weights and input on the device, from the first enqueue to the end of the last step (PyTorch: replay of a
@@ -31,7 +31,7 @@ NETWORKS = {
     "full-mnist": [784, 2500, 2000, 10],
     "full-cifar": [3072, 4096, 3072, 10],
 }
-IMAGES = ("ds-cnn", "resnet-8", "mobilenet-v1-0.25", "mobilenet-v1-1.0")
+IMAGES = ("autoencoder", "ds-cnn", "resnet-8", "mobilenet-v1-0.25", "mobilenet-v1-1.0")
 BATCH = 100
 # The kernel for each size, as measured on an H200.
 SQUARE = {
@@ -106,6 +106,10 @@ def image_network(name):
         depthwise = Conv2d(inputs, inputs, 3, stride, 1, groups=inputs)
         return [depthwise, ReLU(inplace=True), Conv2d(inputs, outputs, 1), ReLU(inplace=True)]
 
+    if name == "autoencoder":
+        sizes = [640, *[128] * 4, 8, *[128] * 4, 640]
+        layers = sum(([Linear(*pair), ReLU(inplace=True)] for pair in zip(sizes, sizes[1:])), [])
+        return torch.nn.Sequential(*layers[:-1]).cuda().eval(), (640,)
     if name == "ds-cnn":
         layers = [Conv2d(1, 64, (10, 4), 2, (5, 1)), ReLU(inplace=True), *sum((separable(64, 64) for _ in range(4)), [])]
         channels, classes, shape = 64, 12, (1, 49, 10)
@@ -128,7 +132,8 @@ def torch_images(name, batch):
     times = []
     for memory in (torch.contiguous_format, torch.channels_last):
         model, shape = image_network(name)
-        model, x = model.to(memory_format=memory), torch.rand(batch, *shape, device="cuda").to(memory_format=memory)
+        model, x = model.to(memory_format=memory), torch.rand(batch, *shape, device="cuda")
+        x = x.to(memory_format=memory) if x.dim() == 4 else x
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         with torch.cuda.stream(stream):
             for _ in range(3):

@@ -1,12 +1,15 @@
-"""The peers of benches/host.py: NumPy, PyTorch and ONNX Runtime on a network of affine layers with ReLU between.
+"""The peers of benches/host.py: NumPy, PyTorch and ONNX Runtime on a network of affine layers with ReLU between; ONNX
+Runtime and LiteRT on a network of tests/zoo/make.py.
 
 usage: host_peers.py PEER THREADS
 
-A server: reads "SIZES BATCH SECONDS" lines (784-2500-10 100 0.5), prints the median microseconds of a forward pass, the
+A server: reads "SIZES BATCH SECONDS" lines (784-2500-10 100 0.5, or a network's files without their ending), prints the median microseconds of a forward pass, the
 number of passes and the largest error against float64 for each. Prints the version of the peer first; ends with status
 3 where the package is missing.
 """
+import importlib.metadata
 import os
+import pathlib
 import statistics
 import sys
 import time
@@ -23,6 +26,9 @@ try:
     elif PEER == "onnxruntime":
         import onnx
         import onnxruntime
+    elif PEER == "litert":
+        import ai_edge_litert
+        from ai_edge_litert.interpreter import Interpreter
 except ImportError:
     sys.exit(3)
 
@@ -78,13 +84,55 @@ def with_onnxruntime(weights, biases, x):
     return lambda: session.run(None, {"x": x})[0]
 
 
-BUILD = {"numpy": with_numpy, "torch": with_torch, "onnxruntime": with_onnxruntime}[PEER]
+def file_with_onnxruntime(stem, x):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = THREADS
+    session = onnxruntime.InferenceSession(stem + ".onnx", options, providers=["CPUExecutionProvider"])
+    value = session.get_inputs()[0]
+    x = x.reshape(len(x), *value.shape[1:])
+    return lambda: session.run(None, {value.name: x})[0]
+
+
+def file_with_litert(stem, x):
+    interpreter = Interpreter(stem + ".tflite", num_threads=THREADS)
+    value, result = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+    shape = [int(n) for n in value["shape"][1:]]
+    if len(shape) == 3:
+        # The records' values are channel by channel.
+        x = np.ascontiguousarray(x.reshape(len(x), shape[2], *shape[:2]).transpose(0, 2, 3, 1))
+    x = x.reshape(len(x), *shape)
+    interpreter.resize_tensor_input(value["index"], x.shape)
+    interpreter.allocate_tensors()
+
+    def forward():
+        interpreter.set_tensor(value["index"], x)
+        interpreter.invoke()
+        return interpreter.get_tensor(result["index"])
+
+    return forward
+
+
+BUILD = {"numpy": with_numpy, "torch": with_torch, "onnxruntime": with_onnxruntime}.get(PEER)
+OF_FILE = {"onnxruntime": file_with_onnxruntime, "litert": file_with_litert}.get(PEER)
+
+
+def of_file(stem, batch):
+    """The forward pass of a file, and its largest error relative to the largest result."""
+    some, expected = np.load(stem + "_inputs.npy"), np.load(stem + "_results.npy")
+    at = np.arange(batch) % len(some)
+    forward = OF_FILE(stem, some[at].astype(np.float32))
+    expected = expected.reshape(len(expected), -1)[at]
+    error = np.abs(forward().reshape(batch, -1) - expected).max() / np.abs(expected).max()
+    return forward, float(error)
 
 
 def measure(sizes, batch, seconds, built):
     key = (sizes, batch)
     if key not in built:
         built.clear()
+    if key not in built and isinstance(sizes, str):
+        built[key] = of_file(sizes, batch)
+    elif key not in built:
         rng = np.random.default_rng(0)
         pairs = list(zip(sizes, sizes[1:]))
         weights = [(rng.standard_normal((o, i)) / np.sqrt(i)).astype(np.float32) for i, o in pairs]
@@ -108,10 +156,11 @@ def measure(sizes, batch, seconds, built):
     return statistics.median(times), len(times), error
 
 
-module = sys.modules[PEER]
-print(f"{PEER} {module.__version__}", flush=True)
+version = importlib.metadata.version("ai-edge-litert" if PEER == "litert" else PEER)
+print(f"{PEER} {version}", flush=True)
 built = {}
 for line in sys.stdin:
     sizes, batch, seconds = line.split()
-    median, passes, error = measure(tuple(map(int, sizes.split("-"))), int(batch), float(seconds), built)
+    sizes = sizes if pathlib.PurePath(sizes).is_absolute() else tuple(map(int, sizes.split("-")))
+    median, passes, error = measure(sizes, int(batch), float(seconds), built)
     print(f"{median:.3f} {passes} {error:.3e}", flush=True)

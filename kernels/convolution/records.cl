@@ -1,11 +1,12 @@
 // Convolution with bias and activation where a record's values are contiguous: a work-group computes TM outputs of
 // LANES * TN columns, a work-item all TM of them for TN columns, LANES apart.
 // Differs from the others: columns are the pixels of all records, so one record keeps many work-items busy; where even
-// those are few, SLICES work-items share a column's window and add their sums up in local memory.
+// those are few, SLICES work-items share a column's window and add their sums up in local memory. Weights pass local
+// memory, CHANNELS elements of the window at a time, while those behind them are fetched.
 // Source: own.
 // Layouts: a R_TM_1_C, its columns in the order ky, kx, c; b and r C; bias is plain.
 // ACTIVATION: as in common/activation.
-// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// HALF_WEIGHTS: a holds halves; they become floats on their way into local memory.
 // Dimension 0 runs over work-groups of TM outputs, dimension 1 over those of columns, record by record. Columns behind the
 // last one are the last one again.
 #ifndef TM
@@ -15,13 +16,19 @@
 #define SLICES 8
 #endif
 #define ROWS (TM / 4)
+#define GROUP (LANES * SLICES)
+// Fours of weights that a work-item moves at a time.
+#define MOVES (TM > 16 ? 8 : 4)
+#define CHANNELS (MOVES * GROUP / ROWS)
+#define SUMS (SLICES > 1 ? GROUP * TN * ROWS : 0)
 
-// This slice's part of the window, WIDE channels a turn: SUM adds `values`, of each column, for turn `at`.
+// This slice's part of the elements from `chunk` on, WIDE channels a turn: SUM adds `values`, of each column, for turn
+// `at` of them.
 #define TURNS(VALUES, WIDE, SUM) \
     do { \
-        const uint turns = GROUP_CHANNELS / WIDE, all = WINDOW_HEIGHT * WINDOW_WIDTH * turns; \
-        const uint end = (slice + 1) * all / SLICES; \
-        uint at = slice * all / SLICES, tap = at / turns, c = at - tap * turns; \
+        const uint turns = GROUP_CHANNELS / WIDE, count = min(all - chunk, (uint)CHANNELS) / WIDE; \
+        const uint end = (slice + 1) * count / SLICES; \
+        uint at = slice * count / SLICES, tap = (chunk / WIDE + at) / turns, c = chunk / WIDE + at - tap * turns; \
         for (; at < end; ++tap, c = 0) { \
             const uint ky = tap / WINDOW_WIDTH, kx = tap - ky * WINDOW_WIDTH; \
             const uint last = min(turns, c + end - at); \
@@ -41,8 +48,14 @@
     } while (0)
 #define PRODUCTS(channel, part) \
     _Pragma("unroll") for (uint i = 0; i < ROWS; ++i) { \
-        const float4 weights = LOAD4(pa, (channel) * ROWS + i); \
+        const float4 weights = staged[(channel) * ROWS + i]; \
         _Pragma("unroll") for (uint t = 0; t < TN; ++t) sums[t][i] += weights * values[t] part; \
+    }
+// Weights from element `from` on, in registers.
+#define FETCH(from) \
+    _Pragma("unroll") for (uint i = 0; i < MOVES; ++i) { \
+        const uint four = id + i * GROUP; \
+        next[i] = (from) + four / ROWS < all ? LOAD4(pa, (from) * ROWS + four) : (float4)(0.0f); \
     }
 
 __attribute__((reqd_work_group_size(LANES * SLICES, 1, 1)))
@@ -52,13 +65,14 @@ kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 ge
                                 global const float4 *restrict bias,
                                 global float4 *restrict r)
 {
-#if SLICES > 1
-    local float4 parts[SLICES * ROWS * TN * LANES];
-#endif
+    local float4 staged[SUMS > MOVES * GROUP ? SUMS : MOVES * GROUP];
     const uint id = get_local_id(0), slice = id / LANES, lane = id - slice * LANES;
     const uint panel = get_group_id(0), first = get_group_id(1) * (LANES * TN) + lane;
     const uint pixels = OUT_HEIGHT * OUT_WIDTH, columns = w * pixels;
-    global const WEIGHT4 *pa = a + UNIT4 * ROWS * (panel * (WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS));
+    const uint all = WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS;
+    global const WEIGHT4 *pa = a + UNIT4 * ROWS * (panel * all);
+    float4 next[MOVES];
+    FETCH(0)
     global const float *record[TN];
     uint top[TN], left[TN], to[TN];
     float4 sums[TN][ROWS];
@@ -75,17 +89,26 @@ kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 ge
         for (uint i = 0; i < ROWS; ++i)
             sums[t][i] = (float4)(0.0f);
     }
-    if (((l | IN_FIRST | IN_LINE | IN_PIXEL | GROUP_CHANNELS) & 3) == 0)
-        TURNS(float4, 4, PRODUCTS(4 * at, .s0) PRODUCTS(4 * at + 1, .s1) PRODUCTS(4 * at + 2, .s2) PRODUCTS(4 * at + 3, .s3));
-    else
-        TURNS(float, 1, PRODUCTS(at, ));
+    const bool wide = ((l | IN_FIRST | IN_LINE | IN_PIXEL | GROUP_CHANNELS) & 3) == 0;
+    for (uint chunk = 0; chunk < all; chunk += CHANNELS) {
+#pragma unroll
+        for (uint i = 0; i < MOVES; ++i)
+            staged[id + i * GROUP] = next[i];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        FETCH(chunk + CHANNELS)
+        if (wide)
+            TURNS(float4, 4, PRODUCTS(4 * at, .s0) PRODUCTS(4 * at + 1, .s1) PRODUCTS(4 * at + 2, .s2) PRODUCTS(4 * at + 3, .s3));
+        else
+            TURNS(float, 1, PRODUCTS(at, ));
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
 #if SLICES > 1
     // Each slice then adds up what all slices have of some of the sums.
 #pragma unroll
     for (uint t = 0; t < TN; ++t)
 #pragma unroll
         for (uint i = 0; i < ROWS; ++i)
-            parts[((slice * TN + t) * ROWS + i) * LANES + lane] = sums[t][i];
+            staged[((slice * TN + t) * ROWS + i) * LANES + lane] = sums[t][i];
     barrier(CLK_LOCAL_MEM_FENCE);
 #endif
 #pragma unroll
@@ -99,7 +122,7 @@ kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 ge
 #if SLICES > 1
             sum = (float4)(0.0f);
             for (uint s = 0; s < SLICES; ++s)
-                sum += parts[((s * TN + t) * ROWS + i) * LANES + lane];
+                sum += staged[((s * TN + t) * ROWS + i) * LANES + lane];
 #endif
             sum += bias[row];
             r[to[t] / 4 + row] = ACTIVATE(sum);

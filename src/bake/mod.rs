@@ -19,7 +19,8 @@ use crate::ir::plan::{Constant, Plan, Role};
 use crate::ir::values::Values;
 use crate::ir::wire;
 use crate::planner;
-use crate::registry::{KernelSources, Library, PlanRecipe};
+use crate::planner::fit::{self, Fit};
+use crate::registry::{EngineKind, KernelSources, Library, PlanRecipe};
 use golden::Golden;
 use std::path::{Path, PathBuf};
 
@@ -70,6 +71,8 @@ pub(crate) struct Baked {
     pub(crate) plan: Plan,
     /// Steps of each plan of the library for this network.
     pub(crate) steps: Vec<(String, usize)>,
+    /// The fewest and the most programs of the library's OpenCL plans for device classes.
+    pub(crate) programs: (usize, usize),
     /// Constants in their layouts, each from a page on.
     pub(crate) constants: Vec<u8>,
     /// Byte offset of each of the plan's constants in `constants`.
@@ -110,7 +113,7 @@ pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>
     else {
         return Err((mistakes, files));
     };
-    let mut steps = Vec::new();
+    let (mut steps, mut programs) = (Vec::new(), (usize::MAX, 0));
     // Every plan of the library must serve this network: they can all be chosen at run time.
     for recipe in library.plans.iter() {
         // With a launch for each layer too, which serves where one for all cannot run.
@@ -120,6 +123,10 @@ pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>
                     let wrong = planner::check::check(&plan, &library);
                     wrong.iter().for_each(|w| mistakes.add("kernels/library.json", w));
                     steps.push((recipe.name.to_string(), plan.steps.len()));
+                    if library.devices.iter().any(|c| c.plan == recipe.name) {
+                        let count = fit::programs(&plan, &library);
+                        programs = (programs.0.min(count), programs.1.max(count));
+                    }
                 }
                 Err(failed) => failed.iter().for_each(|f| mistakes.add("kernels/library.json", f)),
             }
@@ -162,8 +169,20 @@ pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>
         offsets.push(constants.len());
         constants.extend(Values::pack(c, c.tensor.map_or(&[], |t| &tensors[t])).bytes());
     }
-    let notes = mistakes.1;
-    Ok(Baked { network, library, sources, plan, steps, constants, offsets, golden, rounding, notes, files })
+    Ok(Baked {
+        network,
+        library,
+        sources,
+        plan,
+        steps,
+        programs,
+        constants,
+        offsets,
+        golden,
+        rounding,
+        notes: mistakes.1,
+        files,
+    })
 }
 
 fn floats(values: &[f32]) -> impl Iterator<Item = u8> {
@@ -171,6 +190,37 @@ fn floats(values: &[f32]) -> impl Iterator<Item = u8> {
 }
 
 impl Baked {
+    /// What its plan takes of a device, of the host a thread of this architecture, and its block of the file, in a line.
+    pub(crate) fn fits(&self, arch: &str, block: usize) -> String {
+        let (plan, library, flop) = (&self.plan, &self.library, self.network.flop());
+        let of = |plan: &Plan| Fit::of(plan, library, (arch, 1), flop);
+        let full = of(plan);
+        let recipe = library.plan(&plan.name).ok();
+        let single = recipe.and_then(|r| planner::plan(&self.network, r, library, Some(1)).ok());
+        let single = single.map(|plan| of(&plan));
+        let (total, batch) = (full.memory.total(), full.batch);
+        let mut text = format!("memory: {total} bytes for batches of {batch}");
+        if let Some(single) = &single {
+            text += &format!(", {} for single records", single.memory.total());
+        }
+        let ((bound, arena), (fewest, most)) = (full.arena, self.programs);
+        let fewest = fewest.min(most);
+        let each = if plan.engine == EngineKind::Host { " a record" } else { "" };
+        text += &format!(" (arena {arena}{each}, at least {bound}); ");
+        text += &match (plan.engine, fewest == most) {
+            (EngineKind::OpenCl, _) => format!("{} programs", full.programs),
+            (EngineKind::Host, true) => format!("on OpenCL {most} programs"),
+            (EngineKind::Host, false) => format!("on OpenCL {fewest} to {most} programs"),
+        };
+        if let Some((class, us)) = full.modelled {
+            let alone =
+                single.and_then(|s| s.modelled).map_or(String::new(), |(_, us)| format!(", {us:.2} alone"));
+            let thread = if plan.engine == EngineKind::Host { "a thread of " } else { "" };
+            text += &format!("; {us:.2} µs a record{alone} modelled on {thread}{class}");
+        }
+        text + &format!("; {block} bytes of the file; --info has all plans")
+    }
+
     /// The block: the same for the same inputs, without any path of the machine that builds.
     pub(crate) fn block(&self) -> Vec<u8> {
         let network: NetworkSection = (self.network.clone(), self.golden.given);

@@ -13,7 +13,7 @@ use crate::observe::times::StreamTimes;
 use crate::observe::trace::{self, Name, Track};
 use crate::stream::{
     self, ERROR, Expected, ExpectedScores, FileSource, Format, InputShape, Output, OutputSpec, ResultWriter,
-    Stdout, Stream, Summary,
+    Rows, Stdout, Stream, Summary,
 };
 use crate::sys::signal;
 use std::io::{IsTerminal, Write};
@@ -27,6 +27,8 @@ pub(crate) struct Classify {
     pub(crate) files: Vec<PathBuf>,
     /// Input format, where it is not to be detected.
     pub(crate) format: Option<Format>,
+    /// Of a time series: which rows are a record.
+    pub(crate) rows: Option<Rows>,
     /// Output, where it is not the network's default.
     pub(crate) output: Option<Output>,
     /// File of expected classes.
@@ -53,9 +55,13 @@ pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
         "mark" => Ok(true),
         other => Err(format!("expected stop or mark, found \"{other}\"")),
     };
+    let rows = |n: Option<u64>| n.map(|n| n as usize);
+    let window = rows(given.number("window", 1..=u64::from(u32::MAX))?);
+    let hop = rows(given.number("hop", 1..=u64::from(u32::MAX))?);
     let c = Classify {
         files: given.values().into_iter().map(PathBuf::from).collect(),
         format: given.parse("format", Format::parse)?,
+        rows: window.map(|window| Rows { window, hop: hop.unwrap_or(window) }),
         output: given.parse("output", Output::parse)?,
         expect: given.path("expect"),
         min_accuracy: given.parse("min-accuracy", share)?,
@@ -66,6 +72,9 @@ pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
         verbose: given.flag("verbose"),
         request: Request { sources: given.sources(), ..request(given)? },
     };
+    if hop.is_some() && c.rows.is_none() {
+        return Err(Error::Usage("--hop needs --window N".into()));
+    }
     if c.min_accuracy.is_some() && c.expect.is_none() {
         return Err(Error::Usage("--min-accuracy needs --expect FILE".into()));
     }
@@ -108,6 +117,8 @@ impl Classify {
         signal::serve_questions().map_err(|e| Error::io("signals", e))?;
         let spec = OutputSpec::of(network());
         let output = self.output.unwrap_or(Output::default_for(spec.kind));
+        let whole = InputShape::of(network());
+        let shape = self.rows.map_or(Ok(whole), |rows| whole.of_rows(rows)).map_err(Error::Usage)?;
         stream::check(output, &spec).map_err(Error::Usage)?;
         if self.mark {
             stream::check_mark(output, &spec).map_err(Error::Usage)?;
@@ -130,10 +141,12 @@ impl Classify {
         let mut times = format.map(|_| StreamTimes { track, ..StreamTimes::default() });
         let mut writer = ResultWriter::new(Stdout::new().map_err(|e| Error::io("stdout", e))?, output, spec);
         if self.files.is_empty() && std::io::stdin().is_terminal() {
-            say(&format!(
-                "reading records of {} numbers from the terminal, one a line; --help says more",
-                network().width
-            ));
+            let numbers = shape.width;
+            let what = match self.rows {
+                None => format!("records of {numbers} numbers"),
+                Some(Rows { window, .. }) => format!("rows of {numbers} numbers, {window} of them a record,"),
+            };
+            say(&format!("reading {what} from the terminal, one a line; --help says more"));
         }
         // Until here a signal ends the program at once: no record was read.
         signal::serve_stops();
@@ -149,14 +162,19 @@ impl Classify {
             let _ = std::io::stderr().write_all(text.as_bytes());
         };
         let mut bad = |why: &Error| say(&why.to_string());
+        let mut left = |input: &str, rows: usize| {
+            let (s, are) = if rows == 1 { ("", "is") } else { ("s", "are") };
+            say(&format!("{input}: the last {rows} row{s} {are} part of no record"));
+        };
         let stdin = [PathBuf::from("-")];
         let files = if self.files.is_empty() { &stdin[..] } else { &self.files };
         let mut result = Stream {
             engine: engine.as_mut(),
             format: self.format,
-            shape: InputShape::of(network()),
+            shape,
             writer: &mut writer,
             bad: if self.mark { Some(&mut bad) } else { None },
+            left: Some(&mut left),
             expected: expected.as_mut(),
             expected_scores: expected_scores.as_mut(),
             times: times.as_mut(),

@@ -167,6 +167,18 @@ pub(super) fn named(option: &str, e: &str) -> Error {
     Error::Usage(format!("--{option}: {e}"))
 }
 
+/// A number of bytes: `k`, `M` and `G` stand for 2^10, 2^20 and 2^30.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'M') => (&text[..text.len() - 1], 20),
+        Some(b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let bytes = digits.parse().ok().and_then(|n: u64| n.checked_mul(1 << shift)).filter(|&n| n > 0);
+    bytes.ok_or_else(|| format!("expected bytes, with k, M or G behind them or without, found \"{text}\""))
+}
+
 /// A number of `range`.
 pub(super) fn number(text: &str, range: &std::ops::RangeInclusive<u64>) -> Result<u64, String> {
     text.parse().ok().filter(|n| range.contains(n)).ok_or_else(|| {

@@ -1,6 +1,7 @@
 //! `--info` and `--version`: what is baked, and what would run it.
 
 use crate::baked::{self, library, network};
+use crate::engine::model::planned;
 use crate::engine::select::{self, Decision, Request};
 use crate::error::Error;
 use crate::escape;
@@ -8,6 +9,9 @@ use crate::ir::network::{Kind, Network, Transform};
 use crate::ir::op::{Op, Operation};
 use crate::ir::plan::{Arg, BufferRole, EngineKind, Extent, Plan};
 use crate::observe::profile::Phases;
+use crate::observe::report::quoted;
+use crate::planner::fit::{Fit, Memory};
+use crate::registry::PlanRecipe;
 use std::fmt::Write;
 
 /// `mortonnet 0.1.0, digits 0123456789abcdef`
@@ -43,12 +47,96 @@ pub(crate) fn page(request: &Request) -> Result<String, Error> {
     row("golden", format!("{} vectors, {given}; {overflow}", golden.count));
     let plans: Vec<&str> = library().plans.iter().map(|p| &*p.name).collect();
     row("plans", format!("{} (baked: {}); library {}", plans.join(", "), baked::plan().name, library().hash));
+    fits(&mut s, request);
     let mut phases = Phases::default();
     match select::decide(request, &mut phases) {
         Ok(decisions) => decisions.into_iter().for_each(|d| s.push_str(&decided(request, d))),
         Err(e) => line(&mut s, "runs on", &format!("nothing: {e}")),
     }
     Ok(s)
+}
+
+/// Every plan of the library for single records and for full batches (or batches of so many records).
+fn table(batch: Option<usize>) -> impl Iterator<Item = (&'static PlanRecipe, Fit<'static>)> {
+    let host = (std::env::consts::ARCH, select::threads());
+    let of = move |(recipe, batch)| {
+        let plan = planned(network(), recipe, library(), batch).ok()?;
+        Some((recipe, Fit::of(&plan, library(), host, network().flop())))
+    };
+    let sizes = [Some(1), batch].into_iter().take(if batch == Some(1) { 1 } else { 2 });
+    library()
+        .plans
+        .iter()
+        .flat_map(move |recipe| sizes.clone().map(move |batch| (recipe, batch)))
+        .filter_map(of)
+}
+
+/// What the plans take of a device, a line each.
+fn fits(s: &mut String, request: &Request) {
+    let row = |name: &str, numbers: [String; 8], class: &str| {
+        let numbers: Vec<String> = numbers.iter().map(|n| format!("{n:>11}")).collect();
+        format!("{name:<16}{} {class}", numbers.join(" "))
+    };
+    let head = ["records", "memory", "constants", "arena", "at least", "launches", "programs", "µs a record"];
+    line(s, "fits", &row("plan, in bytes", head.map(str::to_string), "modelled on"));
+    for (recipe, fit) in table(request.batch) {
+        let us = fit.modelled.map_or("-".into(), |m| format!("{:.2}", m.1));
+        let (launches, programs) = match recipe.engine {
+            EngineKind::Host => ("-".to_string(), "-".to_string()),
+            EngineKind::OpenCl => (fit.steps.to_string(), fit.programs.to_string()),
+        };
+        let [batch, total, constants] =
+            [fit.batch as u64, fit.memory.total(), fit.memory.constants].map(|n| n.to_string());
+        let (bound, arena) = fit.arena;
+        let numbers = [batch, total, constants, arena.to_string(), bound.to_string(), launches, programs, us];
+        line(s, "", row(&recipe.name, numbers, fit.modelled.map_or("", |m| m.0)).trim_end());
+    }
+}
+
+/// The page as an object of JSON. Keys are only ever added.
+///
+/// # Errors
+/// What is baked is not as it was written.
+pub(crate) fn json(request: &Request) -> Result<String, Error> {
+    baked::verify()?;
+    let n = network();
+    let plans: Vec<String> = table(request.batch)
+        .map(|(recipe, fit)| {
+            let (class, us) = fit
+                .modelled
+                .map_or(("null".into(), "null".into()), |(class, us)| (quoted(class), format!("{us:.3}")));
+            let Memory { constants, arena, batch } = fit.memory;
+            format!(
+                "{{\"plan\":{},\"engine\":\"{}\",\"batch\":{},\"memory\":{},\
+                 \"constants\":{constants},\"between_steps\":{arena},\"input_and_results\":{batch},\
+                 \"arena\":{},\"arena_bound\":{},\"steps\":{},\"programs\":{},\
+                 \"class\":{class},\"record_us\":{us}}}",
+                quoted(&recipe.name),
+                recipe.engine,
+                fit.batch,
+                fit.memory.total(),
+                fit.arena.1,
+                fit.arena.0,
+                fit.steps,
+                fit.programs,
+            )
+        })
+        .collect();
+    Ok(format!(
+        "{{\"program\":{},\"model\":{},\"hash\":{},\"shape\":{},\"inputs\":{},\"outputs\":{},\"flop\":{},\
+         \"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}]}}\n",
+        quoted(env!("CARGO_PKG_VERSION")),
+        quoted(&n.name),
+        quoted(&n.hash),
+        quoted(&n.shape()),
+        n.width,
+        n.outputs(),
+        n.flop(),
+        baked::plan().constant_bytes(),
+        baked::block().len(),
+        quoted(&baked::plan().name),
+        plans.join(",")
+    ))
 }
 
 fn line(s: &mut String, name: &str, text: &str) {
@@ -59,12 +147,19 @@ fn line(s: &mut String, name: &str, text: &str) {
 fn decided(request: &Request, decision: Decision) -> String {
     let mut s = String::new();
     decision.why.iter().for_each(|why| line(&mut s, "runs on", why));
-    if let Some(warning) = decision.warning {
+    if let Some(warning) = &decision.warning {
         line(&mut s, "", &warning.replace('\n', "\n          "));
     }
-    match crate::engine::model::Model::baked(&decision.recipe, request.batch) {
-        Ok(model) => s.push_str(&plan(&model.plan, model.laid_out_again)),
-        Err(e) => line(&mut s, "plan", &e),
+    match select::model(request, &decision) {
+        Ok(model) => {
+            s.push_str(&plan(&model.plan, model.laid_out_again));
+            let apart = decision.device.as_ref().is_some_and(|d| !d.unified_memory);
+            let Memory { constants, arena, batch } = Memory::of(&model.plan, apart);
+            let total = constants + arena + batch;
+            let of = format!("constants {constants}, between steps {arena}, input and results {batch}");
+            line(&mut s, "memory", &format!("{total} bytes: {of}"));
+        }
+        Err(e) => line(&mut s, "plan", &e.to_string()),
     }
     s
 }

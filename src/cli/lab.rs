@@ -47,7 +47,8 @@ bench network: the baked network or any shape, input resident on the device, arg
       --batch N           records                                                          [100]
       --plan NAME         baked | a plan of the library                    [the device class's]
       --shape SHAPE       784-2500-2000-10:relu with generated weights, or one of baseline,
-                          partial-mnist, partial-cifar, full-mnist, full-cifar
+                          partial-mnist, partial-cifar, full-mnist, full-cifar, autoencoder,
+                          ds-cnn, resnet-8, mobilenet-v1-0.25, mobilenet-v1-1.0
       --weights W         f32 | f16: how weights are stored                             [as baked]
       --host              from f32 records on the host to classes on the host
 

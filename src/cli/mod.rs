@@ -34,8 +34,11 @@ mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of std
 /// The rest of `--help`.
 const HELP: &str = "
   -f, --format FMT        csv | f32 | u8 | idx | npy   (magic bytes tell npy and idx; else csv)
+      --window N          time series: a record is the last N rows of the input (lines of CSV),
+      --hop M             one every M rows                                            [N]
   -o, --output KIND       class | label | scores | probs | top=K | json   a line per record
   -b, --batch N           most records per launch                         [the plan's]
+      --max-memory BYTES  fewer, if constants, arena, input and results would need more: 64M
   -d, --device DEV        auto | host | opencl | all | INDEX | part of a name, or several
                           separated by commas, which share the records    [auto]
       --compute-units N   the OpenCL device with N compute units
@@ -51,7 +54,7 @@ const HELP: &str = "
       --selftest          run the baked golden vectors on the device, exit 1 if one is wrong
   -v, --verbose           say on stderr what runs the network, and why
       --list-devices      the OpenCL devices, or why there are none; with -v all about them
-      --info[=block]      what is baked, and what would run it; block: all that is baked, as text
+      --info[=block]      what is baked, what runs it, what plans take; -o json; block: all as text
   -h, --help              this page
   -V, --version           the program's version, and what is baked
 
@@ -79,7 +82,12 @@ pub(crate) enum Command {
         verbose: bool,
     },
     /// Print what is baked, and what would run it.
-    Info(Request),
+    Info {
+        /// Where it would run.
+        request: Request,
+        /// As JSON.
+        json: bool,
+    },
     /// Print all that is baked.
     Block,
     /// Benchmarks.
@@ -100,6 +108,9 @@ const OPTIONS: &[Spec] = {
     &[
         ("format", Some('f'), Value),
         ("output", Some('o'), Value),
+        ("max-memory", None, Value),
+        ("window", None, Value),
+        ("hop", None, Value),
         ("batch", Some('b'), Value),
         ("device", Some('d'), Value),
         ("compute-units", None, Value),
@@ -189,7 +200,10 @@ pub fn main() -> ExitCode {
                 Command::Classify(classify) => classify.run(start),
                 Command::SelfTest(test) => test.run(),
                 Command::ListDevices { verbose } => list_devices(verbose),
-                Command::Info(request) => info::page(&request).and_then(|page| print(&escape::lines(&page))),
+                Command::Info { request, json: false } => {
+                    info::page(&request).and_then(|page| print(&escape::lines(&page)))
+                }
+                Command::Info { request, json: true } => info::json(&request).and_then(|page| print(&page)),
                 Command::Block => baked::text().and_then(|text| print(&escape::lines(&text))),
                 #[cfg(feature = "lab")]
                 Command::Bench(bench) => bench.run(&mut print),
@@ -227,7 +241,11 @@ fn take_info(given: &mut Given) -> Result<Command, Error> {
         "page" => Ok(()),
         _ => Err(format!("expected nothing or block, found \"{value}\"")),
     })?;
-    Ok(Command::Info(request(given)?))
+    let json = given.parse("output", |kind| match kind {
+        "json" => Ok(true),
+        _ => Err(format!("--info has a page, or json, found \"{kind}\"")),
+    })?;
+    Ok(Command::Info { request: request(given)?, json: json.unwrap_or(false) })
 }
 
 fn take_block(given: &mut Given) -> Result<Command, Error> {
@@ -243,6 +261,7 @@ fn request(given: &mut Given) -> Result<Request, Error> {
         compute_units,
         plan: given.text("plan")?,
         batch: given.batch()?,
+        max_memory: given.parse("max-memory", given::bytes)?,
         wanted: Wanted { scores: true, classes: true },
         timed: false,
         track: None,

@@ -4,6 +4,7 @@ use super::*;
 use crate::engine::select::DeviceWish;
 use crate::lab::Bench;
 use crate::observe::report::ProfileFormat;
+use crate::stream::Rows;
 use std::path::PathBuf;
 
 fn parse(line: &str) -> Result<Command, String> {
@@ -41,6 +42,15 @@ fn the_contract_is_read() {
     let c = classify("--expect-scores s --on-error mark");
     assert_eq!((c.tolerance, c.mark), (None, true));
     assert_eq!(classify("--expect-scores s --tolerance 1e-3").tolerance, Some(1e-3));
+    let memory = |line| classify(line).request.max_memory;
+    assert_eq!((memory("--max-memory 5"), memory("")), (Some(5), None));
+    assert_eq!(
+        ["3k", "3K", "3M", "3G"].map(|n| given::bytes(n).unwrap()),
+        [3 << 10, 3 << 10, 3 << 20, 3 << 30]
+    );
+    let rows = |line| classify(line).rows;
+    assert_eq!(rows("--window 16"), Some(Rows { window: 16, hop: 16 }));
+    assert_eq!((rows("--hop 1 --window 16"), rows("")), (Some(Rows { window: 16, hop: 1 }), None));
     assert!(!classify("").mark && !classify("--on-error mark --on-error stop").mark);
     assert!(matches!(parse("--help --nonsense"), Ok(Command::Help(page)) if page.contains("--selftest")));
     assert!(matches!(parse("-V bench"), Ok(Command::Version)));
@@ -59,6 +69,18 @@ fn mistakes_are_usage_errors_that_name_the_flag() {
         ("--profile=json:", "a file name is missing"),
         ("--min-accuracy 0.5", "needs --expect"),
         ("--expect e --min-accuracy 2", "expected 0 to 1"),
+        (
+            "--max-memory 0",
+            "--max-memory: expected bytes, with k, M or G behind them or without, found \"0\"",
+        ),
+        ("--max-memory 5T", "--max-memory: expected bytes"),
+        ("--max-memory M", "--max-memory: expected bytes"),
+        ("--max-memory 99999999999G", "--max-memory: expected bytes"),
+        ("--hop 4", "--hop needs --window N"),
+        ("--window 0", "--window: expected a number from 1 to 4294967295, found \"0\""),
+        ("--window 4 --hop 0", "--hop: expected a number from 1"),
+        ("--window 4 --selftest", "--selftest does not use --window, which is for classifying records"),
+        ("--hop 4 tune", "tune does not use --hop, which is for classifying records"),
         ("--tolerance 0.1", "--tolerance needs --expect-scores FILE"),
         ("--expect-scores e --tolerance -1", "--tolerance: expected a number from 0 on, found \"-1\""),
         ("--expect-scores e --tolerance nan", "--tolerance: expected a number from 0 on"),
@@ -97,9 +119,11 @@ fn what_a_command_ignores_is_refused() {
     ];
     let expected = "
         --format=u8            x . . .  . . . . . .  .
+        --window=4             x . . .  . . . . . .  .
         --output=scores        x . . .  . . . . . .  .
         --output=md            . . . .  x x x x x x  x
         --batch=7              x x x .  . . . x . .  x
+        --max-memory=1M        x x x .  . . . . . .  .
         --device=0             x x x .  x x x x x .  x
         --compute-units=4      x x x .  x x x x x .  x
         --plan=nvidia          x x x .  x . . x . .  .

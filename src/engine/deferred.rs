@@ -1,6 +1,7 @@
 //! Records that reach an engine as bytes. Its threads decode them: text is parsed by all cores, and the core that
 //! computes a record has written its numbers itself.
 
+use crate::ir::plan::TEXT_BYTES;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -37,15 +38,12 @@ pub(crate) struct Deferred {
     any: AtomicBool,
 }
 
-/// Bytes a number that are kept room for: more than whole numbers need, and as much as six digits and a point. What
-/// finds no room is decoded where it was read.
-const BYTES: usize = 8;
-
 impl Deferred {
-    /// Room for `records` records of `width` numbers. (For none of them where memory is short.)
+    /// Room for `records` records of `width` numbers. (For none of them where memory is short.) What finds none is decoded
+    /// where it was read.
     pub(crate) fn new(records: usize, width: usize) -> Self {
         let mut bytes = Vec::new();
-        let _ = bytes.try_reserve_exact(records.saturating_mul(width).saturating_mul(BYTES));
+        let _ = bytes.try_reserve_exact(records.saturating_mul(width).saturating_mul(TEXT_BYTES));
         Deferred {
             decode: None,
             bytes,
@@ -75,6 +73,12 @@ impl Deferred {
             self.records.push(Some((start, self.bytes.len())));
         }
         room
+    }
+
+    /// Bytes that it has room for.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.bytes.capacity()
     }
 
     fn clear(&mut self) {

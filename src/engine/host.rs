@@ -289,6 +289,7 @@ mod tests {
     use crate::ir::graph::{Graph, Role, Shape};
     use crate::ir::network::Network;
     use crate::ir::op::{Activation, Op};
+    use crate::planner::fit::Memory;
     use crate::registry::EngineKind;
 
     /// A record that overflows in a hidden layer is refused, behind whatever activation; its neighbours are not.
@@ -318,6 +319,35 @@ mod tests {
                     assert_eq!(answer.overflowed(), n == 1, "{activation:?} {sign}: {scores:?}");
                     assert_eq!(answer.class, Some(if n == 1 { crate::engine::NAN_CLASS } else { 0 }));
                 }
+            }
+        }
+    }
+
+    /// What `--max-memory` counts is what the engine allocates, and not much more.
+    #[test]
+    fn memory_is_counted_as_it_is_allocated() {
+        let baked = crate::baked::network();
+        for sizes in [&[64, 32, 10][..], &[5, 3], &[100, 300, 256, 700, 40, 3], &[1024, 2000, 1000, 10]] {
+            let mut graph = Graph::new(Shape::vector(sizes[0]));
+            let (mut value, mut tensors) = (0, Vec::new());
+            for pair in sizes.windows(2) {
+                let arrays = [(Role::Weights, pair[1], pair[0]), (Role::Biases, pair[1], 1)];
+                value = graph.push("affine", Op::Affine, &[value], &arrays).unwrap();
+                value = graph.push("activation", Op::Activation(Activation::Tanh), &[value], &[]).unwrap();
+                tensors.extend([vec![0.0; pair[0] * pair[1]], vec![0.0; pair[1]]]);
+            }
+            let network = Network { width: sizes[0], graph, labels: Vec::new().into(), ..baked.clone() };
+            let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
+            for batch in [1, 7, 256] {
+                let library = crate::baked::library();
+                let model = Model::new(network.clone(), &tensors, recipe, library, Some(batch)).unwrap();
+                let memory = Memory::of(&model.plan, false);
+                let found = HostEngine::new(model, 2, false).unwrap().team.bytes() as u64;
+                let counted = memory.arena + memory.batch;
+                assert!(
+                    found <= counted && counted <= found + found / 2 + 1000 * batch as u64,
+                    "{sizes:?} {batch}: {counted}, {found}"
+                );
             }
         }
     }

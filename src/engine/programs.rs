@@ -6,9 +6,9 @@ use crate::cl::{Context, Kernel, Program};
 use crate::engine::cache::{Blobs, Key};
 use crate::engine::sources::Sources;
 use crate::error::Error;
-use crate::ir::network::Precision;
-use crate::ir::plan::{Arg, Constant, Plan, Step};
+use crate::ir::plan::Plan;
 use crate::observe::profile::{Origins, Phases};
+use crate::planner::fit;
 use crate::registry::{self, DeviceLimits};
 
 /// One program for each pair of source and options.
@@ -62,7 +62,7 @@ impl Programs {
                 plan.steps.to_mut()[i].local = local;
             }
             let step = &plan.steps[i];
-            let (source, options) = program_of(plan, step);
+            let (source, options) = fit::program(plan, step, library());
             let built = match programs.find(&source, &options) {
                 Some(at) => &programs.built[at],
                 None => {
@@ -140,7 +140,7 @@ impl Programs {
         let steps = plan.steps.iter();
         steps
             .map(|step| {
-                let (source, options) = program_of(plan, step);
+                let (source, options) = fit::program(plan, step, library());
                 let function = library().kernel(&step.kernel).map_or("", |k| &k.1.function);
                 let missing = || Error::device(format!("{}: its program was not built", step.kernel));
                 let built = self.find(&source, &options).map(|i| &mut self.built[i]).ok_or_else(missing)?;
@@ -224,22 +224,6 @@ pub(super) fn shrunk(
     (x, y)
 }
 
-/// Source path and compiler options of a step.
-fn program_of(plan: &Plan, step: &Step) -> (String, String) {
-    let Some((_, kernel)) = library().kernel(&step.kernel) else { return Default::default() };
-    let source = kernel.source.as_deref().unwrap_or_default().to_string();
-    let is_half = |c: &Constant| c.precision == Precision::F16;
-    let half = |a: &Arg| match *a {
-        Arg::Constant(i) => is_half(&plan.constants[i]),
-        Arg::Constants => plan.constants.iter().any(is_half),
-        _ => false,
-    };
-    let weights = if step.args.iter().any(half) { Precision::F16 } else { Precision::F32 };
-    let options = kernel.options(step.activation, weights, step.local);
-    let options = format!("-cl-std=CL1.1 {options} {}", step.options);
-    (source, options.trim_end().to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,7 +235,7 @@ mod tests {
         for recipe in library().plans.iter() {
             let Ok(model) = crate::engine::model::Model::baked(recipe, None) else { continue };
             for step in model.plan.steps.iter().filter(|_| model.plan.engine == EngineKind::OpenCl) {
-                let options = program_of(&model.plan, step).1;
+                let options = fit::program(&model.plan, step, library()).1;
                 assert!(options.starts_with("-cl-std=CL1.1"), "{options}");
                 for bad in ["-cl-fast", "-cl-finite", "-cl-unsafe", "-ffast"] {
                     assert!(!options.contains(bad), "{}: {options}", recipe.name);

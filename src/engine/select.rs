@@ -7,13 +7,14 @@ use super::opencl::{self, OpenClEngine, Wanted};
 use super::tuning::{self, TuningRecord};
 use crate::baked;
 use crate::cl::{self, Device, DeviceKind, Devices, Library, LocalMemory};
-use crate::engine::model::{Model, recipe};
+use crate::engine::model::{Model, planned, recipe};
 use crate::engine::sources::Sources;
 use crate::error::Error;
 use crate::ir::plan::{BufferRole, Plan};
 use crate::observe;
 use crate::observe::profile::Phases;
 use crate::observe::trace::Track;
+use crate::planner::fit::{self, Memory};
 use crate::registry::{DeviceClass, EngineKind, PlanRecipe};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
@@ -80,6 +81,8 @@ pub(crate) struct Request {
     pub(crate) plan: Option<String>,
     /// `--batch`
     pub(crate) batch: Option<usize>,
+    /// `--max-memory`, in bytes.
+    pub(crate) max_memory: Option<u64>,
     /// What the host reads of a batch.
     pub(crate) wanted: Wanted,
     /// Whether steps are timed.
@@ -274,8 +277,7 @@ fn run(
     threads: usize,
     phases: &mut Phases,
 ) -> Result<Started, Error> {
-    let model =
-        phases.time("layout", || Model::baked(&decision.recipe, request.batch)).map_err(Error::device)?;
+    let model = phases.time("layout", || model(request, decision))?;
     let (plan, laid_out_again) = (model.plan.clone(), model.laid_out_again);
     match &decision.device {
         Some(device) => {
@@ -285,6 +287,14 @@ fn run(
                 phases.time("clock", || engine.trace(track))?;
             }
             let (plan, instead) = (engine.plan().clone(), engine.instead().map(str::to_string));
+            // A launch for each layer needs more.
+            let needed = Memory::of(&plan, !device.unified_memory).total();
+            if let Some(most) = request.max_memory.filter(|&most| most < needed) {
+                return Err(Error::Limit(format!(
+                    "{}; --batch asks for a smaller one",
+                    too_large(&plan, needed, most)
+                )));
+            }
             let device = format!("opencl {}", line(device));
             Ok(Started { engine: Box::new(engine), device, plan, laid_out_again, instead })
         }
@@ -295,6 +305,40 @@ fn run(
             Ok(Started { engine: Box::new(engine), device, plan, laid_out_again, instead: None })
         }
     }
+}
+
+/// The plan of a decision with its constants, in batches that `--max-memory` allows.
+pub(crate) fn model(request: &Request, decision: &Decision) -> Result<Model, Error> {
+    let (recipe, network, library) = (&decision.recipe, baked::network(), baked::library());
+    let model = Model::baked(recipe, request.batch).map_err(Error::device)?;
+    let apart = decision.device.as_ref().is_some_and(|d| !d.unified_memory);
+    let needed = Memory::of(&model.plan, apart).total();
+    let Some(most) = request.max_memory.filter(|&most| most < needed) else { return Ok(model) };
+    let batch = fit::bounded(network, (recipe, library), &model.plan, most, apart);
+    match (batch, request.batch) {
+        (0, _) => {
+            let least = planned(network, recipe, library, Some(1)).map_err(Error::device)?;
+            let needed = Memory::of(&least, apart).total();
+            Err(Error::Limit(too_large(&least, needed, most)))
+        }
+        (batch, None) => Model::baked(recipe, Some(batch)).map_err(Error::device),
+        (batch, Some(_)) => Err(Error::Usage(format!(
+            "{}: at most --batch {batch}, or none, which takes as many as fit",
+            too_large(&model.plan, needed, most)
+        ))),
+    }
+}
+
+/// A plan needs more memory than `--max-memory` allows.
+fn too_large(plan: &Plan, needed: u64, most: u64) -> String {
+    let records = if plan.batch == 1 { "record" } else { "records" };
+    format!(
+        "plan {} needs {needed} bytes for batches of {} {records}, {} of them for constants; \
+         --max-memory allows {most}",
+        plan.name,
+        plan.batch,
+        plan.constant_bytes()
+    )
 }
 
 /// Threads of the host engine: the cores this process may use.
@@ -498,14 +542,11 @@ fn host_class() -> Option<&'static DeviceClass> {
 }
 
 /// Expected time of a full batch in microseconds, for as many records as the host takes at once.
-fn estimate(class: &DeviceClass, rate: f64, records: usize) -> Option<f64> {
+fn estimate(class: &DeviceClass, threads: usize, records: usize) -> Option<f64> {
     let recipe = baked::library().plan(&class.plan).ok()?;
     let steps = baked::steps(&recipe.name)?;
-    // Handing the input over and taking the results back cost about a launch each (23 µs with launches of 8.6 on an
-    // H200).
-    let launches = if recipe.engine == EngineKind::Host { 1 } else { steps + 2 };
-    let flop = baked::network().flop() as f64 * records as f64;
-    Some(launches as f64 * class.launch_us + flop / (class.gflops * rate) / 1e3)
+    let work = (records, baked::network().flop());
+    Some(fit::modelled_us(class, recipe.engine, threads, steps, work))
 }
 
 /// Whether `auto` may choose it: CPUs are chosen by name only.
@@ -553,10 +594,10 @@ fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
 fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
     let records = request.batch.unwrap_or(baked::plan().batch);
     let threads = threads();
-    let host = host_class().and_then(|c| estimate(c, threads as f64, records)).unwrap_or(f64::MAX);
+    let host = host_class().and_then(|c| estimate(c, threads, records)).unwrap_or(f64::MAX);
     let on_host_us = format!("{host:.0} µs on {threads} host threads");
     let classes = baked::library().devices.iter().filter(|c| !c.cpu);
-    let gpu = classes.filter_map(|c| estimate(c, 1.0, records)).fold(f64::INFINITY, f64::min);
+    let gpu = classes.filter_map(|c| estimate(c, 1, records)).fold(f64::INFINITY, f64::min);
     let batch = format!("a batch of {records}");
     if host <= gpu {
         let why = format!(
@@ -584,7 +625,7 @@ fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error
         .filter(serves)
         .filter_map(|d| {
             let class = opencl::class(&d)?;
-            Some((estimate(class, 1.0, records)?, d))
+            Some((estimate(class, 1, records)?, d))
         })
         .min_by(|a, b| a.0.total_cmp(&b.0));
     match best {
@@ -769,6 +810,7 @@ mod tests {
             compute_units: None,
             plan: Some("baked".into()),
             batch: None,
+            max_memory: None,
             wanted: Wanted { scores: true, classes: true },
             timed: false,
             track: None,

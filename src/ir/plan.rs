@@ -94,6 +94,10 @@ pub(crate) fn places(constants: &[Constant]) -> (Vec<usize>, usize) {
 /// Batches in flight: one is filled while the other is computed.
 pub(crate) const SLOTS: usize = 2;
 
+/// Bytes that the host engine keeps room for of each number of a slot's records that come as text: more than whole numbers
+/// need, and as much as six digits and a point.
+pub(crate) const TEXT_BYTES: usize = 8;
+
 /// Most records of a batch: sizes and offsets of every plan stay far inside 32 bits.
 pub(crate) const MOST_RECORDS: usize = 1 << 16;
 

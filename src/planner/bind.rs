@@ -21,6 +21,8 @@ pub(crate) struct Sizes {
     pub(crate) weights: (usize, usize),
     /// Rows of the second of two operands; else 0.
     pub(crate) second: usize,
+    /// Whether two operands and the result stand alike, element for element.
+    pub(crate) alike: bool,
     /// Pairs of rows that are moved; else 0.
     pub(crate) pairs: usize,
     /// Of a kernel that knows of images: where it reads and writes.
@@ -31,7 +33,17 @@ impl Sizes {
     /// A launch whose work-groups share nothing.
     pub(crate) fn of(problem: Problem) -> Sizes {
         let (rows, weights) = (problem.l, (0, 0));
-        Sizes { problem, rows, middle: 0, parts: 1, weights, second: 0, pairs: 0, geometry: None }
+        Sizes {
+            problem,
+            rows,
+            middle: 0,
+            parts: 1,
+            weights,
+            second: 0,
+            alike: false,
+            pairs: 0,
+            geometry: None,
+        }
     }
 
     /// Rows and columns of an operand.
@@ -151,6 +163,7 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
             r.dimensions((Extent::Fixed(inner(p.h, sy)), Extent::Fixed(inner(p.w, sx))))
         }
         _ if r.elementwise() => (per_granule(granule * p.h), Extent::Fixed(1)),
+        Operation::Combine if call.sizes.alike => (per_granule(granule * p.h), Extent::Fixed(1)),
         Operation::Softmax => (Extent::Fixed(1), per_granule(granule * pixels)),
         Operation::Gather => (Extent::Fixed(call.sizes.pairs), per_granule(granule)),
         _ => {

@@ -7,12 +7,14 @@
 //! images: which rows the elements of values are; steps that know of images, steps that move elements
 //! place:  drafts → buffers with padded sizes and layouts, constants, steps
 //! arena:  where hidden buffers stand     bind: arguments and ranges     check: a second opinion on a finished plan
+//! fit:    what a finished plan takes of a device
 //! ```
 
 mod arena;
 pub(crate) mod bind;
 pub(crate) mod check;
 mod choose;
+pub(crate) mod fit;
 mod fuse;
 mod images;
 mod place;

@@ -1,7 +1,7 @@
 //! Records as bytes: raw u8 and f32, idx, npy.
 
 use super::csv::plural;
-use super::reader::{Coding, Context, More, Next, Window};
+use super::reader::{Coding, Context, More, Next, Window, of_window};
 use super::source::Source;
 use crate::engine::deferred::Refusal;
 use crate::error::Error;
@@ -76,8 +76,10 @@ impl Binary {
         loop {
             if self.count == Some(self.record) {
                 if !window.bytes().is_empty() {
-                    let message =
-                        format!("expected the end after {}, found more bytes", plural(self.record, "record"));
+                    let message = format!(
+                        "expected the end after {}, found more bytes",
+                        plural(self.record, context.shape.unit())
+                    );
                     return Err(Error::input(&context.place, message));
                 }
             } else if window.bytes().len() >= size {
@@ -104,8 +106,11 @@ impl Binary {
                 Err(Error::input(&context.place, message))
             }
             (true, Some(count)) if found == 0 && count > self.record => {
-                let message =
-                    format!("expected {}, the input ends after {}", plural(count, "record"), self.record);
+                let message = format!(
+                    "expected {}, the input ends after {}",
+                    plural(count, context.shape.unit()),
+                    self.record
+                );
                 Err(context.at_record(self.record + 1, message))
             }
             (true, _) if found > 0 => {
@@ -144,7 +149,7 @@ impl Binary {
         };
         self.count = Some(match count(&shape, context.shape.width, self.kind) {
             Ok(count) => count,
-            Err(message) => return fail(message),
+            Err(message) => return fail(message + &of_window(context.shape.rows, context.shape.width)),
         });
         window.consume(offset);
         self.begun = true;

@@ -1,12 +1,14 @@
 //! Records as text: a line each, numbers separated by commas.
 
 use super::number::{self, Number};
-use super::reader::{Coding, Context, InputShape, More, Next, Window};
+use super::reader::{Coding, Context, InputShape, More, Next, Window, of_window};
+use super::series::Rows;
 use super::source::Source;
 use crate::engine::deferred::Refusal;
 use crate::error::Error;
 use crate::sys::io::find;
 use std::borrow::Cow;
+use std::cell::Cell;
 
 /// Characters of a field that a message shows.
 const SHOWN: usize = 32;
@@ -90,7 +92,8 @@ impl Csv {
             return Ok(Some(Next::Record));
         }
         let Err(mistake) = check_header(line, &context.shape) else { return Ok(None) };
-        let message = mistake.message(line, context.shape.width, context.shape.features, true);
+        let InputShape { width, features, rows, .. } = context.shape;
+        let message = mistake.message(line, width, features, true, rows);
         let why = Error::input(format!("{}:{}:{}", context.place, self.line, mistake.field), message);
         if context.mark && Field::all(line).count() != context.shape.width {
             return Ok(Some(Next::Bad(why)));
@@ -140,6 +143,21 @@ pub(super) fn decode(line: &[u8], coding: &Coding, values: &mut [f32]) -> Result
     } else {
         numbers(line, coding, values, |i, x: f64| coding.scaled(i, x))
     }
+}
+
+/// Writes the numbers of a line as they stand there; `spare` has room for as many.
+pub(super) fn decode_raw(
+    line: &[u8],
+    coding: &Coding,
+    values: &mut [f64],
+    spare: &mut [f32],
+) -> Result<(), Mistake> {
+    let values = Cell::from_mut(values).as_slice_of_cells();
+    numbers(line, coding, spare, |i, x: f64| {
+        values[i].set(x);
+        // Whether it fits f32 is told by what becomes of it.
+        if x.is_finite() { 0.0 } else { f32::NAN }
+    })
 }
 
 /// Fields that are read one by one before a run of plain whole numbers is looked for again.
@@ -311,12 +329,19 @@ const BINARY: &str = " (this looks like binary data: -f u8 or -f f32 reads raw r
 impl Mistake {
     /// What is wrong with `line`, a record of `width` numbers.
     pub(super) fn refusal(&self, line: &[u8], width: usize, coding: &Coding) -> Refusal {
-        Refusal { number: self.field, message: self.message(line, width, &[], coding.plain()) }
+        Refusal { number: self.field, message: self.message(line, width, &[], coding.plain(), coding.rows) }
     }
 
-    /// `plain`: numbers are taken as they are.
+    /// `plain`: numbers are taken as they are; `rows`: the line is one of several of a record.
     #[cold]
-    fn message(&self, line: &[u8], width: usize, features: &[Cow<'_, str>], plain: bool) -> String {
+    fn message(
+        &self,
+        line: &[u8],
+        width: usize,
+        features: &[Cow<'_, str>],
+        plain: bool,
+        rows: Option<Rows>,
+    ) -> String {
         let text = Field::all(line).nth(self.field - 1).map(|f| f.text()).unwrap_or_default();
         let found = shown(&text);
         let message = match self.what {
@@ -347,7 +372,11 @@ impl Mistake {
                 )
             }
         };
-        message + advice(line, self.what, width)
+        let count = match self.what {
+            What::TooFew | What::TooMany | What::TooFewNames | What::TooManyNames => of_window(rows, width),
+            What::NotANumber | What::NotFinite | What::OtherName => String::new(),
+        };
+        message + &count + advice(line, self.what, width)
     }
 }
 

@@ -274,7 +274,7 @@ impl ExpectedScores {
 
     fn from<S: Source>(source: S, place: String, tolerance: f64, width: usize) -> Result<Self, Error> {
         let rows = RecordRows::first(width);
-        let shape = InputShape { width, features: &[], transform: &Transform::Identity };
+        let shape = InputShape { width, features: &[], transform: &Transform::Identity, rows: None };
         let mut reader = RecordReader::new(source, place.clone(), None, shape);
         let mut scores = Vec::new();
         loop {

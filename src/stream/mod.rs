@@ -9,6 +9,7 @@ mod csv;
 mod expect;
 mod number;
 mod reader;
+mod series;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ mod writer;
 
 pub(crate) use expect::{Expected, ExpectedScores};
 pub(crate) use reader::{Format, InputShape, Next, Position, RecordReader};
+pub(crate) use series::Rows;
 #[cfg(test)]
 pub(crate) use source::MemorySource;
 pub(crate) use source::{FileSource, Source};
@@ -46,6 +48,8 @@ pub(crate) struct Stream<'a, 'w, W> {
     /// goes on. What leaves the records behind it in doubt ends the run all the same: a wrong header, the end in the middle
     /// of a binary record. `None`: the first bad record ends the run.
     pub(crate) bad: Option<&'a mut Bad<'a>>,
+    /// Told of an input that has ended how many rows behind its last record are part of none, where there are some.
+    pub(crate) left: Option<&'a mut Left<'a>>,
     /// Classes to compare with.
     pub(crate) expected: Option<&'a mut Expected>,
     /// Scores to compare with; the engine must hand them out.
@@ -58,6 +62,9 @@ pub(crate) struct Stream<'a, 'w, W> {
 
 /// What is told why a record is bad.
 pub(crate) type Bad<'a> = dyn FnMut(&Error) + 'a;
+
+/// What is told which input has rows left at its end, and how many.
+pub(crate) type Left<'a> = dyn FnMut(&str, usize) + 'a;
 
 /// What is told how far a run is: the engine, times if they are taken, and what was done.
 pub(crate) type Asked<'a> = dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + 'a;
@@ -237,8 +244,10 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
             let index = places.len();
             let why = match reader.advance()? {
                 Next::Record => {
-                    let (coding, bytes) = reader.record();
-                    match engine.defer(slot, index, coding, bytes) {
+                    let deferred = reader
+                        .record()
+                        .is_some_and(|(coding, bytes)| engine.defer(slot, index, coding, bytes));
+                    match deferred {
                         true => None,
                         false => reader.decode(&mut engine.record(slot, index)?).err(),
                     }
@@ -246,7 +255,13 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
                 Next::Bad(why) => Some(why),
                 Next::Idle => return Ok(Stop::Idle),
                 Next::End => {
+                    let left = reader.left();
                     self.feed.open = false;
+                    if let (Some(tell), Some(name), true) =
+                        (&mut self.stream.left, self.feed.names.last(), left > 0)
+                    {
+                        tell(name, left);
+                    }
                     continue;
                 }
             };

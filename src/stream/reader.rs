@@ -2,6 +2,7 @@
 
 use super::binary::{self, Binary, Kind};
 use super::csv::{self, Csv};
+use super::series::{Rows, Series};
 use super::source::Source;
 use crate::engine::RecordMut;
 use crate::engine::deferred::{Decode, Refusal};
@@ -52,19 +53,51 @@ impl Format {
 /// What a record is made of.
 #[derive(Clone, Copy)]
 pub(crate) struct InputShape<'a> {
-    /// Numbers of a record.
+    /// Numbers of a record, or of a row of it.
     pub(crate) width: usize,
     /// Their names, or nothing: then a header may hold any names.
     pub(crate) features: &'a [Cow<'static, str>],
-    /// What happens to each number before it is rounded to f32.
+    /// What happens to each number of a record before it is rounded to f32.
     pub(crate) transform: &'a Transform,
+    /// Of a time series: which rows are a record.
+    pub(crate) rows: Option<Rows>,
 }
 
 impl<'a> InputShape<'a> {
     /// The input of `network`.
     pub(crate) fn of(network: &'a Network) -> Self {
-        InputShape { width: network.width, features: &network.features, transform: &network.transform }
+        let Network { width, features, transform, .. } = network;
+        InputShape { width: *width, features, transform, rows: None }
     }
+
+    /// The same record as rows of a time series. A network's features are named once for each row, all differently: they
+    /// say nothing about a header.
+    pub(crate) fn of_rows(self, rows: Rows) -> Result<Self, String> {
+        let width = self.width;
+        if rows.window == 1 {
+            return Ok(InputShape { rows: Some(rows), ..self });
+        }
+        match width % rows.window {
+            0 => Ok(InputShape { width: width / rows.window, features: &[], rows: Some(rows), ..self }),
+            _ => Err(format!(
+                "--window {0}: expected a divisor of {width}, the numbers that the network takes for a record: {0} rows \
+                 cannot share them evenly",
+                rows.window
+            )),
+        }
+    }
+
+    /// What is counted in an input: `record` or `row`.
+    pub(super) fn unit(&self) -> &'static str {
+        if self.rows.is_some() { "row" } else { "record" }
+    }
+}
+
+/// Behind a wrong count of numbers in a row: where the right one comes from.
+pub(super) fn of_window(rows: Option<Rows>, width: usize) -> String {
+    rows.map_or(String::new(), |Rows { window, .. }| {
+        format!(" (--window {window}: the network takes {} for a record)", window * width)
+    })
 }
 
 /// How the bytes of a record become the network's input.
@@ -74,6 +107,8 @@ pub(super) struct Coding {
     /// The elements of binary records, and whether their highest byte comes first; `None`: text.
     binary: Option<(Dtype, bool)>,
     pub(super) decoder: Decoder,
+    /// Of a time series: which rows are a record.
+    pub(super) rows: Option<Rows>,
 }
 
 impl Coding {
@@ -85,6 +120,29 @@ impl Coding {
     /// Whether numbers are taken as they are.
     pub(super) fn plain(&self) -> bool {
         self.transform == Transform::Identity
+    }
+
+    /// Writes the numbers of `bytes` as they are there. `spare` has room for as many.
+    pub(super) fn decode_raw(
+        &self,
+        bytes: &[u8],
+        values: &mut [f64],
+        spare: &mut [f32],
+    ) -> Result<(), Refusal> {
+        let width = values.len();
+        match self.binary {
+            None => csv::decode_raw(bytes, self, values, spare).map_err(|m| m.refusal(bytes, width, self)),
+            Some((dtype, big)) => {
+                bytes
+                    .chunks_exact(dtype.size())
+                    .zip(values.iter_mut())
+                    .for_each(|(b, x)| *x = dtype.decode(b, big));
+                match values.iter().position(|x| !x.is_finite()) {
+                    Some(i) => Err(binary::not_finite(values[i], i, self)),
+                    None => Ok(()),
+                }
+            }
+        }
     }
 }
 
@@ -128,6 +186,8 @@ pub(crate) enum Position {
     Line(u64),
     /// The record of a binary file.
     Record(u64),
+    /// The row of a binary file with a time series.
+    Row(u64),
 }
 
 impl Position {
@@ -136,6 +196,7 @@ impl Position {
         match self {
             Position::Line(n) => format!("{place}:{n}"),
             Position::Record(n) => format!("{place}: record {n}"),
+            Position::Row(n) => format!("{place}: row {n}"),
         }
     }
 
@@ -143,7 +204,7 @@ impl Position {
     pub(super) fn refused(self, place: &str, refusal: Refusal) -> Error {
         let number = match self {
             Position::Line(_) => format!(":{}", refusal.number),
-            Position::Record(_) => format!(", value {}", refusal.number),
+            Position::Record(_) | Position::Row(_) => format!(", value {}", refusal.number),
         };
         Error::input(self.within(place) + &number, refusal.message)
     }
@@ -250,9 +311,14 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Record `n` of a binary input, from 1, or row.
+    pub(super) fn position(&self, n: u64) -> Position {
+        if self.shape.rows.is_some() { Position::Row(n) } else { Position::Record(n) }
+    }
+
     /// An error at a record (from 1).
     pub(super) fn at_record(&self, record: u64, message: impl Into<String>) -> Error {
-        Error::input(Position::Record(record).within(&self.place), message)
+        Error::input(self.position(record).within(&self.place), message)
     }
 
     pub(super) fn io(&self, e: io::Error) -> Error {
@@ -261,12 +327,12 @@ impl Context<'_> {
 }
 
 /// What the records of an input are made of.
-fn coding(shape: InputShape<'_>, decoder: &InputDecoder) -> Arc<dyn Decode> {
+fn coding(shape: InputShape<'_>, decoder: &InputDecoder) -> Coding {
     let binary = match decoder {
         InputDecoder::Binary(binary) => Some(binary.elements()),
         InputDecoder::Start | InputDecoder::Csv(_) => None,
     };
-    Arc::new(Coding { transform: shape.transform.clone(), binary, decoder: Decoder::detect() })
+    Coding { transform: shape.transform.clone(), binary, decoder: Decoder::detect(), rows: shape.rows }
 }
 
 /// How the bytes of an input become records.
@@ -286,6 +352,7 @@ pub(crate) struct RecordReader<'a, S> {
     coding: Arc<dyn Decode>,
     /// The record at hand, where its place in the batch is not one piece.
     values: Box<[f32]>,
+    series: Option<Series>,
 }
 
 impl<'a, S: Source> RecordReader<'a, S> {
@@ -304,9 +371,11 @@ impl<'a, S: Source> RecordReader<'a, S> {
             track: None,
         };
         let context = Context { place, shape, mark: false };
-        let coding = coding(shape, &InputDecoder::Start);
+        let begin = || coding(shape, &InputDecoder::Start);
         let values = vec![0.0; shape.width].into_boxed_slice();
-        RecordReader { window, context, format, decoder: InputDecoder::Start, coding, values }
+        let series = shape.rows.map(|rows| Series::new(rows, shape.width, begin()));
+        let (decoder, coding) = (InputDecoder::Start, Arc::new(begin()));
+        RecordReader { window, context, format, decoder, coding, values, series }
     }
 
     /// Goes on with another source, in the same buffer.
@@ -339,12 +408,43 @@ impl<'a, S: Source> RecordReader<'a, S> {
         match &self.decoder {
             InputDecoder::Start => Position::Record(0),
             InputDecoder::Csv(csv) => Position::Line(csv.line()),
-            InputDecoder::Binary(binary) => Position::Record(binary.record()),
+            InputDecoder::Binary(binary) => self.context.position(binary.record()),
         }
     }
 
-    /// Finds the next record, without waiting for input.
+    /// Finds the next record, without waiting for input. Of a time series that is the last of its rows.
     pub(crate) fn advance(&mut self) -> Result<Next, Error> {
+        loop {
+            let found = self.next()?;
+            let position = self.position();
+            let Some(series) = &mut self.series else { return Ok(found) };
+            let bad = match found {
+                Next::Idle | Next::End => return Ok(found),
+                _ if series.skip() => continue,
+                Next::Bad(why) => Some(why),
+                Next::Record => {
+                    let bytes = &self.window.data[self.window.record.clone()];
+                    let refusal = series.decode(bytes, &mut self.values).err();
+                    refusal.map(|refusal| position.refused(&self.context.place, refusal))
+                }
+            };
+            let bad = match bad {
+                Some(why) if !self.context.mark => return Err(why),
+                bad => bad,
+            };
+            if series.keep(position, bad) {
+                return Ok(Next::Record);
+            }
+        }
+    }
+
+    /// Rows at the end of a time series that are part of no record. After [`Next::End`].
+    pub(crate) fn left(&self) -> usize {
+        self.series.as_ref().map_or(0, Series::left)
+    }
+
+    /// Finds the next record, or row of a record.
+    fn next(&mut self) -> Result<Next, Error> {
         loop {
             let begun = match &mut self.decoder {
                 InputDecoder::Csv(csv) => return csv.next(&mut self.window, &self.context),
@@ -361,7 +461,11 @@ impl<'a, S: Source> RecordReader<'a, S> {
                 },
             };
             if begun {
-                self.coding = coding(self.context.shape, &self.decoder);
+                let coding = coding(self.context.shape, &self.decoder);
+                match &mut self.series {
+                    Some(series) => series.begin(coding),
+                    None => self.coding = Arc::new(coding),
+                }
                 continue;
             }
             match self.window.more().map_err(|e| self.context.io(e))? {
@@ -381,13 +485,18 @@ impl<'a, S: Source> RecordReader<'a, S> {
         }
     }
 
-    /// The bytes of the record that was found last, and what they mean. They stay until `advance` or `wait`.
-    pub(crate) fn record(&self) -> (&Arc<dyn Decode>, &[u8]) {
-        (&self.coding, &self.window.data[self.window.record.clone()])
+    /// The bytes of the record that was found last, and what they mean. They stay until `advance` or `wait`. `None` where a
+    /// record has several rows, which are decoded as they come.
+    pub(crate) fn record(&self) -> Option<(&Arc<dyn Decode>, &[u8])> {
+        let bytes = &self.window.data[self.window.record.clone()];
+        self.series.is_none().then_some((&self.coding, bytes))
     }
 
     /// Writes the numbers of the record that was found last.
     pub(crate) fn decode(&mut self, record: &mut RecordMut<'_>) -> Result<(), Error> {
+        if let Some(series) = &self.series {
+            return series.write(&self.context.place, record);
+        }
         let bytes = &self.window.data[self.window.record.clone()];
         let good = match record.contiguous() {
             Some(values) => self.coding.decode(bytes, values),

@@ -16,15 +16,23 @@ pub(super) struct Input {
     pub(super) width: usize,
     pub(super) features: Vec<Cow<'static, str>>,
     pub(super) transform: Transform,
+    pub(super) rows: Option<Rows>,
 }
 
 impl Input {
     pub(super) fn new(width: usize) -> Self {
-        Input { width, features: Vec::new(), transform: Transform::Identity }
+        Input { width, features: Vec::new(), transform: Transform::Identity, rows: None }
+    }
+
+    /// Numbers of a record.
+    fn record(&self) -> usize {
+        self.width * self.rows.map_or(1, |rows| rows.window)
     }
 
     fn shape(&self) -> InputShape<'_> {
-        InputShape { width: self.width, features: &self.features, transform: &self.transform }
+        let (features, transform) = (&self.features[..], &self.transform);
+        let shape = InputShape { width: self.record(), features, transform, rows: None };
+        self.rows.map_or(shape, |rows| shape.of_rows(rows).unwrap())
     }
 }
 
@@ -40,12 +48,12 @@ pub(super) fn read(format: Option<Format>, input: &Input, bytes: &[u8]) -> Resul
 
 fn read_pieces(format: Option<Format>, input: &Input, pieces: Vec<Vec<u8>>) -> Result<Vec<Vec<f32>>, String> {
     let mut reader = RecordReader::new(MemorySource::new(pieces), "stdin".into(), format, input.shape());
-    let rows = RecordRows::first(input.width);
+    let rows = RecordRows::first(input.record());
     let mut records = Vec::new();
     loop {
         match reader.advance().map_err(|e| e.to_string())? {
             Next::Record => {
-                let mut data = vec![f32::NAN; input.width];
+                let mut data = vec![f32::NAN; input.record()];
                 reader.decode(&mut RecordMut::new(&mut data, &rows, 0)).map_err(|e| e.to_string())?;
                 records.push(data);
             }
@@ -206,6 +214,8 @@ struct Ran {
     batches: Vec<usize>,
     /// Why records are bad, where they are marked.
     reasons: Vec<String>,
+    /// Inputs with rows that no record has, and how many.
+    left: Vec<(String, usize)>,
 }
 
 /// The same on an engine that takes records as numbers, and one that takes them as bytes.
@@ -228,9 +238,9 @@ fn run_with<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     sources: impl Fn() -> I,
 ) -> Ran {
     let [ran, deferred] = [Mock::new, Mock::deferring]
-        .map(|mock| run_on(mock(batch, input.width), mark, output, input, format, sources()));
+        .map(|mock| run_on(mock(batch, input.record()), mark, output, input, format, sources()));
     assert_eq!((&deferred.text, &deferred.result), (&ran.text, &ran.result));
-    assert_eq!(deferred.reasons, ran.reasons);
+    assert_eq!((&deferred.reasons, &deferred.left), (&ran.reasons, &ran.left));
     if ran.result.is_ok() {
         // Behind a mistake more may have been submitted.
         assert_eq!(deferred.batches, ran.batches);
@@ -246,8 +256,9 @@ fn run_on<S: Source>(
     format: Option<Format>,
     sources: impl IntoIterator<Item = Result<(String, S), Error>>,
 ) -> Ran {
-    let (mut out, mut reasons) = (Vec::new(), Vec::new());
+    let (mut out, mut reasons, mut rest) = (Vec::new(), Vec::new(), Vec::new());
     let mut bad = |why: &Error| reasons.push(why.to_string());
+    let mut left = |input: &str, rows: usize| rest.push((input.to_string(), rows));
     let mut writer = ResultWriter::new(&mut out, output, VALUES);
     let stream = Stream {
         engine: &mut engine,
@@ -255,13 +266,14 @@ fn run_on<S: Source>(
         shape: input.shape(),
         writer: &mut writer,
         bad: if mark { Some(&mut bad) } else { None },
+        left: Some(&mut left),
         expected: None,
         expected_scores: None,
         times: None,
         asked: None,
     };
     let result = stream.run(sources.into_iter()).map_err(|e| e.to_string());
-    Ran { text: String::from_utf8(out).unwrap(), result, batches: engine.batches(), reasons }
+    Ran { text: String::from_utf8(out).unwrap(), result, batches: engine.batches(), reasons, left: rest }
 }
 
 fn memory(place: &str, pieces: impl IntoIterator<Item = Vec<u8>>) -> Result<(String, MemorySource), Error> {
@@ -464,6 +476,7 @@ fn a_nan_score_names_the_record_in_the_input() {
             shape,
             writer: &mut writer,
             bad: None,
+            left: None,
             expected: None,
             expected_scores: None,
             times: None,
@@ -687,6 +700,7 @@ fn a_record_is_answered_before_more_input_is_awaited() {
             shape: input.shape(),
             writer: &mut writer,
             bad: None,
+            left: None,
             expected: None,
             expected_scores: None,
             times: Some(&mut times),
@@ -718,6 +732,7 @@ fn classes_and_scores_are_compared_on_the_way() {
         shape: input.shape(),
         writer: &mut writer,
         bad: Some(&mut ignore),
+        left: None,
         expected: Some(&mut expected),
         expected_scores: Some(&mut scores),
         times: None,
@@ -734,4 +749,246 @@ fn classes_and_scores_are_compared_on_the_way() {
         scores.to_string(),
         "scores: 2 of 4 within 0.1; largest error 3.33e-1, record 2, output 2: expected 1.5, found 1"
     );
+}
+
+/// Records of `window` rows every `hop` rows, by the definition.
+fn windows<T: Clone>(rows: &[Vec<T>], Rows { window, hop }: Rows) -> Vec<Vec<T>> {
+    (0..)
+        .map(|n| n * hop)
+        .take_while(|from| from + window <= rows.len())
+        .map(|from| rows[from..from + window].concat())
+        .collect()
+}
+
+/// Rows that the definition puts into no record and that stand behind the last one, without those between two records.
+fn rest(rows: usize, Rows { window, hop }: Rows) -> usize {
+    let next = (0..).map(|n| n * hop).find(|from| from + window > rows).unwrap();
+    let end = if next >= hop { next - hop + window } else { 0 };
+    rows.saturating_sub(next.max(end))
+}
+
+/// A series of rows of two numbers, three of them a record.
+fn series(hop: usize) -> Input {
+    Input { rows: Some(Rows { window: 3, hop }), ..Input::new(2) }
+}
+
+const SERIES: &[u8] = b"a,b\n1,2\n3,4\n\n5,6\n7,8\n9,10\n11,12\n13,14\n";
+
+#[test]
+fn records_are_the_last_rows_of_a_series() {
+    for (hop, expected, left) in [
+        (1, "21,1\n33,3\n45,5\n57,7\n69,9\n", 0),
+        (2, "21,1\n45,5\n69,9\n", 0),
+        (3, "21,1\n57,7\n", 1),
+        (4, "21,1\n69,9\n", 0),
+        (5, "21,1\n", 2),
+        (6, "21,1\n", 1),
+        (7, "21,1\n", 0),
+        (1000, "21,1\n", 0),
+    ] {
+        for batch in [1, 2, 3, 100] {
+            let ran = run(batch, &series(hop), None, || [memory("a", [SERIES.to_vec()])]);
+            let records = expected.lines().count() as u64;
+            assert_eq!((&*ran.text, &ran.result), (expected, &summary(records, 0, &ran)), "{hop}");
+            let left = if left > 0 { vec![("a".to_string(), left)] } else { vec![] };
+            assert_eq!(ran.left, left, "{hop}");
+        }
+    }
+}
+
+/// A scale may differ from row to row, and loses no digits: it is applied to what was read, not to its f32.
+#[test]
+fn each_row_of_a_record_has_its_own_scale() {
+    let mean = vec![101325.0, 20.0, 101326.0, 21.0, 101327.0, 22.0];
+    let transform = Transform::MeanStd { mean: mean.into(), std: vec![1.0 / 3.0].into() };
+    let rows = Input { transform: transform.clone(), ..series(2) };
+    let whole = Input { transform, ..Input::new(6) };
+    let lines = ["101325.1234567,20.3", "101324.7654321,19.5", "101326.1,2e1", "101300,17", "101327.3,-4.25"];
+    let records = [lines[..3].join(","), lines[2..].join(",")].join("\n");
+    let expected = read(None, &whole, records.as_bytes()).unwrap();
+    assert_eq!(expected[0][0], ((101325.1234567 - 101325.0) / (1.0 / 3.0)) as f32);
+    assert_eq!(read(None, &rows, lines.join("\n").as_bytes()), Ok(expected));
+    let floats = |text: &str| {
+        text.split([',', '\n']).flat_map(|x| x.parse::<f64>().unwrap().to_le_bytes()).collect::<Vec<u8>>()
+    };
+    let of_whole = read(None, &whole, &npy("<f8", "(2, 6)", &floats(&records)));
+    assert_eq!(read(None, &rows, &npy("<f8", "(5, 2)", &floats(&lines.join("\n")))), of_whole);
+}
+
+/// No record has rows of two inputs.
+#[test]
+fn a_series_ends_with_its_input() {
+    for batch in [1, 2, 100] {
+        let files = || {
+            [
+                memory("a", [b"1,1\n2,1\n3,1\n4,1\n".to_vec()]),
+                memory("b", [b"9,1\n9,1\n".to_vec()]),
+                memory("c", [b"".to_vec()]),
+                memory("d", [npy("|u1", "(3, 2)", &[5, 1, 6, 1, 7, 1])]),
+            ]
+        };
+        let ran = run(batch, &series(3), None, files);
+        assert_eq!((&*ran.text, &ran.result), ("9,1\n21,5\n", &summary(2, 0, &ran)));
+        assert_eq!(ran.left, [("a".to_string(), 1), ("b".to_string(), 2)]);
+    }
+}
+
+#[test]
+fn mistakes_of_a_series_name_its_rows() {
+    let floats = |v: &[f32]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let error = |format, bytes: &[u8]| read(format, &series(1), bytes).unwrap_err();
+    let window = " (--window 3: the network takes 6 for a record)";
+    assert_eq!(
+        error(None, b"1,2\n3,4,5\n"),
+        format!("stdin:2:3: expected 2 numbers, found a 3rd: \"5\"{window}")
+    );
+    assert_eq!(
+        error(None, b"1,2,3,4,5,6\n"),
+        format!("stdin:1:3: expected 2 numbers, found a 3rd: \"3\"{window}")
+    );
+    assert_eq!(error(None, b"1,2\n3\n"), format!("stdin:2:2: expected 2 numbers, the line has 1{window}"));
+    assert_eq!(
+        error(None, b"a,b,c\n1,2\n"),
+        format!("stdin:1:3: expected 2 names, the header has a 3rd: \"c\"{window}")
+    );
+    assert_eq!(error(None, b"1,2\n\n3,x\n"), "stdin:3:2: expected a number, found \"x\"");
+    let (u8s, f32s) = (Some(Format::U8), Some(Format::F32));
+    assert_eq!(error(u8s, &[0; 7]), "stdin: row 4: expected 2 bytes, the input ends after 1");
+    let nan = floats(&[1.0, 2.0, 3.0, f32::NAN]);
+    assert_eq!(error(f32s, &nan), "stdin: row 2, value 2: expected a finite number, found NaN");
+    assert_eq!(
+        error(None, &npy("|u1", "(2, 3)", &[0; 6])),
+        format!("stdin: expected an array of shape (N, 2), found (2, 3){window}")
+    );
+    assert_eq!(
+        error(None, &npy("|u1", "(1, 2)", &[0; 3])),
+        "stdin: expected the end after 1 row, found more bytes"
+    );
+    let short = npy("|u1", "(3, 2)", &[0; 4]);
+    assert_eq!(error(None, &short), "stdin: row 3: expected 3 rows, the input ends after 2");
+    // A number that only one row of a record may have, and no file.
+    let scale: Vec<f64> = (0..6).map(|i| if i == 3 { 1e30 } else { 1.0 }).collect();
+    let transform = Transform::ScaleOffset { scale: scale.into(), offset: vec![0.0].into() };
+    let input = Input { transform, ..series(1) };
+    let large = "expected a number that fits f32 after the input scaling, found";
+    assert_eq!(read(None, &input, b"1,1e20\n3,4\n1,1\n\n1,1\n").unwrap().len(), 2);
+    assert_eq!(
+        read(None, &input, b"1,1\n2,2\n1,1e20\n\n1,1\n1,1\n").unwrap_err(),
+        format!("stdin:3:2: {large} 1e20")
+    );
+    assert_eq!(
+        read(None, &input, b"1,1\n2,1e400\n").unwrap_err(),
+        "stdin:2:2: expected a finite number, found \"1e400\""
+    );
+    assert_eq!(
+        read(f32s, &input, &floats(&[0.0, f32::INFINITY])).unwrap_err(),
+        "stdin: row 1, value 2: expected a finite number, found inf"
+    );
+    // Widths that rows cannot share.
+    let shape = |window| Input::new(64).shape().of_rows(Rows { window, hop: 1 }).map(|s| s.width);
+    assert_eq!((shape(1), shape(16), shape(64)), (Ok(64), Ok(4), Ok(1)));
+    for window in [7, 65, 1000] {
+        let e = shape(window).unwrap_err();
+        assert!(e.starts_with(&format!("--window {window}: expected a divisor of 64, ")), "{e}");
+    }
+}
+
+/// The records that have a bad row are bad, each for that reason; a row that no record has may be anything.
+#[test]
+fn a_bad_row_marks_the_records_that_have_it() {
+    for (hop, expected, reasons) in [
+        (1, "21,1\nerror\nerror\nerror\n69,9\n", &["a:6", "a:6", "a:6"][..]),
+        (2, "21,1\nerror\n69,9\n", &["a:6"]),
+        (3, "21,1\nerror\n", &["a:6"]),
+        (4, "21,1\n69,9\n", &[]),
+    ] {
+        for (bad, why) in
+            [("7", ":2: expected 2 numbers, the line has 1"), ("7,x", ":2: expected a number, found \"x\"")]
+        {
+            let text = String::from_utf8_lossy(SERIES).replace("7,8", bad);
+            for batch in [1, 2, 100] {
+                let source = || [memory("a", [text.clone().into_bytes()])];
+                let ran = run_with(true, Output::Scores, batch, &series(hop), None, source);
+                assert_eq!(ran.text, expected, "{hop}");
+                let found: Vec<&str> = ran.reasons.iter().map(|r| r.split(why).next().unwrap()).collect();
+                let window = " (--window 3: the network takes 6 for a record)";
+                assert!(
+                    ran.reasons.iter().all(|r| r.trim_end_matches(window).ends_with(why)),
+                    "{:?}",
+                    ran.reasons
+                );
+                assert_eq!(found, reasons, "{hop}");
+                let ran = run_with(false, Output::Scores, batch, &series(hop), None, source);
+                assert_eq!(ran.result.is_err(), !reasons.is_empty(), "{hop}");
+                assert_eq!(ran.text, expected.split("error").next().unwrap(), "{hop}");
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Against windows cut out of all rows at once and read as whole records.
+    #[test]
+    fn windows_are_those_of_the_definition(
+        (width, window, hop) in (1usize..4, 1usize..7, 1usize..9),
+        counts in proptest::collection::vec(0usize..40, 1..3),
+        batch in 1usize..8,
+        format in proptest::sample::select(vec![Format::Csv, Format::U8, Format::F32, Format::Idx, Format::Npy]),
+        scaled in any::<bool>(),
+        bad in proptest::collection::vec(0usize..40, 0..4),
+        cuts in proptest::collection::vec((1u8..30, any::<bool>()), 1..8),
+        seed in any::<u8>(),
+    ) {
+        let shape = Rows { window, hop };
+        let mut value = seed;
+        let mut next = || {
+            value = value.wrapping_mul(5).wrapping_add(113);
+            value
+        };
+        let mut input = Input { rows: Some(shape), ..Input::new(width) };
+        if scaled {
+            let factors: Vec<f64> = (0..width * window).map(|i| (i + 1) as f64 / 4.0).collect();
+            input.transform = Transform::ScaleOffset { scale: factors.into(), offset: vec![0.25].into() };
+        }
+        let whole = Input { width: width * window, transform: input.transform.clone(), ..Input::new(1) };
+        let (mut series, mut records, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        for (file, &n) in counts.iter().enumerate() {
+            let rows: Vec<Vec<u8>> = (0..n).map(|_| (0..width).map(|_| next()).collect()).collect();
+            let cut_out = windows(&rows, shape);
+            // The numbers themselves, in their order.
+            let (bytes, of_records) =
+                (encode(format, &rows, width), encode(format, &cut_out, width * window));
+            let expected = read(Some(format), &whole, &of_records);
+            prop_assert_eq!(read_pieces(Some(format), &input, cut(&bytes, &cuts)), expected);
+            // A bad row of text is bad in every record that has it.
+            let text = |rows: &[Vec<String>]| {
+                rows.iter().map(|r| r.join(",") + "\n").collect::<String>().into_bytes()
+            };
+            let marked = format == Format::Csv;
+            let words = |(n, row): (usize, &Vec<u8>)| {
+                let word = |v: &u8| if bad.contains(&n) { "x".into() } else { v.to_string() };
+                row.iter().map(word).collect()
+            };
+            let lines: Vec<Vec<String>> = rows.iter().enumerate().map(words).collect();
+            // A first line of words alone would be the header.
+            let with_header = |width: usize, lines: &[Vec<String>]| {
+                [(vec!["h"; width].join(",") + "\n").into_bytes(), text(lines)].concat()
+            };
+            series.push(if marked { with_header(width, &lines) } else { bytes });
+            let cut_out = windows(&lines, shape);
+            records.push(if marked { with_header(width * window, &cut_out) } else { of_records });
+            left.extend(Some((format!("file {file}"), rest(n, shape))).filter(|l| l.1 > 0));
+        }
+        let files = |files: &[Vec<u8>], cuts: &[(u8, bool)]| {
+            let pieces = files.iter().map(|bytes| cut(bytes, cuts)).enumerate();
+            pieces.map(|(i, p)| memory(&format!("file {i}"), p)).collect::<Vec<_>>()
+        };
+        let format = Some(format);
+        let ran = run_with(true, Output::Scores, batch, &input, format, || files(&series, &cuts));
+        let naive = run_with(true, Output::Scores, batch, &whole, format, || files(&records, &[(29, false)]));
+        prop_assert_eq!(&ran.text, &naive.text);
+        let count = |ran: &Ran| ran.result.clone().map(|s| (s.records, s.marked));
+        prop_assert_eq!(count(&ran), count(&naive));
+        prop_assert_eq!(ran.left, left);
+    }
 }

@@ -76,6 +76,7 @@ fn every_build_says_what_it_baked() {
     let expected = [&other, &other, &default, &default];
     for (i, ((said, version), (name, line))) in builds.iter().zip(expected).enumerate() {
         assert_eq!(said.matches(": baked ").count(), 1, "build {i}: {said}");
+        assert_eq!(said.matches(": memory: ").count(), 1, "build {i}: {said}");
         assert!(said.contains(line), "build {i}: {line:?} is not in {said}");
         assert!(version.contains(name), "build {i}: {version}");
     }

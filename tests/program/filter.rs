@@ -61,6 +61,44 @@ fn every_format_gives_the_same_answers() {
     assert_eq!(twice.out, format!("{expected}{expected}"));
 }
 
+/// The rows of the images one after the other, as a series.
+#[test]
+fn records_are_windows_of_a_series() {
+    let csv = test_csv();
+    let expected = run(DIGITS, &[], csv.clone()).out;
+    let values: Vec<&str> = csv.split([',', '\n']).filter(|v| !v.is_empty()).collect();
+    let rows: Vec<String> = values.chunks(8).map(|row| row.join(",") + "\n").collect();
+    let bytes: Vec<u8> = values.iter().map(|v| v.parse().unwrap()).collect();
+    for (args, input) in [
+        (&["--window", "8"][..], rows.concat().into_bytes()),
+        (&["--window=8", "--hop=8", "-b", "7"], rows.concat().into_bytes()),
+        (&["--window", "4", "-f", "u8", "--expect", "model/digits/test_labels.csv"], bytes.clone()),
+        (&["--window", "64", "-f", "u8"], bytes),
+    ] {
+        let r = run(DIGITS, args, input);
+        assert_eq!((r.code, &*r.out), (Some(0), &*expected), "{args:?}: {}", r.err);
+        assert_eq!(r.err.contains("of 597"), args.contains(&"--expect"), "{}", r.err);
+    }
+    // Every second image, and what is not enough for another one.
+    let expected: Vec<&str> = expected.lines().step_by(2).collect();
+    let r = run(DIGITS, &["--window", "8", "--hop", "16", "-o", "label"], rows[..8 * 596 + 6].concat());
+    assert_eq!(
+        (r.lines(), &*r.err),
+        (expected[..298].to_vec(), "mortonnet: stdin: the last 6 rows are part of no record\n")
+    );
+    let mut bad = rows.clone();
+    bad[12] = "1,2,3\n".into();
+    let r = run(DIGITS, &["--window", "8", "--hop", "4", "--on-error", "mark"], bad[..24].concat());
+    let lines: Vec<&str> = r.out.lines().collect();
+    // Rows 0 to 7, 4 to 11, and so on: row 12 is in the third and the fourth record.
+    let marked: Vec<bool> = lines.iter().map(|line| *line == "error").collect();
+    assert_eq!((r.code, &marked[..]), (Some(1), &[false, false, true, true, false][..]));
+    assert!(r.err.contains("stdin:13:4: expected 8 numbers, the line has 3 (--window 8: "), "{}", r.err);
+    let r = run(DIGITS, &["--window", "7"], "");
+    assert_eq!((r.code, &*r.out), (Some(2), ""), "{}", r.err);
+    assert!(r.err.contains("--window 7: expected a divisor of 64"), "{}", r.err);
+}
+
 #[test]
 fn every_output_says_the_same() {
     let csv = test_csv();
@@ -215,6 +253,50 @@ fn pages() {
     let d = run(DIGITS, &["--list-devices"], "");
     assert_eq!(d.code, Some(1));
     assert!(d.out.contains("/nonexistent/libOpenCL.so"), "{}", d.out);
+}
+
+/// What `--info` says that a plan takes is what `--max-memory` counts.
+#[test]
+fn batches_fit_into_the_memory_that_is_allowed() {
+    let info = |args: &[&str]| {
+        let r = run(DIGITS, &[args, &["--info", "-o", "json"]].concat(), "");
+        serde_json::from_str::<serde_json::Value>(r.lines()[0]).unwrap()
+    };
+    let memory = |batch: &str| {
+        let found = info(&["-b", batch]);
+        assert_eq!((&found["model"], &found["plan"]), (&"digits".into(), &"host".into()));
+        let fits = found["fits"].as_array().unwrap().clone();
+        let host: Vec<_> = fits.iter().filter(|f| f["plan"] == "host").collect();
+        assert_eq!((host[0]["batch"].as_u64(), host[0]["programs"].as_u64()), (Some(1), Some(0)));
+        let midgard: Vec<_> = fits.iter().filter(|f| f["plan"] == "mali-midgard").collect();
+        let midgard = midgard[midgard.len() - 1];
+        assert_eq!(midgard["programs"].as_u64(), Some(1));
+        let least = midgard["arena_bound"].as_u64().unwrap();
+        assert!(least > 0 && least <= midgard["arena"].as_u64().unwrap());
+        host[host.len() - 1]["memory"].as_u64().unwrap()
+    };
+    let needed = memory("40");
+    assert!(needed < memory("41"));
+    let line = |args: &[&str]| {
+        let r = run(DIGITS, &[args, &["-d", "host", "--info"]].concat(), "");
+        r.lines().iter().find(|l| l.starts_with("plan ")).unwrap().to_string()
+    };
+    assert!(line(&["--max-memory", &needed.to_string()]).contains("batches of 40 records"));
+    assert!(line(&["--max-memory", &(needed - 1).to_string()]).contains("batches of 39 records"));
+    assert!(line(&["--max-memory", "1G"]).contains("batches of 256 records"));
+    let file = "model/digits/test.csv";
+    let expected = run(DIGITS, &[file], "").out;
+    let few = ["-d", "host", "--max-memory", &needed.to_string()];
+    assert_eq!(run(DIGITS, &[&few[..], &[file]].concat(), "").out, expected);
+    assert!(run(DIGITS, &[&few[..], &["--selftest"]].concat(), "").lines()[0].starts_with("passed: host"));
+    // An explicit batch is never another one, and a record is the least.
+    let r = run(DIGITS, &[&few[..], &["-b", "41", file]].concat(), "");
+    assert_eq!((r.code, &*r.out), (Some(2), ""));
+    assert!(r.err.contains(&format!("--max-memory allows {needed}: at most --batch 40, ")), "{}", r.err);
+    let r = run(DIGITS, &["-d", "host", "--max-memory", "4k", file], "");
+    assert_eq!((r.code, &*r.out), (Some(1), ""));
+    let least = format!("plan host needs {} bytes for batches of 1 record, 10432 of them", memory("1"));
+    assert!(r.err.contains(&least), "{} {least}", r.err);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::ir::op::Arithmetic;
 use crate::ir::view::Geometry;
 use crate::observe::profile::StepClock;
 use crate::observe::trace::{Name, Track};
+use crate::planner::fit::LARGE;
 use crate::sys::thread::{Serve, Thread};
 
 use std::alloc::{alloc_zeroed, dealloc};
@@ -29,9 +30,6 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-
-/// Layers with more bytes of weights are split by rows: what a core's second-level cache holds.
-const LARGE: usize = 1 << 20;
 
 /// A batch that takes a thread less than this is computed where it is submitted: nothing to share.
 const INLINE_US: u64 = 3;
@@ -617,6 +615,15 @@ impl Team {
     /// Threads, the caller's included.
     pub(crate) fn threads(&self) -> usize {
         self.shared.threads
+    }
+
+    /// Bytes of the buffers that a batch has, workspaces left out.
+    #[cfg(test)]
+    pub(crate) fn bytes(&mut self) -> usize {
+        let deferred: usize = (0..SLOTS).map(|slot| self.deferred(slot).room()).sum();
+        let Shared { inputs, scores, hidden, .. } = &*self.shared;
+        let floats: usize = inputs.iter().chain(scores).chain(hidden).map(|a| a.floats.len).sum();
+        deferred + floats * size_of::<f32>()
     }
 
     /// Most records of a batch.

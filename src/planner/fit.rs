@@ -1,0 +1,216 @@
+//! Whether a network fits a device: the memory and the programs that a plan takes, and the time that a class of devices
+//! should take with it.
+
+use crate::ir::network::{Network, Precision};
+use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, SLOTS, Step, TEXT_BYTES};
+use crate::registry::{DeviceClass, EngineKind, Library, Operation, PlanRecipe};
+
+/// Bytes that a plan takes on a device, beside the program, its kernels and the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// Constants.
+    pub(crate) constants: u64,
+    /// Values between steps.
+    pub(crate) arena: u64,
+    /// Input and results of all slots.
+    pub(crate) batch: u64,
+}
+
+/// Bytes of weights from which on the host engine splits an affine layer by rows: what a core's second-level cache holds.
+/// What such a layer reads and writes is kept for the whole batch.
+pub(crate) const LARGE: usize = 1 << 20;
+
+impl Memory {
+    /// The memory of `plan`; `apart`: each value between steps has a buffer of its own, as on devices with memory of their
+    /// own. Of the host engine, which takes few records at once through the steps of an image network, this is the most.
+    pub(crate) fn of(plan: &Plan, apart: bool) -> Memory {
+        let of_role =
+            |hidden: bool| plan.buffers.iter().filter(move |b| (b.role == BufferRole::Hidden) == hidden);
+        let slots = SLOTS as u64;
+        let (arena, batch) = match plan.engine {
+            EngineKind::OpenCl => {
+                let bytes = |b: &Buffer| (b.padded_rows * 4) as u64 * plan.padded_batch as u64;
+                let hidden = if apart { of_role(true).map(bytes).sum() } else { plan.arena_bytes as u64 };
+                (hidden, slots * of_role(false).map(bytes).sum::<u64>())
+            }
+            EngineKind::Host => {
+                // Records begin on cache lines, a line more keeps them off multiples of a page.
+                let bytes = |b: &Buffer| ((b.padded_rows.next_multiple_of(16) + 16) * 4) as u64;
+                let whole = |&(i, _): &(usize, &Buffer)| !of_images(plan) || meets_large(plan, i);
+                let buffers = plan.buffers.iter().enumerate().filter(|(_, b)| b.role == BufferRole::Hidden);
+                let hidden: u64 = buffers.filter(whole).map(|(_, b)| bytes(b)).sum();
+                let tile = if of_images(plan) { plan.arena_bytes as u64 } else { 0 };
+                let input = of_role(false).find(|b| b.role == BufferRole::Input);
+                let text = input.map_or(0, |b| b.rows * TEXT_BYTES) as u64;
+                let of_slots = of_role(false).map(bytes).sum::<u64>() + text;
+                ((hidden + tile) * plan.batch as u64, slots * of_slots * plan.batch as u64)
+            }
+        };
+        Memory { constants: plan.constant_bytes() as u64, arena, batch }
+    }
+
+    /// All of it.
+    pub(crate) fn total(&self) -> u64 {
+        self.constants + self.arena + self.batch
+    }
+}
+
+/// Whether a step knows of images, so that the host engine takes records one by one through the steps.
+fn of_images(plan: &Plan) -> bool {
+    let vectors = |s: &Step| {
+        use Operation::{Activation, Affine, ArgMax, Relu, Sigmoid};
+        matches!(s.operation, Affine | Activation | Relu | Sigmoid | ArgMax)
+    };
+    !plan.steps.iter().all(vectors)
+}
+
+/// Whether an affine layer of many weights reads or writes buffer `i`.
+fn meets_large(plan: &Plan, i: usize) -> bool {
+    let large = |a: &Arg| matches!(a, Arg::Constant(c) if plan.constants[*c].bytes() >= LARGE);
+    let of_layer = |s: &&Step| s.operation == Operation::Affine && s.args.iter().any(large);
+    plan.steps.iter().filter(of_layer).any(|s| s.args.contains(&Arg::Buffer(i)))
+}
+
+/// The greatest batch, below that of `plan`, with which `recipe` takes at most `most` bytes; 0 where none does.
+pub(crate) fn bounded(
+    network: &Network,
+    (recipe, library): (&PlanRecipe, &Library),
+    plan: &Plan,
+    most: u64,
+    apart: bool,
+) -> usize {
+    let fits = |batch: usize| {
+        super::plan(network, recipe, library, Some(batch))
+            .is_ok_and(|plan| Memory::of(&plan, apart).total() <= most)
+    };
+    let (mut fitting, mut too_many) = (0, plan.batch);
+    while fitting + 1 < too_many {
+        let middle = fitting.midpoint(too_many);
+        if fits(middle) { fitting = middle } else { too_many = middle }
+    }
+    // Whole granules cost no more than part ones.
+    let whole = fitting / plan.granule * plan.granule;
+    if whole > 0 && fits(whole) { whole } else { fitting }
+}
+
+/// Source path and compiler options of a step; empty of the host's.
+pub(crate) fn program(plan: &Plan, step: &Step, library: &Library) -> (String, String) {
+    let Some((_, kernel)) = library.kernel(&step.kernel) else { return Default::default() };
+    let source = kernel.source.as_deref().unwrap_or_default().to_string();
+    let is_half = |c: &Constant| c.precision == Precision::F16;
+    let half = |a: &Arg| match *a {
+        Arg::Constant(i) => is_half(&plan.constants[i]),
+        Arg::Constants => plan.constants.iter().any(is_half),
+        _ => false,
+    };
+    let weights = if step.args.iter().any(half) { Precision::F16 } else { Precision::F32 };
+    let options = kernel.options(step.activation, weights, step.local);
+    let options = format!("-cl-std=CL1.1 {options} {}", step.options);
+    (source, options.trim_end().to_string())
+}
+
+/// OpenCL programs that a start of `plan` builds.
+pub(crate) fn programs(plan: &Plan, library: &Library) -> usize {
+    let of_device = |_: &&Step| plan.engine == EngineKind::OpenCl;
+    let mut all: Vec<_> = plan.steps.iter().filter(of_device).map(|s| program(plan, s, library)).collect();
+    all.sort();
+    all.dedup();
+    all.len()
+}
+
+/// Expected time of a batch of `records` in microseconds on a device of `class`, or on so many threads of it; each record
+/// takes `flop` operations.
+pub(crate) fn modelled_us(
+    class: &DeviceClass,
+    engine: EngineKind,
+    threads: usize,
+    steps: usize,
+    (records, flop): (usize, u64),
+) -> f64 {
+    // Handing the input over and taking the results back cost about a launch each (23 µs with launches of 8.6 on an
+    // H200).
+    let launches = if engine == EngineKind::Host { 1 } else { steps + 2 };
+    let flop = flop as f64 * records as f64;
+    launches as f64 * class.launch_us + flop / (class.gflops * threads as f64) / 1e3
+}
+
+/// What a plan takes of a device.
+pub(crate) struct Fit<'l> {
+    /// Most records of a batch.
+    pub(crate) batch: usize,
+    /// On a device that shares its memory with the host.
+    pub(crate) memory: Memory,
+    /// The least that values between steps need, and what they got: of a batch, or of the host engine of a record.
+    pub(crate) arena: (usize, usize),
+    /// Launches of a batch.
+    pub(crate) steps: usize,
+    /// OpenCL programs.
+    pub(crate) programs: usize,
+    /// The first class of devices whose plan it is, and the expected time of a record in microseconds.
+    pub(crate) modelled: Option<(&'l str, f64)>,
+}
+
+impl<'l> Fit<'l> {
+    /// What `plan` takes, of the host so many `threads` of an architecture.
+    pub(crate) fn of(plan: &Plan, library: &'l Library, host: (&str, usize), flop: u64) -> Fit<'l> {
+        let (arch, threads) = host;
+        let (class, rate) = match plan.engine {
+            EngineKind::Host => (library.host_class(arch), threads),
+            EngineKind::OpenCl => (library.devices.iter().find(|c| c.plan == plan.name), 1),
+        };
+        let of_batch = |class| modelled_us(class, plan.engine, rate, plan.steps.len(), (plan.batch, flop));
+        Fit {
+            batch: plan.batch,
+            memory: Memory::of(plan, false),
+            arena: (plan.arena_bound, plan.arena_bytes),
+            steps: plan.steps.len(),
+            programs: programs(plan, library),
+            modelled: class.map(|c| (&*c.name, of_batch(c) / plan.batch as f64)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::baked::{library, network};
+    use crate::planner;
+
+    /// The batch found is the greatest that fits; one byte less than one record needs and none does.
+    #[test]
+    fn batches_are_as_large_as_memory_allows() {
+        for recipe in library().plans.iter() {
+            let of = |batch| planner::plan(network(), recipe, library(), batch).unwrap();
+            let full = of(None);
+            for apart in [false, true] {
+                let total = |batch| Memory::of(&of(Some(batch)), apart).total();
+                let find = |most| bounded(network(), (recipe, library()), &full, most, apart);
+                let all = Memory::of(&full, apart);
+                assert!(all.constants > 0 && all.batch > 0, "{}", recipe.name);
+                for most in [all.total() - 1, all.total() / 2, all.constants + all.batch / 5] {
+                    let batch = find(most);
+                    assert!(batch < full.batch, "{}", recipe.name);
+                    assert!(batch == 0 || total(batch) <= most, "{}: {batch} in {most}", recipe.name);
+                    // Part granules take what whole ones take.
+                    let next = batch + full.granule;
+                    assert!(next >= full.batch || total(next) > most, "{}: {batch}", recipe.name);
+                }
+                assert_eq!(find(total(1) - 1), 0, "{}", recipe.name);
+            }
+        }
+    }
+
+    /// Every pair of source and options once; none of the host's.
+    #[test]
+    fn programs_are_counted_once() {
+        let count = |name: &str| {
+            let recipe = library().plan(name).unwrap();
+            programs(&planner::plan(network(), recipe, library(), None).unwrap(), library())
+        };
+        assert_eq!(count("host"), 0);
+        // Two layers and their activation in three launches each, the arg-max.
+        let morton =
+            planner::plan(network(), library().plan("thesis-morton").unwrap(), library(), None).unwrap();
+        assert!(count("thesis-morton") < morton.steps.len() && count("thesis-morton") >= 4);
+    }
+}
