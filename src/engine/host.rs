@@ -201,7 +201,7 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
                 }
                 // Element by element of the window, the channels side by side.
                 None => {
-                    let weights = Some([floats(weights), biases]);
+                    let weights = Some((Weights::new(Values::F32(floats(weights)))?, biases));
                     Action::Windows { made: Made::Products, weights, activation, geometry }
                 }
             };

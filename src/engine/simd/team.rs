@@ -72,6 +72,14 @@ impl Weights {
         }))
     }
 
+    /// Those that are floats.
+    fn floats(&self) -> &[f32] {
+        match self.stored() {
+            StoredAs::Floats(w) => w,
+            StoredAs::Halves(_) => &[],
+        }
+    }
+
     fn stored(&self) -> StoredAs<'_> {
         match &self.0 {
             Source::Baked(values) => StoredAs::Floats(values),
@@ -159,8 +167,8 @@ pub(crate) enum Action {
     Windows {
         /// What.
         made: Made,
-        /// Of products: weights of all channels, element by element of the window, and a bias for each channel.
-        weights: Option<[Cow<'static, [f32]>; 2]>,
+        /// Of products: weights (floats) of all channels, element by element of the window, and a bias for each channel.
+        weights: Option<(Weights, Cow<'static, [f32]>)>,
         /// Fused.
         activation: Activation,
         /// Where it reads and writes.
@@ -360,8 +368,10 @@ fn lowest(bits: u64) -> usize {
 struct Workspaces {
     /// Values of the records of a tile, one after the other.
     arenas: Vec<Floats>,
-    /// Windows side by side.
+    /// Where the runs of windows begin, and runs across an edge.
     scratch: Vec<Floats>,
+    /// What runs in the border are; nobody writes to it.
+    zeros: Floats,
     /// From a record of a tile to the next.
     stride: usize,
     /// Most records of a tile.
@@ -371,13 +381,18 @@ struct Workspaces {
 }
 
 impl Workspaces {
-    /// `count` of them, for records of `stride` values between steps.
-    fn new(count: usize, stride: usize, records: usize, scratch: usize) -> Result<Workspaces, Error> {
+    /// `count` of them, for records of `stride` values between steps, runs of `zeros` values and so much room for windows.
+    fn new(
+        count: usize,
+        (stride, records): (usize, usize),
+        (scratch, zeros): (usize, usize),
+    ) -> Result<Workspaces, Error> {
         let floats = |n: usize| (0..count).map(|_| Floats::new(n)).collect::<Result<Vec<Floats>, Error>>();
         let free = (0..count).fold(0, |free, i| free | 1 << i);
         // What a vector may read behind the last value.
         let (arenas, scratch) = (floats(stride * records + LINE)?, floats(scratch + LINE)?);
-        Ok(Workspaces { arenas, scratch, stride, records, free: AtomicU64::new(free) })
+        let zeros = Floats::new(zeros)?;
+        Ok(Workspaces { arenas, scratch, zeros, stride, records, free: AtomicU64::new(free) })
     }
 
     /// Nobody else has it until it is given back. There are as many as threads.
@@ -551,13 +566,13 @@ impl Team {
         let stride = if images { (arena + LINE).next_multiple_of(LINE) } else { 0 };
         let of_tile = (TILE_BYTES / (4 * stride.max(1))).clamp(1, kernels.tile.0);
         let windows = steps.iter().map(|s| match &s.action {
-            Action::Convolution { columns, geometry, .. } if !images::stands(geometry) => {
-                columns.1 * images::at_a_time(columns.1, kernels.tile.0)
+            Action::Convolution { geometry, .. } => {
+                (images::scratch(geometry, kernels.tile.0), images::runs(geometry).1)
             }
-            _ => 0,
+            _ => (0, 0),
         });
-        let scratch = windows.max().unwrap_or(0);
-        let workspaces = Workspaces::new(if images { threads } else { 0 }, stride, of_tile, scratch)?;
+        let room = windows.fold((0, 0), |most, of| (most.0.max(of.0), most.1.max(of.1)));
+        let workspaces = Workspaces::new(if images { threads } else { 0 }, (stride, of_tile), room)?;
         let step_rows = steps.iter().map(|s| match s.to {
             Place::Input => rows.0,
             Place::Hidden(i) => rows.1[i],
@@ -899,6 +914,7 @@ impl Shared {
                             records: records.len(),
                             x,
                             x_stride,
+                            runs: None,
                             result,
                             result_stride,
                         };
@@ -917,13 +933,14 @@ impl Shared {
             Action::Convolution { weights, biases, panel, columns, activation, geometry } => {
                 let pixels = share(geometry.output.1.h * geometry.output.1.w);
                 let scratch = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
-                let convolve = |product: &dyn Fn(usize, (*const f32, usize), *mut f32)| {
+                let convolve = |product: &dyn Fn(usize, images::Windows, *mut f32)| {
                     for n in records.clone() {
                         let x = self.record(step.from, context, n).cast_const();
-                        let places = (x, self.record(step.to, context, n), scratch.start);
-                        let sizes = (columns.1, self.kernels.tile.0);
+                        let places = (x, self.record(step.to, context, n));
+                        let room = (self.workspaces.zeros.start.cast_const(), scratch.start);
+                        let (tile, pixels) = (self.kernels.tile.0, pixels.clone());
                         // SAFETY: `check` has compared the sizes; see above.
-                        unsafe { images::convolve(geometry, sizes, pixels.clone(), places, product) }
+                        unsafe { images::convolve(geometry, tile, pixels, places, room, product) }
                     }
                 };
                 macro_rules! compute {
@@ -936,8 +953,8 @@ impl Shared {
                             inputs: columns.1,
                             activation: *activation,
                         };
-                        let product = |records: usize, (x, x_stride), result| {
-                            let rows = 0..biases.len();
+                        let product = |records: usize, (x, x_stride, runs): images::Windows, result| {
+                            let rows = context.rows.clone().unwrap_or(0..biases.len());
                             let result_stride = geometry.output.0.pixel;
                             let sub = Subproblem {
                                 layer: &layer,
@@ -945,6 +962,7 @@ impl Shared {
                                 records,
                                 x,
                                 x_stride,
+                                runs,
                                 result,
                                 result_stride,
                             };
@@ -964,7 +982,7 @@ impl Shared {
             }
             Action::Windows { made, weights, activation, geometry } => {
                 let null = (std::ptr::null(), std::ptr::null());
-                let arrays = weights.as_ref().map_or(null, |[w, b]| (w.as_ptr(), b.as_ptr()));
+                let arrays = weights.as_ref().map_or(null, |(w, b)| (w.floats().as_ptr(), b.as_ptr()));
                 for n in records.clone() {
                     let x = self.record(step.from, context, n).cast_const();
                     let (places, lines) = ((x, self.record(step.to, context, n)), share(geometry.output.1.h));
@@ -1077,7 +1095,7 @@ impl Shared {
                     );
                     assert!(images::end(input, from) <= rows(s.from));
                     assert!(images::end(output, Shape { c: channels, ..to }) <= rows(s.to));
-                    let sizes = weights.as_ref().map(|[w, b]| (w.len(), b.len()));
+                    let sizes = weights.as_ref().map(|(w, b)| (w.floats().len(), b.len()));
                     let expected = (window.0 * window.1 * channels, channels);
                     assert!(sizes == (*made == Made::Products).then_some(expected), "{sizes:?}");
                 }
