@@ -130,32 +130,42 @@ unsafe fn point(
             let line = x.wrapping_add(image.first.wrapping_add(line));
             // Runs that begin at these columns of the image are inside.
             let whole = if within { (from.w + 1).saturating_sub(span) } else { 0 };
-            for i in 0..count {
-                let left = (column + i) * window.stride.1;
-                let at = (left + kx * window.dilation.1).wrapping_sub(window.border.left);
-                let address = if at < whole {
-                    line.wrapping_add(at * image.pixel)
+            let step = window.stride.1;
+            let left = column * step;
+            let mut at = (left + kx * window.dilation.1).wrapping_sub(window.border.left);
+            let mut address = line.wrapping_add(at.wrapping_mul(image.pixel));
+            let mut i = 0;
+            while i < count {
+                let inside_x = if at < whole { ((whole - 1 - at) / step + 1).min(count - i) } else { 0 };
+                for _ in 0..inside_x {
+                    // SAFETY: the table has an entry for each run of each pixel.
+                    unsafe { *entries.add(i) = address };
+                    address = address.wrapping_add(step * image.pixel);
+                    i += 1;
+                }
+                if i == count {
+                    break;
+                }
+                at = at.wrapping_add(inside_x * step);
+                let covered = inside(left + i * step, window.border.left, 1, columns, from.w);
+                let run = if !within || span == 1 || covered.is_empty() {
+                    zeros
                 } else {
-                    let covered = inside(left, window.border.left, 1, columns, from.w);
-                    if !within || span == 1 || covered.is_empty() {
-                        zeros
-                    } else {
-                        let (to, length) = (spare, columns * from.c);
-                        spare = spare.wrapping_add(length);
-                        let begin = left + covered.start - window.border.left;
-                        let (before, count) = (covered.start * from.c, covered.len() * from.c);
-                        // SAFETY: `scratch` has counted these runs; what is covered is inside the image.
-                        unsafe {
-                            to.write_bytes(0, before);
-                            let values = line.wrapping_add(begin * image.pixel);
-                            std::ptr::copy_nonoverlapping(values, to.add(before), count);
-                            to.add(before + count).write_bytes(0, length - before - count);
-                        }
-                        to
+                    let (to, length) = (spare, columns * from.c);
+                    spare = spare.wrapping_add(length);
+                    let (before, count) = (covered.start * from.c, covered.len() * from.c);
+                    // SAFETY: `scratch` has counted these runs; what is covered is inside the image.
+                    unsafe {
+                        to.write_bytes(0, before);
+                        std::ptr::copy_nonoverlapping(address.wrapping_add(before), to.add(before), count);
+                        to.add(before + count).write_bytes(0, length - before - count);
                     }
+                    to
                 };
-                // SAFETY: the table has an entry for each run of each pixel.
-                unsafe { *entries.add(i) = address };
+                // SAFETY: as above.
+                unsafe { *entries.add(i) = run };
+                (i, at) = (i + 1, at.wrapping_add(step));
+                address = address.wrapping_add(step * image.pixel);
             }
         }
         first += count;

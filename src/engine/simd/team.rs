@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
-use crate::ir::view::Geometry;
+use crate::ir::view::{Geometry, Image};
 use crate::observe::profile::StepClock;
 use crate::observe::trace::{Name, Track};
 use crate::sys::thread::{Serve, Thread};
@@ -227,6 +227,25 @@ impl Action {
             | Action::Gather { .. }
             | Action::Activate(_)
             | Action::ArgMax(_) => 1,
+        }
+    }
+
+    /// Floating-point operations of what has parts, with padding; more where they are slower than those of products.
+    fn flop(&self) -> usize {
+        let image = |(image, shape): (Image, Shape)| image.pixel * shape.w * shape.h;
+        match self {
+            Action::Convolution { columns, geometry, .. } => 2 * columns.1 * image(geometry.output),
+            Action::Windows { geometry, .. } => {
+                let (rows, columns) = geometry.window.size;
+                8 * rows * columns * image(geometry.output)
+            }
+            Action::Combine { geometry, .. } => 20 * image(geometry.output),
+            Action::Softmax { geometry, .. } => 500 * image(geometry.output),
+            Action::Affine { .. }
+            | Action::Scale { .. }
+            | Action::Gather { .. }
+            | Action::Activate(_)
+            | Action::ArgMax(_) => 0,
         }
     }
 
@@ -464,7 +483,7 @@ struct Shared {
     kernels: Kernels,
     steps: Vec<Step>,
     phases: Vec<Phase>,
-    /// For jobs of fewer records than threads, of a network with images: a step each.
+    /// For jobs of fewer records than threads, of a network with images.
     few: Vec<Phase>,
     workspaces: Workspaces,
     /// Of each hidden buffer.
@@ -931,14 +950,17 @@ impl Shared {
                 }
             }
             Action::Convolution { weights, biases, panel, columns, activation, geometry } => {
-                let pixels = share(geometry.output.1.h * geometry.output.1.w);
+                // Whole tiles.
+                let (tile, count) = (self.kernels.tile.0, geometry.output.1.h * geometry.output.1.w);
+                let tiles = share(count.div_ceil(tile));
+                let pixels = tiles.start * tile..count.min(tiles.end * tile);
                 let scratch = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
                 let convolve = |product: &dyn Fn(usize, images::Windows, *mut f32)| {
                     for n in records.clone() {
                         let x = self.record(step.from, context, n).cast_const();
                         let places = (x, self.record(step.to, context, n));
                         let room = (self.workspaces.zeros.start.cast_const(), scratch.start);
-                        let (tile, pixels) = (self.kernels.tile.0, pixels.clone());
+                        let pixels = pixels.clone();
                         // SAFETY: `check` has compared the sizes; see above.
                         unsafe { images::convolve(geometry, tile, pixels, places, room, product) }
                     }
@@ -998,11 +1020,14 @@ impl Shared {
                     let x = self.record(step.from, context, n).cast_const();
                     let other = self.record(*other, context, n).cast_const();
                     let result = self.record(step.to, context, n);
-                    // SAFETY: `check` has compared the sizes; see above.
-                    unsafe {
-                        let places = (x, other, result);
-                        images::combine(&self.kernels, *arithmetic, geometry, lines.clone(), places);
-                        images::activate(&self.kernels, geometry, *activation, lines.clone(), result);
+                    // Line by line: the activation finds it in the first-level cache.
+                    for line in lines.clone().map(|y| y..y + 1) {
+                        // SAFETY: `check` has compared the sizes; see above.
+                        unsafe {
+                            let places = (x, other, result);
+                            images::combine(&self.kernels, *arithmetic, geometry, line.clone(), places);
+                            images::activate(&self.kernels, geometry, *activation, line, result);
+                        }
                     }
                 }
             }
@@ -1144,49 +1169,54 @@ fn within_one(steps: &[Step], phases: &[Phase], i: usize) -> bool {
     first.is_none_or(|p| matches!(p.split, Split::Records)) && of.next().is_none()
 }
 
-/// A phase for each step, cut so finely that all threads have a part of a single record.
+/// For a single record: steps that all threads have a part of, and between them those that are not worth sharing.
 fn single(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
-    // The first phase decodes, whole records.
-    let first = Phase { steps: 0..0, split: Split::Records };
-    let of = |(i, step): (usize, &Step)| {
-        let split = match (&step.action, step.action.parts()) {
-            (Action::Affine { weights, biases, .. }, _) => {
-                let vectors = biases.len() / kernels.lanes;
-                let large = weights.stored().bytes() >= LARGE / 8 && vectors / kernels.tile.1 >= threads;
-                match large {
-                    true => Split::Rows(bounds(vectors, kernels.tile.1, threads, kernels.lanes)),
-                    false => Split::Records,
-                }
-            }
-            (_, 1) => Split::Records,
-            (Action::Convolution { .. }, pixels) => {
-                Split::Parts(pixels.div_ceil(kernels.tile.0).min(PARTS * threads))
-            }
-            (_, lines) => Split::Parts(lines.min(PARTS * threads)),
+    group(steps, |step| {
+        let parts = (step.action.flop() / (PART_US * 1000 * kernels.gflops as usize)).min(PARTS * threads);
+        let by_rows = |vectors: usize, band: usize| {
+            (vectors / band >= threads).then(|| Split::Rows(bounds(vectors, band, threads, kernels.lanes)))
         };
-        Phase { steps: i..i + 1, split }
-    };
-    std::iter::once(first).chain(steps.iter().enumerate().map(of)).collect()
+        match (&step.action, step.action.parts()) {
+            (Action::Affine { weights, biases, .. }, _) if weights.stored().bytes() >= LARGE / 8 => {
+                by_rows(biases.len() / kernels.lanes, kernels.tile.1)
+            }
+            (Action::Convolution { biases, .. }, pixels) if parts > 1 => {
+                let tiles = pixels.div_ceil(kernels.tile.0);
+                // Few tiles do not come out even, and each thread would read all of the weights.
+                let rows =
+                    if tiles < PARTS * threads { by_rows(biases.len() / kernels.lanes, 2) } else { None };
+                rows.or((tiles > 1).then(|| Split::Parts(parts.min(tiles))))
+            }
+            (_, lines) => (parts.min(lines) > 1).then(|| Split::Parts(parts.min(lines))),
+        }
+    })
 }
 
-/// Parts of a record for each thread: so many that all threads end together.
-const PARTS: usize = 4;
+/// Parts of a record for each thread at most: more would not end more evenly than handing them out takes.
+const PARTS: usize = 2;
+
+/// What a part of a record takes at least, in microseconds: many times what handing it out costs.
+const PART_US: usize = 2;
 
 /// Groups the steps: large layers alone, the rest together.
 fn phases(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
-    // The first phase decodes: records are split before a layer's rows may be.
+    group(steps, |step| match &step.action {
+        Action::Affine { weights, biases, .. } => {
+            let vectors = biases.len() / kernels.lanes;
+            let large = weights.stored().bytes() >= LARGE && vectors / kernels.tile.1 >= threads;
+            large.then(|| Split::Rows(bounds(vectors, kernels.tile.1, threads, kernels.lanes)))
+        }
+        _ => None,
+    })
+}
+
+/// Phases of steps: one for each that `split` splits, one for those between, which are split by records.
+fn group(steps: &[Step], split: impl Fn(&Step) -> Option<Split>) -> Vec<Phase> {
+    // The first phase decodes: records are split before parts of them may be.
     let mut phases = vec![Phase { steps: 0..0, split: Split::Records }];
     for (i, step) in steps.iter().enumerate() {
-        let split = match &step.action {
-            Action::Affine { weights, biases, .. } => {
-                let vectors = biases.len() / kernels.lanes;
-                let large = weights.stored().bytes() >= LARGE && vectors / kernels.tile.1 >= threads;
-                large.then(|| bounds(vectors, kernels.tile.1, threads, kernels.lanes))
-            }
-            _ => None,
-        };
-        match (split, phases.last_mut()) {
-            (Some(bounds), _) => phases.push(Phase { steps: i..i + 1, split: Split::Rows(bounds) }),
+        match (split(step), phases.last_mut()) {
+            (Some(split), _) => phases.push(Phase { steps: i..i + 1, split }),
             (None, Some(Phase { steps, split: Split::Records })) => steps.end = i + 1,
             (None, _) => phases.push(Phase { steps: i..i + 1, split: Split::Records }),
         }

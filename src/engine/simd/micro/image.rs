@@ -111,20 +111,20 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
         for at in first..end {
             let to = line.result.add(at * line.result_step);
             let mut c = line.real;
-            while c % 4 != 0 {
+            while c % 8 != 0 {
                 *to.add(c) = 0.0;
                 c += 1;
             }
             while c < line.channels {
-                to.add(c).cast::<[f32; 4]>().write_unaligned([0.0; 4]);
-                c += 4;
+                to.add(c).cast::<[f32; 8]>().write_unaligned([0.0; 8]);
+                c += 8;
             }
         }
     }
 }
 
 /// Pixels whose windows are inside alike and that share what is loaded of the weights.
-const TOGETHER: usize = 4;
+const TOGETHER: usize = 8;
 
 /// Vectors of channels of one pixel that are computed together.
 const VECTORS: usize = 4;
@@ -132,29 +132,40 @@ const VECTORS: usize = 4;
 /// SAFETY: as `line`.
 #[inline(always)]
 unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
-    let whole = line.whole();
-    let together = PRODUCTS && whole.0 + TOGETHER <= whole.1;
+    let (first, end) = line.whole();
+    let inside = if PRODUCTS { end.saturating_sub(first) } else { 0 };
     let mut at = line.pixels.0;
     while at < line.pixels.1 {
         let mut c = 0;
         // SAFETY: passed on; the pixels are of the line, the channels whole vectors.
         unsafe {
-            if together && at >= whole.0 && at < whole.1 {
+            if inside >= TOGETHER / 2 && at >= first && at < end {
                 // The last ones may be computed again.
-                at = at.min(whole.1 - TOGETHER);
-                while c < line.channels {
-                    some::<V, PRODUCTS, TOGETHER, 1>(line, at, c);
-                    c += V::LANES;
+                let turns = (0, line.columns);
+                if inside >= TOGETHER {
+                    at = at.min(end - TOGETHER);
+                    while c < line.channels {
+                        some::<V, PRODUCTS, TOGETHER, 1>(line, at, c, turns);
+                        c += V::LANES;
+                    }
+                    at += TOGETHER;
+                } else {
+                    at = at.min(end - TOGETHER / 2);
+                    while c < line.channels {
+                        some::<V, PRODUCTS, { TOGETHER / 2 }, 1>(line, at, c, turns);
+                        c += V::LANES;
+                    }
+                    at += TOGETHER / 2;
                 }
-                at += TOGETHER;
                 continue;
             }
+            let turns = line.inside(at);
             while PRODUCTS && c + VECTORS * V::LANES <= line.channels {
-                some::<V, PRODUCTS, 1, VECTORS>(line, at, c);
+                some::<V, PRODUCTS, 1, VECTORS>(line, at, c, turns);
                 c += VECTORS * V::LANES;
             }
             while c < line.channels {
-                some::<V, PRODUCTS, 1, 1>(line, at, c);
+                some::<V, PRODUCTS, 1, 1>(line, at, c, turns);
                 c += V::LANES;
             }
             at += 1;
@@ -162,7 +173,8 @@ unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
     }
 }
 
-/// P pixels from `at` on, whose windows are inside alike, by N vectors of channels from `c` on. Sums stay in registers.
+/// P pixels from `at` on, whose windows are inside for the same turns, by N vectors of channels from `c` on. Sums stay in
+/// registers.
 ///
 /// SAFETY: as `line`; the pixels and the channels are of the line.
 #[inline(always)]
@@ -170,11 +182,11 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
     line: &Line,
     at: usize,
     c: usize,
+    (from, to): (usize, usize),
 ) {
     let max = line.made == Made::Max;
     let Line { x_steps: (pixel, across), columns, channels, .. } = *line;
     let (first, end) = line.turns;
-    let (from, to) = line.inside(at);
     let steps = (line.dilation.0 * across, line.dilation.1 * pixel);
     let start = (at * line.stride + from * line.dilation.1).wrapping_sub(line.left);
     let apart = line.stride * pixel;

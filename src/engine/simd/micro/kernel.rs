@@ -131,17 +131,25 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
             if tile / share < panels && k < layer.weights.len() / layer.panel { bytes / share } else { 0 };
         Ahead { at: layer.weights.as_ptr().cast::<u8>().wrapping_add(k * bytes), step }
     };
+    let mut weights = [layer.weights.as_ptr(); N];
+    unrolled!(i < N, {
+        let r = row + i * V::LANES;
+        let at = r / layer.panel * layer.panel * layer.columns + r % layer.panel + block.start * layer.panel;
+        weights[i] = weights[i].wrapping_add(at);
+    });
+    // A single vector is short of loads, not of weights.
+    let ahead = |n: usize| if N > 1 { ahead(n / M) } else { Ahead { at: std::ptr::null(), step: 0 } };
     let mut n = 0;
-    // SAFETY: `tile` writes records n to n + M that are in the sub.
+    // SAFETY: `tile` writes records n to n + M that are in the sub; these are the weights of its rows.
     unsafe {
         while sub.records > n + H {
-            tile::<V, E, M, N>(sub, n, row, block, ahead(n / M));
+            tile::<V, E, M, N>(sub, n, row, block, weights, ahead(n));
             n += M;
         }
         if sub.records > n + 1 {
-            tile::<V, E, H, N>(sub, n, row, block, ahead(n / M));
+            tile::<V, E, H, N>(sub, n, row, block, weights, ahead(n));
         } else if sub.records > n {
-            tile::<V, E, 1, N>(sub, n, row, block, ahead(n / M));
+            tile::<V, E, 1, N>(sub, n, row, block, weights, ahead(n));
         }
     }
 }
@@ -154,17 +162,19 @@ struct Ahead {
 
 /// Records n to n + M (those that are in the sub) by N vectors of rows from `row` on, for a block of k.
 ///
-/// SAFETY: as `affine`; record n and the vectors are inside the sub, the block inside the common dimension.
+/// SAFETY: as `affine`; record n and the vectors are inside the sub, the block inside the common dimension; `weights` are
+/// its first ones of each vector.
 #[inline(always)]
 unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
     sub: &Subproblem<'_, E>,
     n: usize,
     row: usize,
     block: &Range<usize>,
+    mut weights: [*const E; N],
     ahead: Ahead,
 ) {
     let layer = sub.layer;
-    let (panel, columns) = (layer.panel, layer.columns);
+    let panel = layer.panel;
     // A record behind the last one is the last one again.
     let record = |m: usize| (n + m).min(sub.records - 1);
     // SAFETY: every pointer stays inside its array: the block of a record's values; of the weights, vectors that are
@@ -181,11 +191,6 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 (std::ptr::null(), block.len(), block.len())
             }
         };
-        let mut weights = [layer.weights.as_ptr(); N];
-        unrolled!(i < N, {
-            let r = row + i * V::LANES;
-            weights[i] = weights[i].add(r / panel * panel * columns + r % panel + block.start * panel);
-        });
         // Sums begin with the bias, or with what the block before has left.
         let first = block.start == 0;
         let (begin, stride) =
@@ -199,12 +204,16 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
         loop {
             for k in 0..length {
                 let mut w = [V::splat(0.0); N];
-                unrolled!(i < N, { w[i] = E::load(weights[i].add(k * panel)) });
+                // Three and more addresses beside those of the records are too many to step each by itself.
+                unrolled!(i < N, { w[i] = E::load(weights[i].add(if N > 2 { k * panel } else { 0 })) });
+                if N <= 2 {
+                    unrolled!(i < N, { weights[i] = weights[i].wrapping_add(panel) });
+                }
                 unrolled!(m < M, {
                     let value = V::splat(*x[m].add(k));
                     unrolled!(i < N, { sums[m][i] = sums[m][i].fma(w[i], value) });
                 });
-                if M > 1 {
+                if M > 1 && N > 1 {
                     V::prefetch(at.cast());
                     at = at.wrapping_add(step);
                 }
@@ -213,9 +222,11 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
             if done >= inputs {
                 break;
             }
+            if N > 2 {
+                unrolled!(i < N, { weights[i] = weights[i].add(length * panel) });
+            }
             table = table.add(sub.records);
             unrolled!(m < M, { x[m] = *table.add(record(m)) });
-            unrolled!(i < N, { weights[i] = weights[i].add(length * panel) });
         }
         // NaN is neither below zero nor below −∞: it stays. 0 · x makes NaN of an overflow, which would be gone where −∞
         // became zero, and changes no other value.
