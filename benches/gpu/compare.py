@@ -1,7 +1,10 @@
 """mortonnet beside PyTorch (cuBLAS, fp32 without TF32) on one NVIDIA GPU, in one run; prints tables as markdown.
 
-    python3 benches/gpu/compare.py target/release/mortonnet [--device NVIDIA] [--kernels DIR] [--part networks|squares]
+    python3 benches/gpu/compare.py target/release/mortonnet [--device NVIDIA] [--kernels DIR] [--plan PLAN]
+                                   [--part networks|images|squares]
 
+Images: the networks of MLPerf Tiny and MobileNet-v1, as in `bench network --shape`, resident, batches of 1 and 100. PyTorch: a CUDA graph of
+convolutions with bias and ReLU (no batch norm: folded on both sides), cudnn.benchmark, the faster of both memory formats.
 Networks: batches of 100 random records.
 - Resident: weights and input on the device, from the first enqueue to the end of the last step (PyTorch: replay of a
   CUDA graph and a synchronise).
@@ -28,6 +31,7 @@ NETWORKS = {
     "full-mnist": [784, 2500, 2000, 10],
     "full-cifar": [3072, 4096, 3072, 10],
 }
+IMAGES = ("autoencoder", "ds-cnn", "resnet-8", "mobilenet-v1-0.25", "mobilenet-v1-1.0")
 BATCH = 100
 # The kernel for each size, as measured on an H200.
 SQUARE = {
@@ -80,6 +84,67 @@ def network(sizes):
     return torch.nn.Sequential(*layers[:-1]).cuda().eval()
 
 
+class Residual(torch.nn.Module):
+    """Two convolutions beside a way around them."""
+
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.long = torch.nn.Sequential(
+            torch.nn.Conv2d(inputs, outputs, 3, stride, 1), torch.nn.ReLU(inplace=True), torch.nn.Conv2d(outputs, outputs, 3, 1, 1)
+        )
+        self.short = torch.nn.Conv2d(inputs, outputs, 1, stride) if stride != 1 else torch.nn.Identity()
+
+    def forward(self, x):
+        return torch.relu_(self.long(x) + self.short(x))
+
+
+def image_network(name):
+    """The network of a name, and the shape of its records."""
+    from torch.nn import AdaptiveAvgPool2d, Conv2d, Flatten, Linear, ReLU
+
+    def separable(inputs, outputs, stride=1):
+        depthwise = Conv2d(inputs, inputs, 3, stride, 1, groups=inputs)
+        return [depthwise, ReLU(inplace=True), Conv2d(inputs, outputs, 1), ReLU(inplace=True)]
+
+    if name == "autoencoder":
+        sizes = [640, *[128] * 4, 8, *[128] * 4, 640]
+        layers = sum(([Linear(*pair), ReLU(inplace=True)] for pair in zip(sizes, sizes[1:])), [])
+        return torch.nn.Sequential(*layers[:-1]).cuda().eval(), (640,)
+    if name == "ds-cnn":
+        layers = [Conv2d(1, 64, (10, 4), 2, (5, 1)), ReLU(inplace=True), *sum((separable(64, 64) for _ in range(4)), [])]
+        channels, classes, shape = 64, 12, (1, 49, 10)
+    elif name == "resnet-8":
+        layers = [Conv2d(3, 16, 3, 1, 1), ReLU(inplace=True), Residual(16, 16, 1), Residual(16, 32, 2), Residual(32, 64, 2)]
+        channels, classes, shape = 64, 10, (3, 32, 32)
+    else:
+        part, classes, size = (4, 2, 96) if name == "mobilenet-v1-0.25" else (1, 1000, 224)
+        blocks = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
+        channels, shape = 32 // part, (3, size, size)
+        layers = [Conv2d(3, channels, 3, 2, 1), ReLU(inplace=True)]
+        for outputs, stride in blocks:
+            layers += separable(channels, outputs // part, stride)
+            channels = outputs // part
+    return torch.nn.Sequential(*layers, AdaptiveAvgPool2d(1), Flatten(), Linear(channels, classes)).cuda().eval(), shape
+
+
+def torch_images(name, batch):
+    """Replay of a CUDA graph with the faster memory format, in microseconds."""
+    times = []
+    for memory in (torch.contiguous_format, torch.channels_last):
+        model, shape = image_network(name)
+        model, x = model.to(memory_format=memory), torch.rand(batch, *shape, device="cuda")
+        x = x.to(memory_format=memory) if x.dim() == 4 else x
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                model(x)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            model(x)
+        times.append(wall(graph.replay))
+    return min(times)
+
+
 def torch_network(sizes):
     """Replay of a CUDA graph, and from pinned and from ordinary memory to classes on the host, in microseconds."""
     model = network(sizes)
@@ -104,10 +169,12 @@ def main():
     parser.add_argument("mortonnet")
     parser.add_argument("--device", default="NVIDIA")
     parser.add_argument("--kernels")
-    parser.add_argument("--part", choices=("networks", "squares"))
+    parser.add_argument("--part", choices=("networks", "images", "squares"))
+    parser.add_argument("--plan", help="of the images")
     options = parser.parse_args()
     common = ["--device", options.device] + (["--kernels", options.kernels] if options.kernels else [])
-    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
 
     def ours(*arguments):
         command = [options.mortonnet, "bench", *arguments, "-o", "csv", *common]
@@ -115,13 +182,27 @@ def main():
         return list(csv.DictReader(io.StringIO(text)))
 
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, batch {BATCH}, microseconds\n")
-    if options.part != "squares":
-        networks(ours)
-    if options.part != "networks":
-        squares(ours)
+    for part, run in (("networks", networks), ("images", images), ("squares", squares)):
+        if options.part in (None, part):
+            run(ours, options)
 
 
-def networks(ours):
+def images(ours, options):
+    print("| network | batch | resident | 95th | PyTorch | ratio |")
+    print("|---" + "|--:" * 5 + "|")
+    plan = ("--plan", options.plan) if options.plan else ()
+    for name in IMAGES:
+        for batch in (1, BATCH):
+            with torch.inference_mode():
+                peer = torch_images(name, batch)
+            row = ours("network", "--shape", name, "--batch", str(batch), *plan)[0]
+            time_us = float(row["median_us"])
+            cells = (name, batch, f"{time_us:.1f}", f"{float(row['p95_us']):.1f}", f"{peer:.1f}", f"{time_us / peer:.2f}")
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
+    print()
+
+
+def networks(ours, _):
     print("| network | resident | 95th | PyTorch | ratio", end=" ")
     print("| from page-locked | PyTorch | ratio | from ordinary | PyTorch | ratio |")
     print("|---" + "|--:" * 10 + "|")
@@ -138,7 +219,7 @@ def networks(ours):
     print()
 
 
-def squares(ours):
+def squares(ours, _):
     print("| square product | kernel | mortonnet | cuBLAS, profiler | cuBLAS, events | / profiler | / events | TFLOPS |")
     print("|---|---|--:|--:|--:|--:|--:|--:|")
     for n, kernel in SQUARE.items():

@@ -2,9 +2,11 @@
 // Differs: the baseline. c stands anywhere, with steps of 0 rows where all pixels have the same value.
 // Source: own.
 // Layouts: b and c FROM, r TO, as in common/place; b's rows are those of r.
+// ALIKE: all three stand alike, element for element; every one is combined, those of padding too.
 // COMBINE: 0 sum, 1 difference, 2 product, 3 quotient.
 // ACTIVATION: as in common/activation.
-// Dimension 0 runs over the channels and the rows of padding behind them, dimension 1 over columns, pixel by pixel.
+// Dimension 0 runs over the channels and the rows of padding behind them, dimension 1 over columns, pixel by pixel; where
+// all stand alike, dimension 0 over the elements.
 #ifndef COMBINE
 #define COMBINE 0
 #endif
@@ -13,13 +15,19 @@ kernel void combine_any(uint l, uint s, uint w, uint h, float2 params, uint16 ge
                         global const float *restrict c,
                         global float *restrict r)
 {
+#ifdef ALIKE
+    const uint to = get_global_id(0), from = to, second = to;
+    const bool real = true;
+#else
     const uint channel = get_global_id(0);
     PIXEL_AND(col);
-    const uint row = OUT_ROW + channel;
+    const uint row = OUT_ROW + channel, to = PLACE_R(h, w, row, col), from = PLACE_B(l, w, row, col);
+    const uint second = PLACE_B(s, w, IN_FIRST + y * IN_LINE + x * IN_PIXEL + channel, col);
+    const bool real = channel < OUTPUTS;
+#endif
     float found = 0.0f;
-    if (channel < OUTPUTS) {
-        const float p = b[PLACE_B(l, w, row, col)];
-        const float q = c[PLACE_B(s, w, IN_FIRST + y * IN_LINE + x * IN_PIXEL + channel, col)];
+    if (real) {
+        const float p = b[from], q = c[second];
 #if COMBINE == 0
         found = p + q;
 #elif COMBINE == 1
@@ -31,5 +39,5 @@ kernel void combine_any(uint l, uint s, uint w, uint h, float2 params, uint16 ge
 #endif
         found = ACTIVATE(found);
     }
-    r[PLACE_R(h, w, row, col)] = found;
+    r[to] = found;
 }

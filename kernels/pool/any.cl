@@ -15,17 +15,19 @@ kernel void pool_any(uint l, uint w, uint h, float2 params, uint16 geometry,
     if (c < OUTPUTS) {
         WINDOW_INSIDE;
         found = POOL == 0 ? -INFINITY : 0.0f;
-        for (uint ky = from_y; ky < end_y; ++ky)
-            for (uint kx = from_x; kx < end_x; ++kx) {
-                const uint row = IN_ROW(ky, kx) + c;
-                const float v = b[PLACE_B(l, w, row, col)];
+        // Many loads at a time: a global pool is one long loop of few work-items.
+        const uint wide = max(end_x, from_x) - from_x, all = (max(end_y, from_y) - from_y) * wide;
+#pragma unroll 8
+        for (uint e = 0; e < all; ++e) {
+            const uint line = e / wide, row = IN_ROW(from_y + line, from_x + e - line * wide) + c;
+            const float v = b[PLACE_B(l, w, row, col)];
 #if POOL == 0
-                // NaN stays.
-                found = v > found || isnan(v) ? v : found;
+            // NaN stays.
+            found = v > found || isnan(v) ? v : found;
 #else
-                found += v;
+            found += v;
 #endif
-            }
+        }
 #if POOL
         found /= ELEMENTS;
 #endif

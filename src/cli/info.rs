@@ -155,6 +155,9 @@ fn plan(p: &Plan, again: usize) -> String {
             Extent::Fixed(n) => n.to_string(),
             Extent::Records { records: 1, items } => format!("{items} a record"),
             Extent::Records { records, items } => format!("{items} every {records} records"),
+            Extent::Columns { columns, tile, group } => {
+                format!("{group} for {tile} of {columns} columns a record")
+            }
         };
         let _ = write!(s, "  step      {:<24}", step.kernel);
         let fused = step.operation.activation().is_none();

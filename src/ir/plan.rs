@@ -151,6 +151,15 @@ pub(crate) enum Extent {
         /// Work-items for a granule.
         items: usize,
     },
+    /// Whole work-groups over so many columns of each record, one record after the other.
+    Columns {
+        /// Columns of a record.
+        columns: usize,
+        /// Columns of a work-group.
+        tile: usize,
+        /// Work-items of a work-group.
+        group: usize,
+    },
 }
 
 impl Extent {
@@ -159,6 +168,15 @@ impl Extent {
         match self {
             Extent::Fixed(items) => items,
             Extent::Records { records, items } => n.div_ceil(records) * items,
+            Extent::Columns { columns, tile, group } => (n * columns).div_ceil(tile) * group,
+        }
+    }
+
+    /// Records that the work-groups for `n` reach, where there are more: the last tile ends behind the last of them.
+    fn reach(self, n: usize) -> usize {
+        match self {
+            Extent::Fixed(_) | Extent::Records { .. } => n,
+            Extent::Columns { columns, tile, .. } => (n * columns).next_multiple_of(tile).div_ceil(columns),
         }
     }
 }
@@ -256,9 +274,11 @@ impl Plan {
         self.constants.iter().map(Constant::bytes).sum()
     }
 
-    /// Columns that a batch of `n` records uses.
+    /// Columns that a batch of `n` records uses: whole granules, and what the last work-groups reach.
     pub(crate) fn columns(&self, n: usize) -> usize {
-        n.next_multiple_of(self.granule).min(self.padded_batch)
+        let extents = self.steps.iter().flat_map(|s| [s.global.0, s.global.1]);
+        let most = extents.map(|e| e.reach(n)).max().unwrap_or(n);
+        most.next_multiple_of(self.granule).min(self.padded_batch)
     }
 }
 

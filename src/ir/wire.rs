@@ -258,7 +258,7 @@ mod data {
         }
         EngineKind { Host, OpenCl }
         BufferRole { Input, Hidden, Scores, Classes }
-        Extent { Fixed(items), Records { records, items } }
+        Extent { Fixed(items), Records { records, items }, Columns { columns, tile, group } }
         Arg { Size(value), Scalar(value), Pair(values), Geometry(geometry), Constant(index), Buffer(index), Constants }
     }
 

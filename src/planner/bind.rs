@@ -21,6 +21,8 @@ pub(crate) struct Sizes {
     pub(crate) weights: (usize, usize),
     /// Rows of the second of two operands; else 0.
     pub(crate) second: usize,
+    /// Whether two operands and the result stand alike, element for element.
+    pub(crate) alike: bool,
     /// Pairs of rows that are moved; else 0.
     pub(crate) pairs: usize,
     /// Of a kernel that knows of images: where it reads and writes.
@@ -31,7 +33,17 @@ impl Sizes {
     /// A launch whose work-groups share nothing.
     pub(crate) fn of(problem: Problem) -> Sizes {
         let (rows, weights) = (problem.l, (0, 0));
-        Sizes { problem, rows, middle: 0, parts: 1, weights, second: 0, pairs: 0, geometry: None }
+        Sizes {
+            problem,
+            rows,
+            middle: 0,
+            parts: 1,
+            weights,
+            second: 0,
+            alike: false,
+            pairs: 0,
+            geometry: None,
+        }
     }
 
     /// Rows and columns of an operand.
@@ -136,6 +148,10 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
     let per_granule = |items| Extent::Records { records: granule, items };
     let pixels = call.sizes.geometry.map_or(1, |g| g.output.1.h * g.output.1.w);
     let (sy, sx) = (r.scale.0.max(1), r.scale.1.max(1));
+    if let (Some((y, tile)), Some(group), Some(g)) = (r.tile, call.group, call.sizes.geometry) {
+        let rows = Extent::Fixed(g.output.0.pixel.div_ceil(y) * group.0);
+        return r.dimensions((rows, Extent::Columns { columns: pixels, tile, group: group.1 }));
+    }
     if let (Some((y, x)), Some(group)) = (r.tile, call.group) {
         let rows = Extent::Fixed(p.h.div_ceil(y) * group.0 * call.sizes.parts);
         return r.dimensions((rows, per_granule(granule.div_ceil(x) * group.1)));
@@ -147,6 +163,7 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
             r.dimensions((Extent::Fixed(inner(p.h, sy)), Extent::Fixed(inner(p.w, sx))))
         }
         _ if r.elementwise() => (per_granule(granule * p.h), Extent::Fixed(1)),
+        Operation::Combine if call.sizes.alike => (per_granule(granule * p.h), Extent::Fixed(1)),
         Operation::Softmax => (Extent::Fixed(1), per_granule(granule * pixels)),
         Operation::Gather => (Extent::Fixed(call.sizes.pairs), per_granule(granule)),
         _ => {
@@ -201,8 +218,9 @@ pub(crate) mod fault {
             }
             Some(Fault::Short) => {
                 let less = launch.local.map_or(1, |l| l.0);
-                let (Extent::Fixed(items) | Extent::Records { items, .. }) = &mut launch.global.0;
-                *items = items.saturating_sub(less).max(less);
+                if let Extent::Fixed(items) | Extent::Records { items, .. } = &mut launch.global.0 {
+                    *items = items.saturating_sub(less).max(less);
+                }
             }
         }
         launch

@@ -3,7 +3,7 @@
 //! cover every row and record.
 
 use super::bind::repack_options;
-use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Placing, Plan, Step};
+use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Extent, Placing, Plan, Step};
 use crate::ir::view::Geometry;
 use crate::registry::{EngineKind, Kernel, Library, Operation, Problem};
 
@@ -200,8 +200,12 @@ fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
         }
         let (down, along) = r.dimensions((first, second));
         let computed = match (r.tile, step.local.map(|l| r.dimensions(l))) {
-            (Some((y, x)), Some(group)) => (down / group.0 * y, along / group.1 * x),
+            (Some((y, x)), Some(group)) => (down / group.0 * y, along / group.1 * x / pixels),
             _ if kernel.operation == Operation::ArgMax => (1, first),
+            // Element by element, where all stand alike.
+            _ if kernel.operation == Operation::Combine && step.global.1 == Extent::Fixed(1) => {
+                (rows, first / step.problem.h)
+            }
             _ if r.elementwise() => (rows, first / rows.max(1)),
             _ => (down * r.scale.0.max(1), along * r.scale.1.max(1) / pixels),
         };

@@ -2,6 +2,7 @@
 
 use super::fuse::{self, Chain};
 use super::{Draft, Link, Matrix, Planner, View};
+use crate::ir::graph::Shape;
 use crate::ir::layout::Layout;
 use crate::ir::network::Kind;
 use crate::ir::op::{Activation, Op};
@@ -29,8 +30,8 @@ impl<'l> Planner<'l> {
         if !self.classes() || !self.errors.is_empty() || self.drafts.iter().any(classifies) {
             return;
         }
-        let Some(kernel) = self.kernel(Operation::ArgMax) else { return self.missing(nodes, "argmax") };
         let Some(View { matrix, .. }) = self.views[graph.outputs[0]] else { return };
+        let Some(kernel) = self.kernel(Operation::ArgMax) else { return self.missing(nodes, "argmax") };
         let input = self.reads(kernel, matrix, nodes);
         self.drafts.push(Draft::new(kernel, nodes, (input, input)));
     }
@@ -118,17 +119,28 @@ impl<'l> Planner<'l> {
         kernel.restrictions.most.admits(most(|s| s.0), most(|s| s.1), sizes.iter().map(|s| s.0 * s.1).sum())
     }
 
-    /// Multiply-adds of a work-group of the first layer; where there are more than run at a time, of the last to end.
+    /// Multiply-adds of a work-group of the first layer; where there are more than run at a time, of the last to end. 0 of
+    /// a kernel without tiles.
     fn work(&self, kernel: &Kernel, chain: &Chain) -> usize {
-        let (Some((y, x)), Some(&(node, _))) = (kernel.restrictions.tile, chain.weighted.first()) else {
-            return 0;
-        };
+        let graph = &self.network.graph;
+        let Some(&(node, _)) = chain.weighted.first() else { return 0 };
+        let convolution = matches!(graph.nodes[node].op, Op::Convolution { .. });
+        // Convolutions in tiles come before those that are not.
+        let Some((y, x)) = kernel.restrictions.tile else { return if convolution { usize::MAX } else { 0 } };
         let (outputs, inputs) = self.weights(node);
+        // The columns of a convolution are the pixels of all records.
+        let (columns, parts) = match convolution {
+            true => {
+                let Shape { h, w, .. } = graph.values[graph.nodes[node].output].shape;
+                (self.batch * h * w, 1)
+            }
+            false => (self.batch, self.parts(kernel, (outputs, inputs))),
+        };
         let turns = match kernel.restrictions.split {
             0 => 1,
-            groups => (outputs.div_ceil(y) * self.batch.div_ceil(x)).div_ceil(groups),
+            groups => (outputs.div_ceil(y) * columns.div_ceil(x)).div_ceil(groups),
         };
-        y * x * inputs.div_ceil(self.parts(kernel, (outputs, inputs))) * turns
+        y * x * inputs.div_ceil(parts) * turns
     }
 
     /// The kernel that computes node `i`, with all that it computes: see [`crate::registry::PlanRecipe::kernels`].

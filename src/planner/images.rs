@@ -54,7 +54,9 @@ impl<'l> Planner<'l> {
     fn fresh(&mut self, kernel: &'l Kernel, last: usize) -> usize {
         let node = &self.network.graph.nodes[last];
         let r = &kernel.restrictions;
-        let (rows, cols) = r.whole_groups(self.recipe.group(kernel).unwrap_or((1, 1)));
+        // Tiles end where the image ends.
+        let group = self.recipe.group(kernel).filter(|_| r.tile.is_none());
+        let (rows, cols) = r.whole_groups(group.unwrap_or((1, 1)));
         let (aligned, layout) = match &r.r {
             Some(o) => ((lcm(rows, o.row_align), lcm(cols, o.col_align)), o.representation.clone()),
             None => ((rows, cols), None),

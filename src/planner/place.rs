@@ -6,7 +6,7 @@ use crate::ir::layout::Layout;
 use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::op::{Arithmetic, Op, Pool, SoftmaxOf};
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Placing, Plan, Role, Step, places};
-use crate::ir::view::RowMap;
+use crate::ir::view::{Geometry, RowMap};
 use crate::registry::{Holds, Operation, Parameter, Problem, lcm};
 use std::fmt::Write;
 
@@ -140,21 +140,21 @@ impl Planner<'_> {
             self.mistake(d.node, format_args!("{name} takes activations as an image"));
         }
         let classes = buffers.iter().position(|b| b.role == BufferRole::Classes);
+        let op = self.network.graph.nodes.get(d.first).map(|n| n.op);
         let mut options = match d.kernel.options_of_layouts() {
+            true if sizes.alike => " -DALIKE".into(),
             true => repack_options(&b.layout, &r.layout),
             false => String::new(),
         };
-        let op = self.network.graph.nodes.get(d.first).map(|n| n.op);
         options += op.map_or("", |op| option_of(d.kernel.operation, op));
         if d.kernel.options_of_layouts() && d.kernel.operation == Operation::Convolution {
             if let Some(step) = b.layout.row_step(b.padded_rows, padded_batch) {
                 let _ = write!(options, " -DSTEP={step}");
             }
         }
-        let group = self.recipe.group(d.kernel);
         let call = Call {
             kernel: d.kernel,
-            group,
+            group: self.recipe.group(d.kernel),
             sizes,
             factors: (1.0, 0.0),
             params: d.activation.parameters(),
@@ -229,6 +229,13 @@ impl Planner<'_> {
         };
         let mut sizes = Sizes { rows: b.rows, middle, parts, ..Sizes::of(problem) };
         sizes.second = second.map_or(0, |s| s.padded_rows);
+        // Padding would be divided by zero.
+        let divides =
+            self.network.graph.nodes.get(d.first).is_some_and(|n| n.op == Op::Combine(Arithmetic::Divide));
+        if let (Some(second), Some(Geometry { input, output, .. }), false) = (second, d.geometry, divides) {
+            let same = |other: &Buffer| other.layout == r.layout && other.padded_rows == r.padded_rows;
+            sizes.alike = input.0 == output.0 && same(b) && same(second);
+        }
         if let Placing::Pairs { from, filled, .. } = &d.placing {
             sizes.pairs = if *filled > 0 { r.padded_rows } else { from.len() };
         }

@@ -1,0 +1,107 @@
+// Convolution with bias and activation where a record's values are contiguous: a work-group computes TM outputs of
+// LANES * TN columns, a work-item all TM of them for TN columns, LANES apart.
+// Differs from the others: columns are the pixels of all records, so one record keeps many work-items busy; where even
+// those are few, SLICES work-items share a column's window and add their sums up in local memory.
+// Source: own.
+// Layouts: a R_TM_1_C, its columns in the order ky, kx, c; b and r C; bias is plain.
+// ACTIVATION: as in common/activation.
+// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// Dimension 0 runs over work-groups of TM outputs, dimension 1 over those of columns, record by record. Columns behind the
+// last one are the last one again.
+#ifndef TM
+#define TM 16
+#define TN 1
+#define LANES 32
+#define SLICES 8
+#endif
+#define ROWS (TM / 4)
+
+// This slice's part of the window, WIDE channels a turn: SUM adds `values`, of each column, for turn `at`.
+#define TURNS(VALUES, WIDE, SUM) \
+    do { \
+        const uint turns = GROUP_CHANNELS / WIDE, all = WINDOW_HEIGHT * WINDOW_WIDTH * turns; \
+        const uint end = (slice + 1) * all / SLICES; \
+        uint at = slice * all / SLICES, tap = at / turns, c = at - tap * turns; \
+        for (; at < end; ++tap, c = 0) { \
+            const uint ky = tap / WINDOW_WIDTH, kx = tap - ky * WINDOW_WIDTH; \
+            const uint last = min(turns, c + end - at); \
+            global const VALUES *from[TN]; \
+            uint inside[TN]; \
+            _Pragma("unroll") for (uint t = 0; t < TN; ++t) { \
+                const uint line = top[t] + ky * DILATION_Y, pixel = left[t] + kx * DILATION_X; \
+                inside[t] = line < IN_HEIGHT && pixel < IN_WIDTH; \
+                from[t] = (global const VALUES *)(record[t] + (inside[t] ? line * IN_LINE + pixel * IN_PIXEL : 0)); \
+            } \
+            _Pragma("unroll 4") for (; c < last; ++c, ++at) { \
+                VALUES values[TN]; \
+                _Pragma("unroll") for (uint t = 0; t < TN; ++t) values[t] = inside[t] ? from[t][c] : (VALUES)(0.0f); \
+                SUM \
+            } \
+        } \
+    } while (0)
+#define PRODUCTS(channel, part) \
+    _Pragma("unroll") for (uint i = 0; i < ROWS; ++i) { \
+        const float4 weights = LOAD4(pa, (channel) * ROWS + i); \
+        _Pragma("unroll") for (uint t = 0; t < TN; ++t) sums[t][i] += weights * values[t] part; \
+    }
+
+__attribute__((reqd_work_group_size(LANES * SLICES, 1, 1)))
+kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 geometry,
+                                global const WEIGHT4 *restrict a,
+                                global const float *restrict b,
+                                global const float4 *restrict bias,
+                                global float4 *restrict r)
+{
+#if SLICES > 1
+    local float4 parts[SLICES * ROWS * TN * LANES];
+#endif
+    const uint id = get_local_id(0), slice = id / LANES, lane = id - slice * LANES;
+    const uint panel = get_group_id(0), first = get_group_id(1) * (LANES * TN) + lane;
+    const uint pixels = OUT_HEIGHT * OUT_WIDTH, columns = w * pixels;
+    global const WEIGHT4 *pa = a + UNIT4 * ROWS * (panel * (WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS));
+    global const float *record[TN];
+    uint top[TN], left[TN], to[TN];
+    float4 sums[TN][ROWS];
+#pragma unroll
+    for (uint t = 0; t < TN; ++t) {
+        const uint column = min(first + t * LANES, columns - 1);
+        const uint n = column / pixels, pixel = column - n * pixels, y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
+        record[t] = b + n * l + IN_FIRST;
+        to[t] = n * h + OUT_ROW;
+        // What is above or to the left of the image is a large number, outside too.
+        top[t] = y * STRIDE_Y - BORDER_TOP;
+        left[t] = x * STRIDE_X - BORDER_LEFT;
+#pragma unroll
+        for (uint i = 0; i < ROWS; ++i)
+            sums[t][i] = (float4)(0.0f);
+    }
+    if (((l | IN_FIRST | IN_LINE | IN_PIXEL | GROUP_CHANNELS) & 3) == 0)
+        TURNS(float4, 4, PRODUCTS(4 * at, .s0) PRODUCTS(4 * at + 1, .s1) PRODUCTS(4 * at + 2, .s2) PRODUCTS(4 * at + 3, .s3));
+    else
+        TURNS(float, 1, PRODUCTS(at, ));
+#if SLICES > 1
+    // Each slice then adds up what all slices have of some of the sums.
+#pragma unroll
+    for (uint t = 0; t < TN; ++t)
+#pragma unroll
+        for (uint i = 0; i < ROWS; ++i)
+            parts[((slice * TN + t) * ROWS + i) * LANES + lane] = sums[t][i];
+    barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+#pragma unroll
+    for (uint t = 0; t < TN; ++t)
+#pragma unroll
+        for (uint i = 0; i < ROWS; ++i) {
+            const uint row = panel * ROWS + i;
+            if ((t * ROWS + i) % SLICES != slice || first + t * LANES >= columns || 4 * row >= OUT_PIXEL)
+                continue;
+            float4 sum = sums[t][i];
+#if SLICES > 1
+            sum = (float4)(0.0f);
+            for (uint s = 0; s < SLICES; ++s)
+                sum += parts[((s * TN + t) * ROWS + i) * LANES + lane];
+#endif
+            sum += bias[row];
+            r[to[t] / 4 + row] = ACTIVATE(sum);
+        }
+}
