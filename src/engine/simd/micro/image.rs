@@ -133,13 +133,14 @@ const VECTORS: usize = 4;
 #[inline(always)]
 unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
     let (first, end) = line.whole();
-    let inside = if PRODUCTS { end.saturating_sub(first) } else { 0 };
+    let together = PRODUCTS && V::REGISTERS;
+    let inside = if together { end.saturating_sub(first) } else { 0 };
     let mut at = line.pixels.0;
     while at < line.pixels.1 {
         let mut c = 0;
         // SAFETY: passed on; the pixels are of the line, the channels whole vectors.
         unsafe {
-            if inside >= TOGETHER / 2 && at >= first && at < end {
+            if together && inside >= TOGETHER / 2 && at >= first && at < end {
                 // The last ones may be computed again.
                 let turns = (0, line.columns);
                 if inside >= TOGETHER {
@@ -160,7 +161,7 @@ unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
                 continue;
             }
             let turns = line.inside(at);
-            while PRODUCTS && c + VECTORS * V::LANES <= line.channels {
+            while together && c + VECTORS * V::LANES <= line.channels {
                 some::<V, PRODUCTS, 1, VECTORS>(line, at, c, turns);
                 c += VECTORS * V::LANES;
             }
