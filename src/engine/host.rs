@@ -201,7 +201,7 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
                 }
                 // Element by element of the window, the channels side by side.
                 None => {
-                    let weights = Some([floats(weights), biases]);
+                    let weights = Some((Weights::new(Values::F32(floats(weights)))?, biases));
                     Action::Windows { made: Made::Products, weights, activation, geometry }
                 }
             };
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
     use crate::ir::graph::{Graph, Role, Shape};
     use crate::ir::network::Network;
-    use crate::ir::op::{Activation, Op};
+    use crate::ir::op::{Activation, Border, Op, Pool, Window};
     use crate::planner::fit::Memory;
     use crate::registry::EngineKind;
 
@@ -349,6 +349,75 @@ mod tests {
                     "{sizes:?} {batch}: {counted}, {found}"
                 );
             }
+        }
+    }
+
+    /// Threads that share a record's pixels, lines and channels give what one thread gives, to the bit.
+    #[test]
+    fn threads_that_share_a_record_do_not_change_it() {
+        let image = Shape { c: 3, h: 23, w: 25 };
+        let mut graph = Graph::new(image);
+        let window = |size: usize, stride: usize, border: usize| Window {
+            stride: (stride, stride),
+            border: Border { top: border, left: border, bottom: border, right: border },
+            ..Window::of((size, size))
+        };
+        let mut value = 0;
+        let mut push = |graph: &mut Graph, op: Op, arrays: &[(Role, usize, usize)]| {
+            value = graph.push(format!("{op:?}"), op, &[value], arrays).unwrap();
+        };
+        let mut channels = 3;
+        for (outputs, window, activation) in [
+            (20, window(3, 1, 1), Activation::Relu),
+            (0, window(3, 1, 1), Activation::HardSwish),
+            (40, window(1, 1, 0), Activation::Sigmoid),
+            (70, window(3, 2, 1), Activation::Relu),
+            (130, window(3, 2, 1), Activation::Tanh),
+            (0, window(5, 1, 2), Activation::Relu),
+            (200, window(3, 2, 1), Activation::Sigmoid),
+        ] {
+            let groups = if outputs == 0 { channels } else { 1 };
+            let taps = window.size.0 * window.size.1 * channels / groups;
+            channels = if outputs == 0 { channels } else { outputs };
+            let arrays = [(Role::Weights, channels, taps), (Role::Biases, channels, 1)];
+            push(&mut graph, Op::Convolution { window, groups }, &arrays);
+            push(&mut graph, Op::Activation(activation), &[]);
+        }
+        push(&mut graph, Op::Pool { kind: Pool::Mean, window: Window::of((3, 4)) }, &[]);
+        push(&mut graph, Op::Reshape(Shape::vector(200)), &[]);
+        push(&mut graph, Op::Affine, &[(Role::Weights, 10, 200), (Role::Biases, 10, 1)]);
+        graph.outputs = vec![value].into();
+        let random = |seed: usize| move |i: usize| ((i * 7919 + seed * 104_729) % 1009) as f32 / 1009.0 - 0.5;
+        let tensors: Vec<Vec<f32>> = graph
+            .tensors
+            .iter()
+            .enumerate()
+            .map(|(seed, t)| {
+                let size = if t.role == Role::Weights { (3.0 / t.cols as f32).sqrt() } else { 0.5 };
+                (0..t.rows * t.cols).map(random(seed)).map(|v| v * size).collect()
+            })
+            .collect();
+        let width = image.len();
+        let network = Network { width, graph, labels: Vec::new().into(), ..crate::baked::network().clone() };
+        let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
+        let run = |threads: usize, records: usize| -> Vec<Vec<u32>> {
+            let model = Model::new(network.clone(), &tensors, recipe, crate::baked::library(), None).unwrap();
+            let mut engine = HostEngine::new(model, threads, false).unwrap();
+            assert_eq!(engine.threads(), threads);
+            for n in 0..records {
+                let record: Vec<f32> = (0..width).map(random(50 + n)).collect();
+                engine.record(0, n).unwrap().fill(&record);
+            }
+            engine.submit(0, records).unwrap();
+            engine.collect(0).unwrap();
+            (0..records).map(|n| engine.answer(0, n).scores.iter().map(f32::to_bits).collect()).collect()
+        };
+        let expected = run(1, 7);
+        assert!(
+            expected[0] != expected[1] && expected.iter().flatten().all(|&b| f32::from_bits(b).is_finite())
+        );
+        for (threads, records) in [(2, 1), (3, 1), (3, 2), (4, 3), (2, 7)] {
+            assert_eq!(run(threads, records), expected[..records], "{threads} threads, {records} records");
         }
     }
 }

@@ -1,27 +1,61 @@
 //! Steps on images, for one record at a time: convolutions, pooling, and what moves or combines elements.
 //!
-//! A convolution is a product: the windows of some pixels are laid side by side, and the micro-kernel of affine layers
-//! takes them for records. A window of one pixel is taken where it stands.
+//! A convolution is a product: the micro-kernel of affine layers takes the windows of some pixels for records. Nothing is
+//! copied: a window is runs of values that are neighbours in the image, and a table says where each begins; runs in the
+//! border are zeros elsewhere, and only those across an edge are laid down. A window of one pixel is taken where it
+//! stands.
 
-use super::micro::{Kernels, Line, Made, activate_each};
+use super::micro::{Kernels, Line, Made, Runs, activate_each, bounds};
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
 use crate::ir::view::{Geometry, Image};
 use std::ops::Range;
 
-/// Bytes of windows that are laid side by side at a time: a core's first-level cache keeps them.
-const SIDE_BY_SIDE: usize = 24 << 10;
+/// Addresses of runs at a time: a core's first-level cache keeps them beside the values.
+const ADDRESSES: usize = 1024;
 
 /// Most windows at a time.
-const MOST: usize = 64;
+const MOST: usize = 256;
 
 /// What the lanes of every instruction set divide.
 const LANES: usize = 16;
 
-/// Windows of a convolution that are laid side by side at a time, whole tiles of `tile`.
-pub(super) fn at_a_time(taps: usize, tile: usize) -> usize {
-    (SIDE_BY_SIDE / (4 * taps.max(1))).clamp(1, MOST).next_multiple_of(tile)
+/// Windows of a convolution at a time, whole tiles of `tile`.
+fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
+    (ADDRESSES / runs(geometry).0.max(1)).clamp(1, MOST).next_multiple_of(tile)
+}
+
+/// Whether a line of a window is one run: its pixels are neighbours, and so are their channels.
+fn in_lines(geometry: &Geometry) -> bool {
+    geometry.input.1.c == geometry.input.0.pixel && geometry.window.dilation.1 == 1
+}
+
+/// How many runs a window has, and how many values each.
+pub(super) fn runs(geometry: &Geometry) -> (usize, usize) {
+    let (c, (rows, columns)) = (geometry.input.1.c, geometry.window.size);
+    if in_lines(geometry) { (rows, columns * c) } else { (rows * columns, c) }
+}
+
+/// What [`convolve`] needs besides the image: values for the table of addresses, and for runs across an edge.
+pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
+    if stands(geometry) {
+        return 0;
+    }
+    let ((runs, length), most) = (runs(geometry), at_a_time(geometry, tile));
+    let ((_, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
+    let columns = window.size.1;
+    let across = |x: &usize| {
+        let turns = inside(x * window.stride.1, window.border.left, 1, columns, from.w).len();
+        in_lines(geometry) && (1..columns).contains(&turns)
+    };
+    let (across, lines) = ((0..to.w).filter(across).count(), to.h.min(most / to.w + 2));
+    table(geometry, most) + most.min(across * lines) * runs * length
+}
+
+/// Values that the table of `count` windows takes, whole cache lines.
+fn table(geometry: &Geometry, count: usize) -> usize {
+    (runs(geometry).0 * count * size_of::<*const f32>() / size_of::<f32>()).next_multiple_of(LANES)
 }
 
 /// Whether windows can be taken where they stand: single pixels, one after the other.
@@ -31,79 +65,110 @@ pub(super) fn stands(geometry: &Geometry) -> bool {
     one && geometry.output.1.h == from.h && input.line == from.w * input.pixel
 }
 
-/// Some pixels of a convolution. `product` takes so many windows of `taps` values, at an address, so far apart, and
-/// writes the results of as many pixels from another on. `scratch` has room for [`at_a_time`] windows of tiles of `tile`.
+/// Windows for the micro-kernel: the first value of the first and how far apart they are, or their runs.
+pub(super) type Windows = (*const f32, usize, Option<Runs>);
+
+/// Some pixels of a convolution. `product` takes so many windows and writes the results of as many pixels from an address
+/// on. `room` has the values that [`scratch`] says, `zeros` as many as a run; `tile` are the windows of a micro-tile.
 ///
-/// SAFETY: `x` is good for the image that `geometry` reads, and `taps` are the elements of its window.
+/// SAFETY: `x` is good for the image that `geometry` reads, and what it writes is the caller's.
 pub(super) unsafe fn convolve(
     geometry: &Geometry,
-    (taps, tile): (usize, usize),
+    tile: usize,
     pixels: Range<usize>,
-    (x, result, scratch): (*const f32, *mut f32, *mut f32),
-    product: &dyn Fn(usize, (*const f32, usize), *mut f32),
+    (x, result): (*const f32, *mut f32),
+    (zeros, room): (*const f32, *mut f32),
+    product: &dyn Fn(usize, Windows, *mut f32),
 ) {
     let ((input, _), (output, to)) = (geometry.input, geometry.output);
-    let run = |first: usize, count: usize, x: *const f32, x_stride: usize| {
-        product(count, (x, x_stride), result.wrapping_add(output.first + first * output.pixel));
-    };
+    let result = |first: usize| result.wrapping_add(output.first + first * output.pixel);
     // Results of lines stand one after the other.
     debug_assert_eq!(output.line, to.w * output.pixel);
     if stands(geometry) {
-        return run(
-            pixels.start,
-            pixels.len(),
-            x.wrapping_add(input.first + pixels.start * input.pixel),
-            input.pixel,
-        );
+        let x = x.wrapping_add(input.first + pixels.start * input.pixel);
+        return product(pixels.len(), (x, input.pixel, None), result(pixels.start));
     }
-    let most = at_a_time(taps, tile);
+    let (most, length) = (at_a_time(geometry, tile), runs(geometry).1);
+    let table = room.cast::<*const f32>();
+    let spare = room.wrapping_add(self::table(geometry, most));
     let mut first = pixels.start;
     while first < pixels.end {
-        let count = most.min(pixels.end - first);
-        for i in 0..count {
-            let (y, column) = ((first + i) / to.w, (first + i) % to.w);
-            // SAFETY: the caller's promise; a window has `taps` elements.
-            unsafe { lay(geometry, (y, column), x, scratch.wrapping_add(i * taps)) };
-        }
-        run(first, count, scratch, taps);
-        first += count;
+        let end = pixels.end.min(first + most);
+        // SAFETY: the caller's promise.
+        unsafe { point(geometry, first..end, x, (zeros, spare), table) };
+        product(end - first, (x, 0, Some(Runs { table, length })), result(first));
+        first = end;
     }
 }
 
-/// Lays the window at pixel (y, x) of the result down in the order of the weights' columns.
+/// Writes where the runs of some pixels' windows begin: run r of pixel n of them at r · pixels + n. What is across an edge
+/// is laid down in `spare`.
 ///
 /// SAFETY: as `convolve`.
-unsafe fn lay(geometry: &Geometry, (y, column): (usize, usize), x: *const f32, mut to: *mut f32) {
-    let ((image, from), window) = (geometry.input, &geometry.window);
+unsafe fn point(
+    geometry: &Geometry,
+    pixels: Range<usize>,
+    x: *const f32,
+    (zeros, mut spare): (*const f32, *mut f32),
+    table: *mut *const f32,
+) {
+    let ((image, from), to, window) = (geometry.input, geometry.output.1, &geometry.window);
     let (rows, columns) = window.size;
-    let (top, left) = (y * window.stride.0, column * window.stride.1);
-    let whole = from.c == image.pixel && window.dilation.1 == 1;
-    let inside_x = inside(left, window.border.left, window.dilation.1, columns, from.w);
-    let inside_y = inside(top, window.border.top, window.dilation.0, rows, from.h);
-    // SAFETY: turns inside are pixels of the image.
-    unsafe {
-        for ky in 0..rows {
-            if !inside_y.contains(&ky) || inside_x.is_empty() {
-                to.write_bytes(0, columns * from.c);
-                to = to.add(columns * from.c);
-                continue;
-            }
-            let line = image.first + (top + ky * window.dilation.0 - window.border.top) * image.line;
-            let pixel =
-                |kx: usize| x.add(line + (left + kx * window.dilation.1 - window.border.left) * image.pixel);
-            to.write_bytes(0, inside_x.start * from.c);
-            if whole {
-                // The pixels of a line stand one after the other, and so do their channels.
-                let count = inside_x.len() * from.c;
-                std::ptr::copy_nonoverlapping(pixel(inside_x.start), to.add(inside_x.start * from.c), count);
-            } else {
-                for kx in inside_x.clone() {
-                    std::ptr::copy_nonoverlapping(pixel(kx), to.add(kx * from.c), from.c);
+    // Runs of a line of the window, and pixels of a run.
+    let (turns, span) = if in_lines(geometry) { (1, columns) } else { (columns, 1) };
+    let mut first = pixels.start;
+    while first < pixels.end {
+        let (y, column) = (first / to.w, first % to.w);
+        let count = (to.w - column).min(pixels.end - first);
+        let top = y * window.stride.0;
+        let inside_y = inside(top, window.border.top, window.dilation.0, rows, from.h);
+        for (ky, kx) in (0..rows).flat_map(|ky| (0..turns).map(move |kx| (ky, kx))) {
+            let entries = table.wrapping_add((ky * turns + kx) * pixels.len() + first - pixels.start);
+            let within = inside_y.contains(&ky);
+            let line =
+                (top + ky * window.dilation.0).wrapping_sub(window.border.top).wrapping_mul(image.line);
+            let line = x.wrapping_add(image.first.wrapping_add(line));
+            // Runs that begin at these columns of the image are inside.
+            let whole = if within { (from.w + 1).saturating_sub(span) } else { 0 };
+            let step = window.stride.1;
+            let left = column * step;
+            let mut at = (left + kx * window.dilation.1).wrapping_sub(window.border.left);
+            let mut address = line.wrapping_add(at.wrapping_mul(image.pixel));
+            let mut i = 0;
+            while i < count {
+                let inside_x = if at < whole { ((whole - 1 - at) / step + 1).min(count - i) } else { 0 };
+                for _ in 0..inside_x {
+                    // SAFETY: the table has an entry for each run of each pixel.
+                    unsafe { *entries.add(i) = address };
+                    address = address.wrapping_add(step * image.pixel);
+                    i += 1;
                 }
+                if i == count {
+                    break;
+                }
+                at = at.wrapping_add(inside_x * step);
+                let covered = inside(left + i * step, window.border.left, 1, columns, from.w);
+                let run = if !within || span == 1 || covered.is_empty() {
+                    zeros
+                } else {
+                    let (to, length) = (spare, columns * from.c);
+                    spare = spare.wrapping_add(length);
+                    let (before, count) = (covered.start * from.c, covered.len() * from.c);
+                    // SAFETY: `scratch` has counted these runs; what is covered is inside the image.
+                    unsafe {
+                        to.write_bytes(0, before);
+                        std::ptr::copy_nonoverlapping(address.wrapping_add(before), to.add(before), count);
+                        to.add(before + count).write_bytes(0, length - before - count);
+                    }
+                    to
+                };
+                // SAFETY: as above.
+                unsafe { *entries.add(i) = run };
+                (i, at) = (i + 1, at.wrapping_add(step));
+                address = address.wrapping_add(step * image.pixel);
             }
-            to.add(inside_x.end * from.c).write_bytes(0, (columns - inside_x.end) * from.c);
-            to = to.add(columns * from.c);
         }
+        first += count;
     }
 }
 
@@ -150,12 +215,15 @@ pub(super) unsafe fn windows(
             pixels: (0, to.w),
             result: result.wrapping_add(output.first + y * output.line),
             result_step: output.pixel,
+            bounds: bounds(activation).unwrap_or((f32::NEG_INFINITY, f32::INFINITY)),
             bordered: (window.size.0.min(room), border.left + from.w + border.right),
         };
         // SAFETY: the caller's promise; the pixels of a line are whole vectors, one after the other.
         unsafe {
             (kernels.line)(&line);
-            (kernels.activate)(activation, line.result, to.w * output.pixel);
+            if bounds(activation).is_none() {
+                (kernels.activate)(activation, line.result, to.w * output.pixel);
+            }
         }
     }
 }

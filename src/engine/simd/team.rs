@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
-use crate::ir::view::Geometry;
+use crate::ir::view::{Geometry, Image};
 use crate::observe::profile::StepClock;
 use crate::observe::trace::{Name, Track};
 use crate::planner::fit::LARGE;
@@ -68,6 +68,14 @@ impl Weights {
                 Source::Copied(copy)
             }
         }))
+    }
+
+    /// Those that are floats.
+    fn floats(&self) -> &[f32] {
+        match self.stored() {
+            StoredAs::Floats(w) => w,
+            StoredAs::Halves(_) => &[],
+        }
     }
 
     fn stored(&self) -> StoredAs<'_> {
@@ -157,8 +165,8 @@ pub(crate) enum Action {
     Windows {
         /// What.
         made: Made,
-        /// Of products: weights of all channels, element by element of the window, and a bias for each channel.
-        weights: Option<[Cow<'static, [f32]>; 2]>,
+        /// Of products: weights (floats) of all channels, element by element of the window, and a bias for each channel.
+        weights: Option<(Weights, Cow<'static, [f32]>)>,
         /// Fused.
         activation: Activation,
         /// Where it reads and writes.
@@ -217,6 +225,25 @@ impl Action {
             | Action::Gather { .. }
             | Action::Activate(_)
             | Action::ArgMax(_) => 1,
+        }
+    }
+
+    /// Floating-point operations of what has parts, with padding; more where they are slower than those of products.
+    fn flop(&self) -> usize {
+        let image = |(image, shape): (Image, Shape)| image.pixel * shape.w * shape.h;
+        match self {
+            Action::Convolution { columns, geometry, .. } => 2 * columns.1 * image(geometry.output),
+            Action::Windows { geometry, .. } => {
+                let (rows, columns) = geometry.window.size;
+                8 * rows * columns * image(geometry.output)
+            }
+            Action::Combine { geometry, .. } => 20 * image(geometry.output),
+            Action::Softmax { geometry, .. } => 500 * image(geometry.output),
+            Action::Affine { .. }
+            | Action::Scale { .. }
+            | Action::Gather { .. }
+            | Action::Activate(_)
+            | Action::ArgMax(_) => 0,
         }
     }
 
@@ -358,8 +385,10 @@ fn lowest(bits: u64) -> usize {
 struct Workspaces {
     /// Values of the records of a tile, one after the other.
     arenas: Vec<Floats>,
-    /// Windows side by side.
+    /// Where the runs of windows begin, and runs across an edge.
     scratch: Vec<Floats>,
+    /// What runs in the border are; nobody writes to it.
+    zeros: Floats,
     /// From a record of a tile to the next.
     stride: usize,
     /// Most records of a tile.
@@ -369,13 +398,18 @@ struct Workspaces {
 }
 
 impl Workspaces {
-    /// `count` of them, for records of `stride` values between steps.
-    fn new(count: usize, stride: usize, records: usize, scratch: usize) -> Result<Workspaces, Error> {
+    /// `count` of them, for records of `stride` values between steps, runs of `zeros` values and so much room for windows.
+    fn new(
+        count: usize,
+        (stride, records): (usize, usize),
+        (scratch, zeros): (usize, usize),
+    ) -> Result<Workspaces, Error> {
         let floats = |n: usize| (0..count).map(|_| Floats::new(n)).collect::<Result<Vec<Floats>, Error>>();
         let free = (0..count).fold(0, |free, i| free | 1 << i);
         // What a vector may read behind the last value.
         let (arenas, scratch) = (floats(stride * records + LINE)?, floats(scratch + LINE)?);
-        Ok(Workspaces { arenas, scratch, stride, records, free: AtomicU64::new(free) })
+        let zeros = Floats::new(zeros)?;
+        Ok(Workspaces { arenas, scratch, zeros, stride, records, free: AtomicU64::new(free) })
     }
 
     /// Nobody else has it until it is given back. There are as many as threads.
@@ -447,7 +481,7 @@ struct Shared {
     kernels: Kernels,
     steps: Vec<Step>,
     phases: Vec<Phase>,
-    /// For jobs of fewer records than threads, of a network with images: a step each.
+    /// For jobs of fewer records than threads, of a network with images.
     few: Vec<Phase>,
     workspaces: Workspaces,
     /// Of each hidden buffer.
@@ -549,13 +583,13 @@ impl Team {
         let stride = if images { (arena + LINE).next_multiple_of(LINE) } else { 0 };
         let of_tile = (TILE_BYTES / (4 * stride.max(1))).clamp(1, kernels.tile.0);
         let windows = steps.iter().map(|s| match &s.action {
-            Action::Convolution { columns, geometry, .. } if !images::stands(geometry) => {
-                columns.1 * images::at_a_time(columns.1, kernels.tile.0)
+            Action::Convolution { geometry, .. } => {
+                (images::scratch(geometry, kernels.tile.0), images::runs(geometry).1)
             }
-            _ => 0,
+            _ => (0, 0),
         });
-        let scratch = windows.max().unwrap_or(0);
-        let workspaces = Workspaces::new(if images { threads } else { 0 }, stride, of_tile, scratch)?;
+        let room = windows.fold((0, 0), |most, of| (most.0.max(of.0), most.1.max(of.1)));
+        let workspaces = Workspaces::new(if images { threads } else { 0 }, (stride, of_tile), room)?;
         let step_rows = steps.iter().map(|s| match s.to {
             Place::Input => rows.0,
             Place::Hidden(i) => rows.1[i],
@@ -906,6 +940,7 @@ impl Shared {
                             records: records.len(),
                             x,
                             x_stride,
+                            runs: None,
                             result,
                             result_stride,
                         };
@@ -922,15 +957,19 @@ impl Shared {
                 }
             }
             Action::Convolution { weights, biases, panel, columns, activation, geometry } => {
-                let pixels = share(geometry.output.1.h * geometry.output.1.w);
+                // Whole tiles.
+                let (tile, count) = (self.kernels.tile.0, geometry.output.1.h * geometry.output.1.w);
+                let tiles = share(count.div_ceil(tile));
+                let pixels = tiles.start * tile..count.min(tiles.end * tile);
                 let scratch = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
-                let convolve = |product: &dyn Fn(usize, (*const f32, usize), *mut f32)| {
+                let convolve = |product: &dyn Fn(usize, images::Windows, *mut f32)| {
                     for n in records.clone() {
                         let x = self.record(step.from, context, n).cast_const();
-                        let places = (x, self.record(step.to, context, n), scratch.start);
-                        let sizes = (columns.1, self.kernels.tile.0);
+                        let places = (x, self.record(step.to, context, n));
+                        let room = (self.workspaces.zeros.start.cast_const(), scratch.start);
+                        let pixels = pixels.clone();
                         // SAFETY: `check` has compared the sizes; see above.
-                        unsafe { images::convolve(geometry, sizes, pixels.clone(), places, product) }
+                        unsafe { images::convolve(geometry, tile, pixels, places, room, product) }
                     }
                 };
                 macro_rules! compute {
@@ -943,8 +982,8 @@ impl Shared {
                             inputs: columns.1,
                             activation: *activation,
                         };
-                        let product = |records: usize, (x, x_stride), result| {
-                            let rows = 0..biases.len();
+                        let product = |records: usize, (x, x_stride, runs): images::Windows, result| {
+                            let rows = context.rows.clone().unwrap_or(0..biases.len());
                             let result_stride = geometry.output.0.pixel;
                             let sub = Subproblem {
                                 layer: &layer,
@@ -952,6 +991,7 @@ impl Shared {
                                 records,
                                 x,
                                 x_stride,
+                                runs,
                                 result,
                                 result_stride,
                             };
@@ -971,7 +1011,7 @@ impl Shared {
             }
             Action::Windows { made, weights, activation, geometry } => {
                 let null = (std::ptr::null(), std::ptr::null());
-                let arrays = weights.as_ref().map_or(null, |[w, b]| (w.as_ptr(), b.as_ptr()));
+                let arrays = weights.as_ref().map_or(null, |(w, b)| (w.floats().as_ptr(), b.as_ptr()));
                 for n in records.clone() {
                     let x = self.record(step.from, context, n).cast_const();
                     let (places, lines) = ((x, self.record(step.to, context, n)), share(geometry.output.1.h));
@@ -987,11 +1027,14 @@ impl Shared {
                     let x = self.record(step.from, context, n).cast_const();
                     let other = self.record(*other, context, n).cast_const();
                     let result = self.record(step.to, context, n);
-                    // SAFETY: `check` has compared the sizes; see above.
-                    unsafe {
-                        let places = (x, other, result);
-                        images::combine(&self.kernels, *arithmetic, geometry, lines.clone(), places);
-                        images::activate(&self.kernels, geometry, *activation, lines.clone(), result);
+                    // Line by line: the activation finds it in the first-level cache.
+                    for line in lines.clone().map(|y| y..y + 1) {
+                        // SAFETY: `check` has compared the sizes; see above.
+                        unsafe {
+                            let places = (x, other, result);
+                            images::combine(&self.kernels, *arithmetic, geometry, line.clone(), places);
+                            images::activate(&self.kernels, geometry, *activation, line, result);
+                        }
                     }
                 }
             }
@@ -1084,7 +1127,7 @@ impl Shared {
                     );
                     assert!(images::end(input, from) <= rows(s.from));
                     assert!(images::end(output, Shape { c: channels, ..to }) <= rows(s.to));
-                    let sizes = weights.as_ref().map(|[w, b]| (w.len(), b.len()));
+                    let sizes = weights.as_ref().map(|(w, b)| (w.floats().len(), b.len()));
                     let expected = (window.0 * window.1 * channels, channels);
                     assert!(sizes == (*made == Made::Products).then_some(expected), "{sizes:?}");
                 }
@@ -1133,49 +1176,54 @@ fn within_one(steps: &[Step], phases: &[Phase], i: usize) -> bool {
     first.is_none_or(|p| matches!(p.split, Split::Records)) && of.next().is_none()
 }
 
-/// A phase for each step, cut so finely that all threads have a part of a single record.
+/// For a single record: steps that all threads have a part of, and between them those that are not worth sharing.
 fn single(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
-    // The first phase decodes, whole records.
-    let first = Phase { steps: 0..0, split: Split::Records };
-    let of = |(i, step): (usize, &Step)| {
-        let split = match (&step.action, step.action.parts()) {
-            (Action::Affine { weights, biases, .. }, _) => {
-                let vectors = biases.len() / kernels.lanes;
-                let large = weights.stored().bytes() >= LARGE / 8 && vectors / kernels.tile.1 >= threads;
-                match large {
-                    true => Split::Rows(bounds(vectors, kernels.tile.1, threads, kernels.lanes)),
-                    false => Split::Records,
-                }
-            }
-            (_, 1) => Split::Records,
-            (Action::Convolution { .. }, pixels) => {
-                Split::Parts(pixels.div_ceil(kernels.tile.0).min(PARTS * threads))
-            }
-            (_, lines) => Split::Parts(lines.min(PARTS * threads)),
+    group(steps, |step| {
+        let parts = (step.action.flop() / (PART_US * 1000 * kernels.gflops as usize)).min(PARTS * threads);
+        let by_rows = |vectors: usize, band: usize| {
+            (vectors / band >= threads).then(|| Split::Rows(bounds(vectors, band, threads, kernels.lanes)))
         };
-        Phase { steps: i..i + 1, split }
-    };
-    std::iter::once(first).chain(steps.iter().enumerate().map(of)).collect()
+        match (&step.action, step.action.parts()) {
+            (Action::Affine { weights, biases, .. }, _) if weights.stored().bytes() >= LARGE / 8 => {
+                by_rows(biases.len() / kernels.lanes, kernels.tile.1)
+            }
+            (Action::Convolution { biases, .. }, pixels) if parts > 1 => {
+                let tiles = pixels.div_ceil(kernels.tile.0);
+                // Few tiles do not come out even, and each thread would read all of the weights.
+                let rows =
+                    if tiles < PARTS * threads { by_rows(biases.len() / kernels.lanes, 2) } else { None };
+                rows.or((tiles > 1).then(|| Split::Parts(parts.min(tiles))))
+            }
+            (_, lines) => (parts.min(lines) > 1).then(|| Split::Parts(parts.min(lines))),
+        }
+    })
 }
 
-/// Parts of a record for each thread: so many that all threads end together.
-const PARTS: usize = 4;
+/// Parts of a record for each thread at most: more would not end more evenly than handing them out takes.
+const PARTS: usize = 2;
+
+/// What a part of a record takes at least, in microseconds: many times what handing it out costs.
+const PART_US: usize = 2;
 
 /// Groups the steps: large layers alone, the rest together.
 fn phases(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
-    // The first phase decodes: records are split before a layer's rows may be.
+    group(steps, |step| match &step.action {
+        Action::Affine { weights, biases, .. } => {
+            let vectors = biases.len() / kernels.lanes;
+            let large = weights.stored().bytes() >= LARGE && vectors / kernels.tile.1 >= threads;
+            large.then(|| Split::Rows(bounds(vectors, kernels.tile.1, threads, kernels.lanes)))
+        }
+        _ => None,
+    })
+}
+
+/// Phases of steps: one for each that `split` splits, one for those between, which are split by records.
+fn group(steps: &[Step], split: impl Fn(&Step) -> Option<Split>) -> Vec<Phase> {
+    // The first phase decodes: records are split before parts of them may be.
     let mut phases = vec![Phase { steps: 0..0, split: Split::Records }];
     for (i, step) in steps.iter().enumerate() {
-        let split = match &step.action {
-            Action::Affine { weights, biases, .. } => {
-                let vectors = biases.len() / kernels.lanes;
-                let large = weights.stored().bytes() >= LARGE && vectors / kernels.tile.1 >= threads;
-                large.then(|| bounds(vectors, kernels.tile.1, threads, kernels.lanes))
-            }
-            _ => None,
-        };
-        match (split, phases.last_mut()) {
-            (Some(bounds), _) => phases.push(Phase { steps: i..i + 1, split: Split::Rows(bounds) }),
+        match (split(step), phases.last_mut()) {
+            (Some(split), _) => phases.push(Phase { steps: i..i + 1, split }),
             (None, Some(Phase { steps, split: Split::Records })) => steps.end = i + 1,
             (None, _) => phases.push(Phase { steps: i..i + 1, split: Split::Records }),
         }

@@ -1,12 +1,16 @@
 //! The kernels against float64 on every instruction set that this CPU has, and the team against itself.
 
-use super::micro::{Affine, Half, Kernels, Subproblem};
+use super::images;
+use super::micro::{Affine, Half, Kernels, Runs, Subproblem};
 use super::*;
 use crate::engine::model::Values;
 use crate::engine::{NAN_CLASS, SLOTS};
+use crate::ir::graph::Shape;
 use crate::ir::half;
 use crate::ir::layout::Layout;
 use crate::ir::network::Activation;
+use crate::ir::op::{Border, Window};
+use crate::ir::view::{Geometry, Image};
 use proptest::prelude::*;
 use std::borrow::Cow;
 
@@ -32,6 +36,8 @@ struct Case {
     x_stride: usize,
     /// The weights, which halves hold exactly, as these.
     halves: Option<Vec<Half>>,
+    /// The records' values in runs of this length, scattered.
+    run: Option<usize>,
 }
 
 impl Case {
@@ -53,7 +59,7 @@ impl Case {
         biases.resize(padded, 0.0);
         let x_stride = inputs + 3;
         let x = (0..records * x_stride).map(|_| random(&mut seed)).collect();
-        Case { panel, inputs, columns, plain, weights, biases, x, x_stride, halves: None }
+        Case { panel, inputs, columns, plain, weights, biases, x, x_stride, halves: None, run: None }
     }
 
     /// The same with weights rounded to halves and stored so.
@@ -79,6 +85,17 @@ impl Case {
         assert!(self.x.len() >= (first + records - 1) * self.x_stride + self.inputs);
         let stride = self.result_stride();
         let mut result = vec![f32::NAN; records * stride];
+        // Runs in an order of their own, NaN between them; the table is as long as it must be.
+        let length = self.run.unwrap_or(self.inputs);
+        let runs = self.inputs / length;
+        let mut scattered = vec![f32::NAN; records * runs * (length + 1)];
+        let place = |n: usize, r: usize| (records * runs - 1 - (r + n * runs)) * (length + 1);
+        for (n, r) in (0..records).flat_map(|n| (0..runs).map(move |r| (n, r))) {
+            let values = &self.x[(first + n) * self.x_stride + r * length..][..length];
+            scattered[place(n, r)..][..length].copy_from_slice(values);
+        }
+        let table: Vec<*const f32> =
+            (0..runs * records).map(|i| scattered[place(i % records, i / records)..].as_ptr()).collect();
         macro_rules! compute {
             ($kernel:expr, $weights:expr) => {{
                 let layer = Affine {
@@ -96,6 +113,7 @@ impl Case {
                     records,
                     x: self.x[first * self.x_stride..].as_ptr(),
                     x_stride: self.x_stride,
+                    runs: self.run.map(|length| Runs { table: table.as_ptr(), length }),
                     result: result.as_mut_ptr(),
                     result_stride: stride,
                 };
@@ -210,6 +228,228 @@ proptest! {
                     prop_assert!((found - expected).abs() < bound, "{}: {found} {expected}", kernels.name);
                 }
             }
+        }
+    }
+}
+
+/// Runs give what one piece gives, to the bit.
+#[test]
+fn runs_give_what_one_piece_gives() {
+    for kernels in Kernels::all() {
+        for (outputs, length, runs) in
+            [(10, 1, 1), (16, 1, 9), (17, 3, 3), (33, 16, 2), (48, 5, 7), (65, 9, 3), (130, 37, 3)]
+        {
+            for records in 1..19 {
+                let case = || Case::new(16, outputs, length * runs, records, 7);
+                for mut case in [case(), case().halved()] {
+                    let rows = 0..case.biases.len();
+                    let whole = case.run(&kernels, Activation::Relu, rows.clone(), (0, records));
+                    case.run = Some(length);
+                    let found = case.run(&kernels, Activation::Relu, rows.clone(), (0, records));
+                    for n in 0..records {
+                        let record = n * case.result_stride();
+                        let what = format!("{} {outputs} {runs} of {length}, {records}", kernels.name);
+                        let rows = record..record + rows.end;
+                        assert_eq!(found[rows.clone()], whole[rows], "{what}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An image in NaN, and what is made of its windows.
+struct Windowed {
+    geometry: Geometry,
+    /// With NaN before, behind and between.
+    image: Vec<f32>,
+    outputs: usize,
+    /// Output by (ky, kx, c), or (ky, kx) by channel.
+    weights: Vec<f32>,
+    biases: Vec<f32>,
+}
+
+impl Windowed {
+    /// Sizes from `random`; `None` where the window has no place. With `outputs` 0 channel by channel.
+    fn new(random: &mut dyn FnMut(usize) -> usize, outputs: usize) -> Option<Windowed> {
+        let from = Shape { c: [1, 2, 3, 5, 16, 19, 80][random(7)], h: 1 + random(9), w: 1 + random(14) };
+        let size = (1 + random(4), 1 + random(5));
+        let mut border = || Border {
+            top: random(size.0.max(2)),
+            left: random(size.1 + 1),
+            bottom: random(size.0),
+            right: random(size.1 + 1),
+        };
+        let border = border();
+        let (stride, dilation) = ((1 + random(3), 1 + random(3)), (1 + random(2), 1 + random(2)));
+        let window = Window { size, stride, dilation, border, ceil: false };
+        let (h, w) = window.output(from).ok()?;
+        let alone = outputs == 0;
+        let to = Shape { c: if alone { from.c } else { outputs }, h, w };
+        let pixel = if alone { from.c.next_multiple_of(16) } else { from.c + [0, 0, 3][random(3)] };
+        let input = Image { first: random(5), pixel, line: from.w * pixel + [0, 7][random(2)] };
+        let output = Image::dense(to, to.c.next_multiple_of(16));
+        let groups = if alone { from.c } else { 1 };
+        let mut seed = random(1 << 16) as u32;
+        let mut image = vec![f32::NAN; images::end(input, Shape { c: pixel, ..from }) + 16];
+        for (y, x, c) in
+            (0..from.h).flat_map(|y| (0..from.w * from.c).map(move |i| (y, i / from.c, i % from.c)))
+        {
+            image[input.first + y * input.line + x * input.pixel + c] = self::random(&mut seed);
+        }
+        let taps = size.0 * size.1;
+        let count = if alone { taps * output.pixel } else { to.c * taps * from.c };
+        let weights = (0..count).map(|_| self::random(&mut seed)).collect();
+        let mut biases = vec![0.0; output.pixel];
+        biases[..to.c].fill_with(|| self::random(&mut seed));
+        let geometry = Geometry { input: (input, from), output: (output, to), window, groups };
+        Some(Windowed { geometry, image, outputs, weights, biases })
+    }
+
+    /// What channel `o` of the result's pixel is made of: values with their weights, and elements with the border.
+    fn terms(&self, o: usize, (y, x): (usize, usize)) -> (Vec<(f64, f64)>, usize) {
+        let ((image, from), window) = (self.geometry.input, &self.geometry.window);
+        let (rows, columns) = window.size;
+        let (mut terms, mut bordered) = (Vec::new(), 0);
+        for (ky, kx) in (0..rows).flat_map(|ky| (0..columns).map(move |kx| (ky, kx))) {
+            let iy = y * window.stride.0 + ky * window.dilation.0;
+            let ix = x * window.stride.1 + kx * window.dilation.1;
+            let border = window.border;
+            let padded = (border.top + from.h + border.bottom, border.left + from.w + border.right);
+            bordered += usize::from(iy < padded.0 && ix < padded.1);
+            let (iy, ix) = (iy.wrapping_sub(border.top), ix.wrapping_sub(border.left));
+            if iy >= from.h || ix >= from.w {
+                continue;
+            }
+            let tap = ky * columns + kx;
+            let pixel = image.first + iy * image.line + ix * image.pixel;
+            let mut push = |c: usize, weight: usize| {
+                terms.push((f64::from(self.image[pixel + c]), f64::from(self.weights[weight])))
+            };
+            match self.outputs {
+                0 => push(o, tap * self.biases.len() + o),
+                _ => (0..from.c).for_each(|c| push(c, (o * rows * columns + tap) * from.c + c)),
+            }
+        }
+        (terms, bordered)
+    }
+
+    /// Compares the results, padding included, with `expected` of channel and pixel.
+    fn compare(&self, found: &[f32], what: &str, expected: impl Fn(usize, (usize, usize)) -> f64) {
+        let (output, to) = self.geometry.output;
+        for (y, x) in (0..to.h).flat_map(|y| (0..to.w).map(move |x| (y, x))) {
+            for c in 0..output.pixel {
+                let found = f64::from(found[y * output.line + x * output.pixel + c]);
+                let expected = if c < to.c { expected(c, (y, x)) } else { 0.0 };
+                let near = found == expected || (found - expected).abs() < 1e-4;
+                assert!(near, "{what}: {:?}: {y}, {x}, {c}: {found}, not {expected}", self.geometry);
+            }
+        }
+    }
+}
+
+/// A random number below the argument, from `seed` on.
+fn below(seed: u32) -> impl FnMut(usize) -> usize {
+    let mut seed = seed;
+    move |n| {
+        random(&mut seed);
+        (seed >> 8) as usize % n
+    }
+}
+
+/// Convolutions of every size against float64, any part of the pixels; no more scratch is touched than `scratch` says.
+#[test]
+fn convolutions_agree_with_float64() {
+    for (seed, kernels) in (0..400).flat_map(|seed| Kernels::all().map(move |k| (seed, k))) {
+        let mut draw = below(seed * 977 + 5);
+        let outputs = 1 + draw(40);
+        let Some(case) = Windowed::new(&mut draw, outputs) else { continue };
+        let (geometry, (output, to)) = (&case.geometry, case.geometry.output);
+        let inputs = case.weights.len() / outputs;
+        let layout = Layout::parse("R_16_1_C").unwrap();
+        let weights = layout.pack(&case.weights, (outputs, inputs), (output.pixel, inputs), 0.0);
+        let layer = Affine {
+            weights: &weights,
+            biases: &case.biases,
+            panel: 16,
+            columns: inputs,
+            inputs,
+            activation: Activation::None,
+        };
+        layer.check();
+        let mut result = vec![f32::NAN; to.h * to.w * output.pixel];
+        let zeros = vec![0.0f32; images::runs(geometry).1];
+        let room = images::scratch(geometry, kernels.tile.0);
+        // Addresses want their alignment.
+        let mut scratch = vec![0u64; room / 2 + 9];
+        let canary = 0xfedc_ba98_7654_3210;
+        scratch[room.div_ceil(2)..].fill(canary);
+        let product = |records: usize, (x, x_stride, runs): images::Windows, result: *mut f32| {
+            let (rows, result_stride) = (0..output.pixel, output.pixel);
+            let sub = Subproblem { layer: &layer, rows, records, x, x_stride, runs, result, result_stride };
+            // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
+            unsafe { (kernels.affine)(&sub) };
+        };
+        let pixels = to.h * to.w;
+        let cut = draw(pixels + 1);
+        for part in [0..cut, cut..pixels] {
+            let places = (case.image.as_ptr(), result.as_mut_ptr());
+            let room = (zeros.as_ptr(), scratch.as_mut_ptr().cast());
+            // SAFETY: as above.
+            unsafe { images::convolve(geometry, kernels.tile.0, part, places, room, &product) };
+        }
+        assert!(scratch[room.div_ceil(2)..].iter().all(|&v| v == canary), "{geometry:?}");
+        assert!(zeros.iter().all(|&v| v == 0.0));
+        case.compare(&result, kernels.name, |o, at| {
+            let sum: f64 = case.terms(o, at).0.iter().map(|(value, weight)| value * weight).sum();
+            sum + f64::from(case.biases[o])
+        });
+    }
+}
+
+/// What is made of windows channel by channel, of every size, against float64; NaN in the padding of channels stays out.
+#[test]
+fn windows_agree_with_float64() {
+    let clip = activations().find(|a| matches!(a, Activation::Clip { .. })).unwrap();
+    for (seed, kernels) in (0..400).flat_map(|seed| Kernels::all().map(move |k| (seed, k))) {
+        let mut draw = below(seed * 613 + 7);
+        let Some(case) = Windowed::new(&mut draw, 0) else { continue };
+        let (geometry, (output, to)) = (&case.geometry, case.geometry.output);
+        let activation = [Activation::None, Activation::Relu, clip, Activation::Sigmoid][draw(4)];
+        for made in [Made::Products, Made::Max, Made::Mean, Made::PaddedMean] {
+            let mut result = vec![f32::NAN; to.h * to.w * output.pixel];
+            let cut = draw(to.h + 1);
+            for lines in [0..cut, cut..to.h] {
+                let arrays = (case.weights.as_ptr(), case.biases.as_ptr());
+                let places = (case.image.as_ptr(), result.as_mut_ptr());
+                // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
+                unsafe { images::windows(&kernels, made, arrays, geometry, activation, lines, places) };
+            }
+            // Padding is zero where the activation leaves zero.
+            if activation.apply(0.0) != 0.0 {
+                let pixels = result.chunks_exact_mut(output.pixel);
+                pixels.for_each(|p| p[to.c..].fill(0.0));
+            }
+            // A window of nothing but border: its mean is of nothing, its largest value −∞.
+            let empty = |at| case.terms(0, at).0.is_empty();
+            let pixels = (0..to.h).flat_map(|y| (0..to.w).map(move |x| (y, x)));
+            if made != Made::Products && pixels.clone().any(empty) {
+                continue;
+            }
+            case.compare(&result, &format!("{} {made:?} {activation:?}", kernels.name), |c, at| {
+                let (terms, bordered) = case.terms(c, at);
+                let values = terms.iter().map(|t| t.0);
+                let sum: f64 = values.clone().sum();
+                activation.apply(match made {
+                    Made::Max => values.fold(f64::NEG_INFINITY, f64::max),
+                    Made::Mean => sum / terms.len() as f64,
+                    Made::PaddedMean => sum / bordered as f64,
+                    Made::Products => {
+                        let products = terms.iter().map(|(value, weight)| value * weight);
+                        products.sum::<f64>() + f64::from(case.biases[c])
+                    }
+                })
+            });
         }
     }
 }

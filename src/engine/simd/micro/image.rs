@@ -56,6 +56,8 @@ pub(crate) struct Line {
     pub(crate) result: *mut f32,
     /// Values from a pixel of the result to the next.
     pub(crate) result_step: usize,
+    /// The least and the largest value that is written.
+    pub(crate) bounds: (f32, f32),
     /// Of padded means: elements of a column of the window inside the image with its border, and pixels of a line with
     /// its border.
     pub(crate) bordered: (usize, usize),
@@ -69,6 +71,15 @@ impl Line {
         let first = if from < self.left { (self.left - from).div_ceil(step) } else { 0 };
         let room = (self.left + self.width).saturating_sub(from).div_ceil(step);
         (first, self.columns.min(room))
+    }
+
+    /// Columns of the result whose windows are inside the line with all their turns.
+    #[inline(always)]
+    fn whole(&self) -> (usize, usize) {
+        let (first, end) = self.pixels;
+        let reach = (self.columns - 1) * self.dilation.1 + 1;
+        let behind = (self.left + self.width + self.stride).saturating_sub(reach) / self.stride;
+        (first.max(self.left.div_ceil(self.stride)), end.min(behind))
     }
 
     /// Elements of the window at column `at` that a mean is of.
@@ -99,57 +110,132 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
         let (first, end) = line.pixels;
         for at in first..end {
             let to = line.result.add(at * line.result_step);
-            for c in line.real..line.channels {
+            let mut c = line.real;
+            while c % 8 != 0 {
                 *to.add(c) = 0.0;
+                c += 1;
+            }
+            while c < line.channels {
+                to.add(c).cast::<[f32; 8]>().write_unaligned([0.0; 8]);
+                c += 8;
             }
         }
     }
 }
 
+/// Pixels whose windows are inside alike and that share what is loaded of the weights.
+const TOGETHER: usize = 8;
+
+/// Vectors of channels of one pixel that are computed together.
+const VECTORS: usize = 4;
+
 /// SAFETY: as `line`.
 #[inline(always)]
 unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
+    let (first, end) = line.whole();
+    let together = PRODUCTS && V::REGISTERS;
+    let inside = if together { end.saturating_sub(first) } else { 0 };
+    let mut at = line.pixels.0;
+    while at < line.pixels.1 {
+        let mut c = 0;
+        // SAFETY: passed on; the pixels are of the line, the channels whole vectors.
+        unsafe {
+            if together && inside >= TOGETHER / 2 && at >= first && at < end {
+                // The last ones may be computed again.
+                let turns = (0, line.columns);
+                if inside >= TOGETHER {
+                    at = at.min(end - TOGETHER);
+                    while c < line.channels {
+                        some::<V, PRODUCTS, TOGETHER, 1>(line, at, c, turns);
+                        c += V::LANES;
+                    }
+                    at += TOGETHER;
+                } else {
+                    at = at.min(end - TOGETHER / 2);
+                    while c < line.channels {
+                        some::<V, PRODUCTS, { TOGETHER / 2 }, 1>(line, at, c, turns);
+                        c += V::LANES;
+                    }
+                    at += TOGETHER / 2;
+                }
+                continue;
+            }
+            let turns = line.inside(at);
+            while together && c + VECTORS * V::LANES <= line.channels {
+                some::<V, PRODUCTS, 1, VECTORS>(line, at, c, turns);
+                c += VECTORS * V::LANES;
+            }
+            while c < line.channels {
+                some::<V, PRODUCTS, 1, 1>(line, at, c, turns);
+                c += V::LANES;
+            }
+            at += 1;
+        }
+    }
+}
+
+/// P pixels from `at` on, whose windows are inside for the same turns, by N vectors of channels from `c` on. Sums stay in
+/// registers.
+///
+/// SAFETY: as `line`; the pixels and the channels are of the line.
+#[inline(always)]
+unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
+    line: &Line,
+    at: usize,
+    c: usize,
+    (from, to): (usize, usize),
+) {
     let max = line.made == Made::Max;
     let Line { x_steps: (pixel, across), columns, channels, .. } = *line;
     let (first, end) = line.turns;
     let steps = (line.dilation.0 * across, line.dilation.1 * pixel);
-    for at in line.pixels.0..line.pixels.1 {
-        let (from, to) = line.inside(at);
-        let start = (at * line.stride + from * line.dilation.1).wrapping_sub(line.left);
-        let result = line.result.wrapping_add(at * line.result_step);
-        // SAFETY: the line's promise: turns from `first` to `end` and `from` to `to` are inside the image.
-        unsafe {
-            let x = line.x.wrapping_add(line.top * across + start.wrapping_mul(pixel));
-            let elements = if PRODUCTS || max { 1 } else { line.elements(at) };
-            let scale = V::splat(1.0 / elements as f32);
-            for c in (0..channels).step_by(V::LANES) {
-                let zero = V::splat(0.0);
-                let mut sum = match PRODUCTS {
-                    true => V::load(line.biases.add(c)),
-                    false => V::splat(if max { f32::NEG_INFINITY } else { 0.0 }),
-                };
-                let mut lost = zero;
-                for ky in first..end {
-                    let mut x = x.add((ky - first) * steps.0 + c);
-                    let mut w = line.weights.wrapping_add((ky * columns + from) * channels + c);
-                    for _ in from..to {
-                        let value = V::load(x);
-                        if PRODUCTS {
-                            sum = sum.fma(V::load(w), value);
-                        } else if max {
-                            sum = sum.max(value);
-                            lost = lost.fma(value, zero);
-                        } else {
-                            sum = sum.fma(value, V::splat(1.0));
-                        }
-                        x = x.wrapping_add(steps.1);
-                        w = w.wrapping_add(channels);
-                    }
-                }
-                // NaN where there was one.
-                lost.fma(sum, scale).store(result.add(c));
-            }
+    let start = (at * line.stride + from * line.dilation.1).wrapping_sub(line.left);
+    let apart = line.stride * pixel;
+    // SAFETY: the line's promise: turns from `first` to `end` and `from` to `to` are inside the image.
+    unsafe {
+        let mut top = line.x.wrapping_add(line.top * across + start.wrapping_mul(pixel) + c);
+        let mut weights = line.weights.wrapping_add((first * columns + from) * channels + c);
+        let zero = V::splat(0.0);
+        let mut sums = [[V::splat(if max { f32::NEG_INFINITY } else { 0.0 }); N]; P];
+        let mut lost = [[zero; N]; P];
+        if PRODUCTS {
+            unrolled!(i < N, {
+                let bias = V::load(line.biases.add(c + i * V::LANES));
+                unrolled!(p < P, { sums[p][i] = bias });
+            });
         }
+        for _ in first..end {
+            let (mut x, mut w) = (top, weights);
+            for _ in from..to {
+                unrolled!(i < N, {
+                    let weight = if PRODUCTS { V::load(w.wrapping_add(i * V::LANES)) } else { V::splat(1.0) };
+                    unrolled!(p < P, {
+                        let value = V::load(x.wrapping_add(p * apart + i * V::LANES));
+                        if max && !PRODUCTS {
+                            sums[p][i] = sums[p][i].max(value);
+                            lost[p][i] = lost[p][i].fma(value, zero);
+                        } else {
+                            sums[p][i] = sums[p][i].fma(weight, value);
+                        }
+                    });
+                });
+                x = x.wrapping_add(steps.1);
+                w = w.wrapping_add(channels);
+            }
+            top = top.wrapping_add(steps.0);
+            weights = weights.wrapping_add(columns * channels);
+        }
+        let elements = if PRODUCTS || max { 1 } else { line.elements(at) };
+        let scale = V::splat(1.0 / elements as f32);
+        let (least, largest) = (V::splat(line.bounds.0), V::splat(line.bounds.1));
+        unrolled!(p < P, {
+            unrolled!(i < N, {
+                // NaN where there was one, or where the sum overflowed.
+                let value = lost[p][i].fma(sums[p][i], scale);
+                let to = line.result.wrapping_add((at + p) * line.result_step + c + i * V::LANES);
+                largest.min(least.max(value)).fma(value, zero).store(to);
+            });
+        });
     }
 }
 

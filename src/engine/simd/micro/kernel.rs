@@ -12,8 +12,9 @@ use std::ops::Range;
 /// is applied afterwards, where [`Kernels::complete`](super::Kernels::complete) does.
 ///
 /// What makes it sound to compute: the layer's slices have the sizes it says, `V::LANES` divides the panel, `rows` are
-/// whole vectors of the layer; `x` is good for `records` records of `layer.inputs` values and `result` for as many of
-/// `rows.end` values, `rows` of which nobody else touches meanwhile.
+/// whole vectors of the layer; `x`, or every address of the table, is good for the values that begin there, the length
+/// of runs divides `layer.inputs`; `result` is good for `records` records of `rows.end` values, `rows` of which nobody
+/// else touches meanwhile.
 pub(crate) struct Subproblem<'a, E> {
     /// The layer.
     pub(crate) layer: &'a Affine<'a, E>,
@@ -21,14 +22,25 @@ pub(crate) struct Subproblem<'a, E> {
     pub(crate) rows: Range<usize>,
     /// Number of records.
     pub(crate) records: usize,
-    /// Value k of record n is `x[n · x_stride + k]`.
+    /// Value k of record n is `x[n · x_stride + k]`, unless there are runs.
     pub(crate) x: *const f32,
     /// In values.
     pub(crate) x_stride: usize,
+    /// Where the values of a record do not stand in one piece.
+    pub(crate) runs: Option<Runs>,
     /// Row r for record n goes to `result[n · result_stride + r]`.
     pub(crate) result: *mut f32,
     /// In values.
     pub(crate) result_stride: usize,
+}
+
+/// Records in pieces: the values of each are runs of equal length, wherever they stand.
+#[derive(Clone, Copy)]
+pub(crate) struct Runs {
+    /// Run r of record n begins at `table[r · records + n]`.
+    pub(crate) table: *const *const f32,
+    /// Values of a run, at least 1.
+    pub(crate) length: usize,
 }
 
 /// Runs the body for each `$i` below `$n` (a constant, at most 8), written out: a loop over
@@ -52,7 +64,8 @@ const KEPT: usize = 1 << 20;
 /// of the rows 2 or 1: four vectors are twice two rather than three and one) vectors.
 ///
 /// Where the records are too many or too long to stay in the cache, the common dimension is cut into blocks, and the
-/// sums of a block wait in the result for the next: no sum changes by this.
+/// sums of a block wait in the result for the next: no sum changes by this. Runs are not cut: who has them takes so few
+/// records at a time that they stay there.
 ///
 /// SAFETY: the subproblem is sound, the CPU has V's instruction set.
 #[inline(always)]
@@ -60,7 +73,8 @@ pub(super) unsafe fn affine<V: Vector, E: Stored, const M: usize, const H: usize
     sub: &Subproblem<'_, E>,
 ) {
     let inputs = sub.layer.inputs;
-    let blocks = (sub.records * inputs * size_of::<f32>()).div_ceil(KEPT);
+    let bytes = sub.records * inputs * size_of::<f32>();
+    let blocks = if sub.runs.is_some() { 1 } else { bytes.div_ceil(KEPT) };
     let length = inputs.div_ceil(blocks.max(1));
     let mut block = 0..length;
     // SAFETY: the bands are inside the subproblem; passed on.
@@ -117,17 +131,25 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
             if tile / share < panels && k < layer.weights.len() / layer.panel { bytes / share } else { 0 };
         Ahead { at: layer.weights.as_ptr().cast::<u8>().wrapping_add(k * bytes), step }
     };
+    let mut weights = [layer.weights.as_ptr(); N];
+    unrolled!(i < N, {
+        let r = row + i * V::LANES;
+        let at = r / layer.panel * layer.panel * layer.columns + r % layer.panel + block.start * layer.panel;
+        weights[i] = weights[i].wrapping_add(at);
+    });
+    // A single vector is short of loads, not of weights.
+    let ahead = |n: usize| if N > 1 { ahead(n / M) } else { Ahead { at: std::ptr::null(), step: 0 } };
     let mut n = 0;
-    // SAFETY: `tile` writes records n to n + M that are in the sub.
+    // SAFETY: `tile` writes records n to n + M that are in the sub; these are the weights of its rows.
     unsafe {
         while sub.records > n + H {
-            tile::<V, E, M, N>(sub, n, row, block, ahead(n / M));
+            tile::<V, E, M, N>(sub, n, row, block, weights, ahead(n));
             n += M;
         }
         if sub.records > n + 1 {
-            tile::<V, E, H, N>(sub, n, row, block, ahead(n / M));
+            tile::<V, E, H, N>(sub, n, row, block, weights, ahead(n));
         } else if sub.records > n {
-            tile::<V, E, 1, N>(sub, n, row, block, ahead(n / M));
+            tile::<V, E, 1, N>(sub, n, row, block, weights, ahead(n));
         }
     }
 }
@@ -140,29 +162,35 @@ struct Ahead {
 
 /// Records n to n + M (those that are in the sub) by N vectors of rows from `row` on, for a block of k.
 ///
-/// SAFETY: as `affine`; record n and the vectors are inside the sub, the block inside the common dimension.
+/// SAFETY: as `affine`; record n and the vectors are inside the sub, the block inside the common dimension; `weights` are
+/// its first ones of each vector.
 #[inline(always)]
 unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
     sub: &Subproblem<'_, E>,
     n: usize,
     row: usize,
     block: &Range<usize>,
+    mut weights: [*const E; N],
     ahead: Ahead,
 ) {
     let layer = sub.layer;
-    let (panel, columns) = (layer.panel, layer.columns);
+    let panel = layer.panel;
     // A record behind the last one is the last one again.
     let record = |m: usize| (n + m).min(sub.records - 1);
     // SAFETY: every pointer stays inside its array: the block of a record's values; of the weights, vectors that are
     // `panel` apart, as many; LANES biases and results per vector.
     unsafe {
         let mut x = [sub.x; M];
-        unrolled!(m < M, { x[m] = sub.x.add(record(m) * sub.x_stride + block.start) });
-        let mut weights = [layer.weights.as_ptr(); N];
-        unrolled!(i < N, {
-            let r = row + i * V::LANES;
-            weights[i] = weights[i].add(r / panel * panel * columns + r % panel + block.start * panel);
-        });
+        let (mut table, length, inputs) = match sub.runs {
+            Some(runs) => {
+                unrolled!(m < M, { x[m] = *runs.table.add(record(m)) });
+                (runs.table, runs.length, layer.inputs)
+            }
+            None => {
+                unrolled!(m < M, { x[m] = sub.x.add(record(m) * sub.x_stride + block.start) });
+                (std::ptr::null(), block.len(), block.len())
+            }
+        };
         // Sums begin with the bias, or with what the block before has left.
         let first = block.start == 0;
         let (begin, stride) =
@@ -172,17 +200,33 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
             unrolled!(i < N, { sums[m][i] = V::load(begin.add(record(m) * stride + row + i * V::LANES)) });
         });
         let Ahead { mut at, step } = ahead;
-        for k in 0..block.len() {
-            let mut w = [V::splat(0.0); N];
-            unrolled!(i < N, { w[i] = E::load(weights[i].add(k * panel)) });
-            unrolled!(m < M, {
-                let value = V::splat(*x[m].add(k));
-                unrolled!(i < N, { sums[m][i] = sums[m][i].fma(w[i], value) });
-            });
-            if M > 1 {
-                V::prefetch(at.cast());
-                at = at.wrapping_add(step);
+        let mut done = 0;
+        loop {
+            for k in 0..length {
+                let mut w = [V::splat(0.0); N];
+                // Three and more addresses beside those of the records are too many to step each by itself.
+                unrolled!(i < N, { w[i] = E::load(weights[i].add(if N > 2 { k * panel } else { 0 })) });
+                if N <= 2 {
+                    unrolled!(i < N, { weights[i] = weights[i].wrapping_add(panel) });
+                }
+                unrolled!(m < M, {
+                    let value = V::splat(*x[m].add(k));
+                    unrolled!(i < N, { sums[m][i] = sums[m][i].fma(w[i], value) });
+                });
+                if M > 1 && N > 1 {
+                    V::prefetch(at.cast());
+                    at = at.wrapping_add(step);
+                }
             }
+            done += length;
+            if done >= inputs {
+                break;
+            }
+            if N > 2 {
+                unrolled!(i < N, { weights[i] = weights[i].add(length * panel) });
+            }
+            table = table.add(sub.records);
+            unrolled!(m < M, { x[m] = *table.add(record(m)) });
         }
         // NaN is neither below zero nor below −∞: it stays. 0 · x makes NaN of an overflow, which would be gone where −∞
         // became zero, and changes no other value.

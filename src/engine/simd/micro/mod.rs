@@ -19,15 +19,16 @@ mod aarch64;
 #[cfg(target_arch = "arm")]
 mod arm;
 pub(crate) mod decode;
-mod image;
+#[macro_use]
 mod kernel;
+mod image;
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 pub(super) use image::Line;
 pub(crate) use image::Made;
-pub(super) use kernel::Subproblem;
+pub(super) use kernel::{Runs, Subproblem};
 pub(super) use vector::Half;
 
 use crate::ir::network::Activation;
@@ -91,6 +92,16 @@ pub(super) struct Kernels {
     pub(crate) combine: unsafe fn(Arithmetic, *const f32, *const f32, *mut f32, usize),
 }
 
+/// The least and the largest value of an activation that does nothing but bound them.
+pub(super) fn bounds(activation: Activation) -> Option<(f32, f32)> {
+    match activation {
+        Activation::None => Some((f32::NEG_INFINITY, f32::INFINITY)),
+        Activation::Relu => Some((0.0, f32::INFINITY)),
+        Activation::Clip { .. } => Some(activation.parameters().into()),
+        _ => None,
+    }
+}
+
 /// Applies an activation value by value. NaN stays NaN, and 0 · x makes NaN of the infinities that an overflow leaves.
 ///
 /// SAFETY: so many values are there.
@@ -123,10 +134,15 @@ impl Kernels {
         if matches!(activation, Activation::None | Activation::Relu) {
             return;
         }
-        for n in 0..sub.records {
+        // Records that are neighbours are one.
+        let (records, count) = match sub.result_stride == sub.rows.len() {
+            true => (1, sub.records * sub.rows.len()),
+            false => (sub.records, sub.rows.len()),
+        };
+        for n in 0..records {
             let values = sub.result.wrapping_add(n * sub.result_stride + sub.rows.start);
             // SAFETY: passed on; rows are whole vectors.
-            unsafe { (self.activate)(activation, values, sub.rows.len()) }
+            unsafe { (self.activate)(activation, values, count) }
         }
     }
 

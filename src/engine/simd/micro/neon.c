@@ -40,6 +40,8 @@ struct subproblem {
     size_t records;
     const float *x;
     size_t x_stride;
+    const float *const *table; // of runs, or null
+    size_t length;
     float *result;
     size_t result_stride;
     uint32_t activation;
@@ -122,9 +124,11 @@ INLINE void six_by_two_of_halves(float32x4_t *sum, const uint16_t *weights, size
 }
 #endif
 
-// Where a tile stands: record, row (its vectors are of one panel), first weight, columns from `begin` on.
+// Where a tile stands: record, row (its vectors are of one panel), first weight, columns from `begin` on, and where
+// they begin for each record, if they are a run.
 struct place {
     size_t n, row, at, begin, count;
+    const float *const *run;
 };
 
 // Records n to n + M (those that are in the subproblem) by N vectors of rows. M, N and `halves` are constants.
@@ -140,7 +144,7 @@ INLINE void tile(const struct subproblem *p, const struct place *place, int M, i
     for (int m = 0; m < M; m++) {
         // A record behind the last one is the last one again.
         const size_t record = least(n + m, last);
-        x[m] = p->x + record * p->x_stride + begin;
+        x[m] = p->table ? place->run[record] : p->x + record * p->x_stride + begin;
         result[m] = p->result + record * p->result_stride + row;
         // Sums begin with the bias, or with what the columns before have left.
         const float *first = begin == 0 ? p->biases + row : result[m];
@@ -298,10 +302,10 @@ struct tiles {
 
 static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
     const size_t inputs = p->inputs, records = p->records;
-    // A single record takes every weight once: nothing to keep in a cache.
+    // A single record takes every weight once: nothing to keep in a cache. A run is a block.
     const size_t blocks = records > 1 ? (inputs + BLOCK - 1) / BLOCK : 1;
-    const size_t length = (inputs + blocks - 1) / blocks;
-    struct place place;
+    const size_t length = p->table ? p->length : (inputs + blocks - 1) / blocks;
+    struct place place = {.run = p->table};
     for (place.begin = 0; place.begin < inputs; place.begin += length) {
         place.count = least(length, inputs - place.begin);
         size_t vectors;
@@ -319,6 +323,8 @@ static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
             for (; records > place.n; place.n++)
                 tiles->one[vectors / 2](p, &place);
         }
+        if (p->table)
+            place.run += records;
     }
 }
 

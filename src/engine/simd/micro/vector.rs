@@ -8,6 +8,8 @@
 pub(super) trait Vector: Copy {
     /// Floats in a vector.
     const LANES: usize;
+    /// Whether registers are vectors: then several sums stay in them side by side.
+    const REGISTERS: bool = true;
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     /// `LANES` halves.
@@ -72,6 +74,7 @@ impl Lanes4 {
 
 impl Vector for Lanes4 {
     const LANES: usize = 4;
+    const REGISTERS: bool = false;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {
