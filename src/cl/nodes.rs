@@ -75,9 +75,10 @@ fn nodes_of(root: &Path, served: bool, open: impl Fn(&Path) -> io::Result<()>) -
             None => name == pattern,
         };
         let entries = fs::read_dir(root.join(&folder)).into_iter().flatten().flatten();
-        let mut names: Vec<String> =
-            entries.filter_map(|e| e.file_name().into_string().ok()).filter(|n| fits(n)).collect();
-        names.sort_unstable();
+        let mut names: Vec<String> = Vec::new();
+        for name in entries.filter_map(|e| e.file_name().into_string().ok()).filter(|n| fits(n)) {
+            names.insert(names.partition_point(|n| *n < name), name);
+        }
         for name in names {
             let driver = fs::read_link(root.join("sys/class/drm").join(&name).join("device/driver"));
             let driver = driver.ok().and_then(|d| Some(d.file_name()?.to_str()?.to_string()));

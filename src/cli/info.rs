@@ -47,7 +47,10 @@ pub(crate) fn page(request: &Request) -> Result<String, Error> {
     row("golden", format!("{} vectors, {given}; {overflow}", golden.count));
     let plans: Vec<&str> = library().plans.iter().map(|p| &*p.name).collect();
     row("plans", format!("{} (baked: {}); library {}", plans.join(", "), baked::plan().name, library().hash));
-    fits(&mut s, request);
+    // The table is for whoever compares plans: a board's program says what its own takes.
+    if cfg!(feature = "lab") {
+        fits(&mut s, request);
+    }
     let mut phases = Phases::default();
     match select::decide(request, &mut phases) {
         Ok(decisions) => decisions.into_iter().for_each(|d| s.push_str(&decided(request, d))),
@@ -100,7 +103,27 @@ fn fits(s: &mut String, request: &Request) {
 pub(crate) fn json(request: &Request) -> Result<String, Error> {
     baked::verify()?;
     let n = network();
-    let plans: Vec<String> = table(request.batch)
+    let fits = if cfg!(feature = "lab") { fits_json(request.batch) } else { String::new() };
+    Ok(format!(
+        "{{\"program\":{},\"model\":{},\"hash\":{},\"shape\":{},\"inputs\":{},\"outputs\":{},\"flop\":{},\
+         \"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}]}}\n",
+        quoted(env!("CARGO_PKG_VERSION")),
+        quoted(&n.name),
+        quoted(&n.hash),
+        quoted(&n.shape()),
+        n.width,
+        n.outputs(),
+        n.flop(),
+        baked::plan().constant_bytes(),
+        baked::block().len(),
+        quoted(&baked::plan().name),
+        fits
+    ))
+}
+
+/// The rows of [`fits`], as objects of JSON.
+fn fits_json(batch: Option<usize>) -> String {
+    let plans: Vec<String> = table(batch)
         .map(|(recipe, fit)| {
             let (class, us) = fit
                 .modelled
@@ -122,21 +145,7 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
             )
         })
         .collect();
-    Ok(format!(
-        "{{\"program\":{},\"model\":{},\"hash\":{},\"shape\":{},\"inputs\":{},\"outputs\":{},\"flop\":{},\
-         \"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}]}}\n",
-        quoted(env!("CARGO_PKG_VERSION")),
-        quoted(&n.name),
-        quoted(&n.hash),
-        quoted(&n.shape()),
-        n.width,
-        n.outputs(),
-        n.flop(),
-        baked::plan().constant_bytes(),
-        baked::block().len(),
-        quoted(&baked::plan().name),
-        plans.join(",")
-    ))
+    plans.join(",")
 }
 
 fn line(s: &mut String, name: &str, text: &str) {

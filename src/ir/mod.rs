@@ -6,6 +6,7 @@ pub(crate) mod layout;
 pub(crate) mod network;
 pub(crate) mod npy;
 pub(crate) mod op;
+pub(crate) mod order;
 pub(crate) mod plan;
 pub(crate) mod values;
 pub(crate) mod view;

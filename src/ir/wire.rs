@@ -1,7 +1,7 @@
 //! Plain data as bytes: how the build writes networks, plans and the kernel library, and how the program reads them back.
 //!
-//! Little-endian and of fixed width on every machine: a size is a u64, an index of an enum a byte; text and lists follow
-//! their length. Reading never panics, whatever the bytes are: what does not fit is [`Damaged`].
+//! The same on every machine: numbers are little-endian, a size is as long as it needs to be (LEB128: seven bits a byte, the
+//! lowest first, the eighth says that more follow), an index of an enum a byte; text and lists follow their length. Reading never panics, whatever the bytes are: what does not fit is [`Damaged`].
 
 use std::borrow::Cow;
 
@@ -71,11 +71,29 @@ numbers! { u8, u32, u64, f32, f64 }
 
 impl Wire for usize {
     fn put(&self, out: &mut Vec<u8>) {
-        (*self as u64).put(out);
+        let mut rest = *self;
+        while rest > 0x7f {
+            out.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        out.push(rest as u8);
     }
 
     fn take(from: &mut Reader) -> Result<Self, Damaged> {
-        usize::try_from(u64::take(from)?).map_err(|_| Damaged)
+        let (mut value, mut shift) = (0, 0);
+        loop {
+            let byte = u8::take(from)?;
+            let bits = usize::from(byte & 0x7f);
+            // Bits that a size of this machine has no room for, and bytes that add none.
+            if shift >= usize::BITS || bits << shift >> shift != bits || (byte == 0 && shift > 0) {
+                return Err(Damaged);
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+            shift += 7;
+        }
     }
 }
 
@@ -292,5 +310,34 @@ mod data {
         Problem { h, w, l }
         Step { node, operation, kernel, activation, options, args, global, local, problem, flop }
         Plan { name, engine, batch, padded_batch, granule, constants, buffers, arena_bytes, arena_bound, steps }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read<T: Wire>(bytes: &[u8]) -> Result<T, Damaged> {
+        value(Box::leak(bytes.into()))
+    }
+
+    #[test]
+    fn sizes_take_the_bytes_that_they_need() {
+        for (size, expected) in [
+            (0usize, &[0][..]),
+            (0x7f, &[0x7f]),
+            (0x80, &[0x80, 1]),
+            (0x3fff, &[0xff, 0x7f]),
+            (0x4000, &[0x80, 0x80, 1]),
+        ] {
+            assert_eq!(bytes(&size), expected);
+        }
+        for size in (0..usize::BITS).flat_map(|n| [1 << n, (1 << n) - 1, usize::MAX >> n]) {
+            assert_eq!(read(&bytes(&size)), Ok(size));
+        }
+        // Ends too early, a byte that adds nothing, more bits than there are.
+        for damaged in [&[][..], &[0x80], &[0x80, 0], &[0x80, 0x80, 0], &[0xff; 10], &[0xff; 64]] {
+            assert_eq!(read::<usize>(damaged), Err(Damaged), "{damaged:?}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Where the time of a run goes.
 
+use crate::ir::order::ascending;
 use crate::observe::trace::Track;
 use std::time::{Duration, Instant};
 
@@ -81,11 +82,10 @@ impl Latencies {
 
     /// The smallest latency that `percent` of the kept ones do not exceed (nearest rank); `None` without any.
     pub(crate) fn percentile(&self, percent: f64) -> Option<Duration> {
-        let mut sorted: Vec<f64> = self.nanoseconds.iter().map(|&ns| ns as f64).collect();
-        sorted.sort_unstable_by(f64::total_cmp);
+        let sorted = ascending(self.nanoseconds.iter().map(|&ns| [ns, 0, 0]));
         let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
         let ns = sorted.get(rank.clamp(1, sorted.len().max(1)) - 1)?;
-        Some(Duration::from_nanos(*ns as u64))
+        Some(Duration::from_nanos(self.nanoseconds[*ns]))
     }
 }
 

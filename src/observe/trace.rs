@@ -13,6 +13,7 @@
 //! its own bounds.
 
 use crate::cl::Times;
+use crate::ir::order::ascending;
 use crate::ir::plan::Plan;
 use crate::ir::plan::SLOTS;
 use crate::observe::report::quoted;
@@ -168,11 +169,11 @@ impl Track {
 
     /// The trace of the first `elapsed` of the run as JSON. `sums` is the object of `--profile=json`.
     pub(crate) fn json(self, sums: &str, groups: &[TraceGroup<'_>], elapsed: Duration) -> String {
-        let mut book = self.book();
+        let book = self.book();
         let dropped = book.dropped;
         // Parents before children, which viewers want: they may begin at the same time.
-        let key = |s: &Span| (s.group, s.thread, s.start, u64::MAX - s.end);
-        book.spans.sort_unstable_by_key(key);
+        let key = |s: &Span| [u64::from(s.group) << 32 | u64::from(s.thread), s.start, u64::MAX - s.end];
+        let sorted = ascending(book.spans.iter().map(key));
         let sums = sums.trim_end();
         let mut s = format!(
             "{{\"displayTimeUnit\":\"ns\",\"dropped\":{dropped},\"otherData\":{sums},\"traceEvents\":["
@@ -180,7 +181,7 @@ impl Track {
         let (mut track, mut end, mut last) = (None, 0, 0);
         // A device may still be at something that the stream did not wait for.
         let elapsed = elapsed.as_nanos() as u64;
-        for span in book.spans.iter().filter(|s| s.end <= elapsed) {
+        for span in sorted.into_iter().map(|i| &book.spans[i]).filter(|s| s.end <= elapsed) {
             let group = groups.iter().find(|g| g.0 as u32 + FIRST == span.group);
             // A thread works in one group only; each group has a queue.
             let ids =

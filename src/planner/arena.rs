@@ -1,6 +1,7 @@
 //! Where hidden buffers stand in the arena: those that live at the same time apart from each other, the others where
 //! they need least (greedy by size; after arXiv 2001.03288, several orders are tried).
 
+use crate::ir::order::ascending;
 use crate::ir::plan::{ARENA_ALIGN, Buffer, BufferRole};
 
 /// Bytes of an arena, and the least that any arrangement needs.
@@ -10,6 +11,7 @@ pub(super) struct Arena {
 }
 
 /// A buffer's life and size.
+#[derive(Clone, Copy)]
 struct Life {
     buffer: usize,
     first: usize,
@@ -51,9 +53,14 @@ pub(super) fn place(
     };
     attempt(&lives);
     for by_length in [false, true] {
-        let order = |l: &Life| if by_length { (l.last - l.first, l.bytes) } else { (l.bytes, 0) };
-        lives.sort_by_key(|l| std::cmp::Reverse(order(l)));
-        attempt(&lives);
+        let least = |n: usize| u64::MAX - n as u64;
+        let key = |l: &Life| match by_length {
+            true => [least(l.last - l.first), least(l.bytes), 0],
+            false => [least(l.bytes), 0, 0],
+        };
+        let sorted: Vec<Life> = ascending(lives.iter().map(key)).into_iter().map(|i| lives[i]).collect();
+        attempt(&sorted);
+        lives = sorted;
     }
     let (bytes, starts) = best.unwrap_or_default();
     starts.into_iter().for_each(|(buffer, start)| buffers[buffer].arena = start);

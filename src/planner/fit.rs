@@ -112,9 +112,12 @@ pub(crate) fn program(plan: &Plan, step: &Step, library: &Library) -> (String, S
 /// OpenCL programs that a start of `plan` builds.
 pub(crate) fn programs(plan: &Plan, library: &Library) -> usize {
     let of_device = |_: &&Step| plan.engine == EngineKind::OpenCl;
-    let mut all: Vec<_> = plan.steps.iter().filter(of_device).map(|s| program(plan, s, library)).collect();
-    all.sort();
-    all.dedup();
+    let mut all: Vec<(String, String)> = Vec::new();
+    for program in plan.steps.iter().filter(of_device).map(|s| program(plan, s, library)) {
+        if !all.contains(&program) {
+            all.push(program);
+        }
+    }
     all.len()
 }
 

@@ -7,6 +7,7 @@ use super::writer::{OutputSpec, Verdict};
 use crate::engine::{RecordMut, RecordRows};
 use crate::error::Error;
 use crate::ir::network::{Kind, Transform};
+use crate::ir::order::ascending;
 use std::borrow::Cow;
 use std::fmt;
 use std::fs;
@@ -159,9 +160,10 @@ fn sets<'t>(
     let classes = meanings(&items, place, spec)?;
     let mut start = 0;
     let set = |(line, end): (usize, usize)| {
-        let mut set = classes[start..end].to_vec();
+        let found = &classes[start..end];
+        let sorted = ascending(found.iter().map(|&class| [class.into(), 0, 0]));
+        let set: Vec<u32> = sorted.into_iter().map(|i| found[i]).collect();
         start = end;
-        set.sort_unstable();
         if let Some(twice) = set.windows(2).find(|pair| pair[0] == pair[1]) {
             let message = format!("expected the classes that apply, each once, found {} twice", twice[0]);
             return Err(Error::input(format!("{place}:{line}"), message));

@@ -14,6 +14,7 @@
 
 use super::{Folder, START, create, fnv, hash, unique};
 use crate::cl::ProgramBinary;
+use crate::ir::order::ascending;
 use crate::sys::io::lock;
 use crate::sys::own::{ReadError, own};
 use std::fs::{self, File};
@@ -214,9 +215,9 @@ impl Blobs {
                 all.push((about.mtime(), about.len(), path));
             }
         }
-        all.sort_unstable_by_key(|blob| std::cmp::Reverse(blob.0));
+        let newest_first = ascending(all.iter().map(|blob| [u64::MAX - blob.0.max(0) as u64, 0, 0]));
         let mut bytes = self.at(keep, "").symlink_metadata().map_or(0, |m| m.len());
-        for (i, (_, len, path)) in all.iter().enumerate() {
+        for (i, (_, len, path)) in newest_first.into_iter().map(|i| &all[i]).enumerate() {
             bytes += len;
             if i + 1 >= MOST_FILES || bytes > MOST_BYTES {
                 let _ = fs::remove_file(path);
