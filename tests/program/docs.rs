@@ -22,6 +22,36 @@ fn the_readme_agrees_with_the_program() {
     }
 }
 
+/// docs/KERNELS.md has a row for each plan: the kernels of each kind of operation, in the plan's order.
+#[test]
+fn the_table_of_operations_and_plans_is_that_of_the_library() {
+    let library = fs::read_to_string(root().join("kernels/library.json")).unwrap();
+    let library: serde_json::Value = serde_json::from_str(&library).unwrap();
+    let document = fs::read_to_string(root().join("docs/KERNELS.md")).unwrap();
+    let kinds: [&[&str]; 6] = [
+        &["affine", "layers", "pair", "reduce", "matmul", "bias"],
+        &["convolution"],
+        &["pool"],
+        &["activation", "sigmoid", "relu"],
+        &["gather", "repack"],
+        &["argmax"],
+    ];
+    for plan in library["plans"].as_array().unwrap() {
+        let kernels: Vec<&str> =
+            plan["kernels"].as_array().unwrap().iter().map(|k| k.as_str().unwrap()).collect();
+        let of = |kinds: &[&str]| {
+            let mine = kernels.iter().filter(|k| kinds.contains(&k.split('_').next().unwrap()));
+            mine.map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ")
+        };
+        let cells: Vec<String> = kinds.iter().map(|kinds| of(kinds)).collect();
+        let row = format!("| `{}` | {} |\n", plan["name"].as_str().unwrap(), cells.join(" | "));
+        assert!(document.contains(&row), "docs/KERNELS.md does not have this row: {row}");
+        for kind in ["scale_", "combine_", "softmax_"] {
+            assert!(kernels.iter().any(|k| k.starts_with(kind)), "{row}: no kernel {kind}…");
+        }
+    }
+}
+
 /// Every table says how it was made, and on which machine.
 #[test]
 fn measured_tables_name_their_command() {
