@@ -127,6 +127,18 @@ def image_network(name):
     return torch.nn.Sequential(*layers, AdaptiveAvgPool2d(1), Flatten(), Linear(channels, classes)).cuda().eval(), shape
 
 
+def captured(model, x):
+    """A CUDA graph of a forward pass."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            model(x)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        model(x)
+    return graph
+
+
 def torch_images(name, batch):
     """Replay of a CUDA graph with the faster memory format, in microseconds."""
     times = []
@@ -134,14 +146,7 @@ def torch_images(name, batch):
         model, shape = image_network(name)
         model, x = model.to(memory_format=memory), torch.rand(batch, *shape, device="cuda")
         x = x.to(memory_format=memory) if x.dim() == 4 else x
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                model(x)
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph):
-            model(x)
-        times.append(wall(graph.replay))
+        times.append(wall(captured(model, x).replay))
     return min(times)
 
 
@@ -150,15 +155,8 @@ def torch_network(sizes):
     model = network(sizes)
     x, plain = torch.rand(BATCH, sizes[0], device="cuda"), torch.rand(BATCH, sizes[0])
     host = plain.pin_memory()
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            model(x)
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        model(x)
     return (
-        wall(graph.replay),
+        wall(captured(model, x).replay),
         wall(lambda: model(host.cuda(non_blocking=True)).argmax(1).cpu()),
         wall(lambda: model(plain.cuda()).argmax(1).cpu()),
     )

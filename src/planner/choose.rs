@@ -30,8 +30,8 @@ impl<'l> Planner<'l> {
         if !self.classes() || !self.errors.is_empty() || self.drafts.iter().any(classifies) {
             return;
         }
-        let Some(View { matrix, .. }) = self.views[graph.outputs[0]] else { return };
         let Some(kernel) = self.kernel(Operation::ArgMax) else { return self.missing(nodes, "argmax") };
+        let Some(View { matrix, .. }) = self.views[graph.outputs[0]] else { return };
         let input = self.reads(kernel, matrix, nodes);
         self.drafts.push(Draft::new(kernel, nodes, (input, input)));
     }

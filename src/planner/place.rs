@@ -234,7 +234,9 @@ impl Planner<'_> {
             self.network.graph.nodes.get(d.first).is_some_and(|n| n.op == Op::Combine(Arithmetic::Divide));
         if let (Some(second), Some(Geometry { input, output, .. }), false) = (second, d.geometry, divides) {
             let same = |other: &Buffer| other.layout == r.layout && other.padded_rows == r.padded_rows;
-            sizes.alike = input.0 == output.0 && same(b) && same(second);
+            // A work-group of rows and columns is none of elements.
+            let grouped = self.recipe.group(d.kernel).is_some();
+            sizes.alike = input.0 == output.0 && same(b) && same(second) && !grouped;
         }
         if let Placing::Pairs { from, filled, .. } = &d.placing {
             sizes.pairs = if *filled > 0 { r.padded_rows } else { from.len() };
