@@ -311,9 +311,12 @@ fn run(
 pub(crate) fn model(request: &Request, decision: &Decision) -> Result<Model, Error> {
     let (recipe, network, library) = (&decision.recipe, baked::network(), baked::library());
     let model = Model::baked(recipe, request.batch).map_err(Error::device)?;
+    let Some(most) = request.max_memory else { return Ok(model) };
     let apart = decision.device.as_ref().is_some_and(|d| !d.unified_memory);
     let needed = Memory::of(&model.plan, apart).total();
-    let Some(most) = request.max_memory.filter(|&most| most < needed) else { return Ok(model) };
+    if needed <= most {
+        return Ok(model);
+    }
     let batch = fit::bounded(network, (recipe, library), &model.plan, most, apart);
     match (batch, request.batch) {
         (0, _) => {
