@@ -8,30 +8,6 @@
 #ifndef GROUP_0
 #define GROUP_0 256
 #endif
-// UNIT: four weights, WIDE: their values.
-#ifdef HALF_WEIGHTS
-// NVIDIA's vload_half4 may be four loads: it knows of no alignment. One, and what converts there.
-#ifdef __NV_CL_C_VERSION
-#define UNIT ulong
-float4 wide(ulong from)
-{
-    float x, y, z, w;
-    __asm("{.reg .b16 a, b, c, d; mov.b64 {a, b, c, d}, %4; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; "
-          "cvt.f32.f16 %2, c; cvt.f32.f16 %3, d;}" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "l"(from));
-    return (float4)(x, y, z, w);
-}
-#else
-#define UNIT ushort4
-float4 wide(ushort4 from)
-{
-    return vload_half4(0, (const half *)&from);
-}
-#endif
-#define WIDE(x) wide(x)
-#else
-#define UNIT float4
-#define WIDE(x) (x)
-#endif
 // Weights under way at a time, of each work-item.
 #define AHEAD 12
 

@@ -7,8 +7,8 @@ use super::matrix::Files;
 use crate::block::hex;
 use crate::ir::layout::Layout;
 use crate::registry::{
-    Covered, Covers, DRIVERS_CHOICE, DeviceClass, EngineKind, Groups, Kernel, KernelSources, Library, Most,
-    Needs, Operand, Operation, PlanRecipe, Restrictions,
+    Covered, Covers, DRIVERS_CHOICE, DeviceClass, EngineKind, Few, Groups, Kernel, KernelSources, Library,
+    Most, Needs, Operand, Operation, PlanRecipe, Restrictions,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -333,7 +333,8 @@ fn read_most(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Mo
 }
 
 fn read_operand(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Operand> {
-    let o = Object::new(value, place, &["representation", "rowAlign", "colAlign", "image"], mistakes)?;
+    let o =
+        Object::new(value, place, &["representation", "rowAlign", "colAlign", "image", "panels"], mistakes)?;
     let mut align = |key| {
         o.require(key, mistakes);
         let n = o.count(key, mistakes)?;
@@ -359,7 +360,12 @@ fn read_operand(value: &Value, place: String, mistakes: &mut Mistakes) -> Option
         mistakes
             .add(o.place(), format_args!("rowAlign and colAlign allow sizes that the layout does not: {e}"));
     }
-    Some(Operand { representation, row_align, col_align, image: o.flag("image", mistakes).unwrap_or(false) })
+    let panels = o.flag("panels", mistakes).unwrap_or(false);
+    if panels && (representation != Some(Layout::C) || row_align % 4 != 0) {
+        mistakes.add(o.at("panels"), "expected representation C and a rowAlign that is a multiple of 4");
+    }
+    let image = o.flag("image", mistakes).unwrap_or(false);
+    Some(Operand { representation, row_align, col_align, image, panels })
 }
 
 fn engine(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<EngineKind> {
@@ -380,7 +386,7 @@ fn read_plan(
     kernels: &[Kernel],
     mistakes: &mut Mistakes,
 ) -> Option<PlanRecipe> {
-    let keys = ["name", "engine", "batch", "about", "kernels", "workGroups"];
+    let keys = ["name", "engine", "batch", "about", "kernels", "few", "workGroups"];
     let o = Object::new(value, place, &keys, mistakes)?;
     plan_recipe(&o, kernels, mistakes)
 }
@@ -393,23 +399,8 @@ fn plan_recipe(o: &Object<'_>, kernels: &[Kernel], mistakes: &mut Mistakes) -> O
     let engine = engine(o, mistakes);
     let names = o.texts("kernels", mistakes)?;
     let engine = engine?;
-    let mut operations = Vec::new();
-    for name in &names {
-        match kernels.iter().find(|k| k.codename == *name) {
-            None => mistakes.add(o.at("kernels"), format_args!("no kernel is called \"{name}\"")),
-            Some(k) if k.restrictions.needs.host != (engine == EngineKind::Host) => {
-                mistakes.add(o.at("kernels"), format_args!("{name} does not run on the {engine} engine"));
-            }
-            Some(k)
-                if !matches!(k.operation, Operation::Affine | Operation::Convolution)
-                    && operations.contains(&k.operation) =>
-            {
-                mistakes
-                    .add(o.at("kernels"), format_args!("{name}: a second kernel for {}", k.operation.name()));
-            }
-            Some(k) => operations.push(k.operation),
-        }
-    }
+    read_kernels(o.at("kernels"), &names, engine, kernels, mistakes);
+    let few = o.get("few").and_then(|value| read_few(value, o.at("few"), engine, kernels, mistakes));
     let batch = o.count("batch", mistakes)?;
     if batch == 0 {
         mistakes.add(o.at("batch"), "expected a number above 0, found 0");
@@ -420,8 +411,55 @@ fn plan_recipe(o: &Object<'_>, kernels: &[Kernel], mistakes: &mut Mistakes) -> O
         engine,
         batch,
         groups: read_groups(o, &names, mistakes),
+        few,
         kernels: names.into_iter().map(Into::into).collect::<Vec<_>>().into(),
     })
+}
+
+/// Whether there are such kernels, of the plan's engine, and one for each operation that is not chosen by size.
+fn read_kernels(
+    place: String,
+    names: &[String],
+    engine: EngineKind,
+    kernels: &[Kernel],
+    mistakes: &mut Mistakes,
+) {
+    let mut operations = Vec::new();
+    for name in names {
+        match kernels.iter().find(|k| k.codename == *name) {
+            None => mistakes.add(&place, format_args!("no kernel is called \"{name}\"")),
+            Some(k) if k.restrictions.needs.host != (engine == EngineKind::Host) => {
+                mistakes.add(&place, format_args!("{name} does not run on the {engine} engine"));
+            }
+            Some(k)
+                if !matches!(k.operation, Operation::Affine | Operation::Convolution)
+                    && operations.contains(&k.operation) =>
+            {
+                mistakes.add(&place, format_args!("{name}: a second kernel for {}", k.operation.name()));
+            }
+            Some(k) => operations.push(k.operation),
+        }
+    }
+}
+
+/// `"few": {"records": …, "kernels": […]}`
+fn read_few(
+    value: &Value,
+    place: String,
+    engine: EngineKind,
+    kernels: &[Kernel],
+    mistakes: &mut Mistakes,
+) -> Option<Few> {
+    let o = Object::new(value, place, &["records", "kernels"], mistakes)?;
+    ["records", "kernels"].iter().for_each(|k| {
+        o.require(k, mistakes);
+    });
+    let (records, names) = (o.count("records", mistakes)?, o.texts("kernels", mistakes)?);
+    if records == 0 || engine == EngineKind::Host {
+        mistakes.add(o.place(), "expected records above 0, for a plan of the opencl engine");
+    }
+    read_kernels(o.at("kernels"), &names, engine, kernels, mistakes);
+    Some(Few { records, kernels: names.into_iter().map(Into::into).collect() })
 }
 
 /// `"workGroups": {"affine_…": [4, 16], …}`, each for a kernel of the plan.

@@ -122,7 +122,7 @@ pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>
                 Ok(plan) => {
                     let wrong = planner::check::check(&plan, &library);
                     wrong.iter().for_each(|w| mistakes.add("kernels/library.json", w));
-                    steps.push((recipe.name.to_string(), plan.steps.len()));
+                    steps.push((recipe.name.to_string(), plan.full().len()));
                     if library.devices.iter().any(|c| c.plan == recipe.name) {
                         let count = fit::programs(&plan, &library);
                         programs = (programs.0.min(count), programs.1.max(count));

@@ -258,6 +258,11 @@ impl Event {
         Event(None)
     }
 
+    /// Whether a command has left its event there.
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Waits until the command is done; the error is the command's own.
     pub(crate) fn wait(&self) -> Result<(), ClError> {
         let held = self.held("clWaitForEvents")?;

@@ -131,12 +131,12 @@ impl OpenClEngine {
     ) -> Result<OpenClEngine, Error> {
         let mut plan = model.plan.clone();
         admits(device, &plan)?;
-        let last = plan.steps.last().map(|s| s.operation);
+        let last = plan.full().last().map(|s| s.operation);
         let few = !device.unified_memory && model.network.outputs() <= FEW_SCORES;
         let host_classes = few && wanted.classes && last == Some(Operation::ArgMax);
         let mut read = wanted;
         if host_classes {
-            plan.steps.to_mut().pop();
+            plan = without_argmax(plan);
             read = Wanted { scores: true, classes: false };
         }
         let (queue, context) = phases.time("context", || {
@@ -233,7 +233,9 @@ impl OpenClEngine {
     /// Enqueues all steps.
     fn launch(&mut self, slot: usize, records: usize) -> Result<(), Error> {
         let Slot { kernels, events, .. } = &mut self.slots[slot];
-        for ((launch, kernel), event) in self.launches.iter().zip(kernels.iter()).zip(events) {
+        let steps = self.plan.variant(records).0;
+        let launches = self.launches.iter().zip(kernels.iter()).zip(events);
+        for ((launch, kernel), event) in launches.take(steps.end).skip(steps.start) {
             let global = [launch.step.global.0.items(records), launch.step.global.1.items(records)];
             let event = self.clock.is_some().then_some(event);
             self.queue.launch(kernel, &global, launch.local.as_ref().map(<[usize; 2]>::as_slice), event)?;
@@ -245,6 +247,10 @@ impl OpenClEngine {
     fn read_clock(&mut self, slot: usize) -> Result<(), Error> {
         let Some(clock) = &mut self.clock else { return Ok(()) };
         for (i, (times, event)) in clock.steps.iter_mut().zip(&mut self.slots[slot].events).enumerate() {
+            // Another variant's step.
+            if !event.is_held() {
+                continue;
+            }
             let t = event.times()?;
             self.timeline.iter_mut().for_each(|timeline| timeline.keep(Name::Step(i), slot, t));
             times.queued.record(Duration::from_nanos(t.submit.saturating_sub(t.queued)));
@@ -361,9 +367,15 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
     let home = if queue.device().unified_memory { Home::Shared } else { Home::Device };
     if takes_all(&model.plan) {
         let (starts, bytes) = places(&model.plan.constants);
-        let buffer = Buffer::new(queue, "constants", bytes, Access::ReadOnly, home)?;
-        buffer.upload_parts(starts.into_iter().zip(model.constants.iter().map(model::bytes)))?;
-        return Ok(vec![Resident::Buffer(buffer)]);
+        let all = Buffer::new(queue, "constants", bytes, Access::ReadOnly, home)?;
+        all.upload_parts(starts.iter().copied().zip(model.constants.iter().map(model::bytes)))?;
+        // Kernels of other steps take theirs alone.
+        let parts = starts.iter().zip(model.plan.constants.iter());
+        let parts =
+            parts.map(|(&start, c)| Ok(Resident::Buffer(all.sub_buffer(&c.name, start, c.bytes())?)));
+        let mut residents = parts.collect::<Result<Vec<_>, Error>>()?;
+        residents.push(Resident::Buffer(all));
+        return Ok(residents);
     }
     model
         .plan
@@ -393,6 +405,16 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
             Ok(Resident::Buffer(buffer))
         })
         .collect()
+}
+
+/// The plan without its arg-max steps.
+fn without_argmax(mut plan: Plan) -> Plan {
+    let others = |s: &Step| s.operation != Operation::ArgMax;
+    if let Some(few) = &mut plan.few {
+        few.first = plan.steps[..few.first].iter().filter(|s| others(s)).count();
+    }
+    plan.steps.to_mut().retain(others);
+    plan
 }
 
 /// Whether a kernel of the plan takes all constants as one buffer.
@@ -476,8 +498,8 @@ impl Slot {
                 Arg::Pair((x, y)) => Argument::F32x2([x, y]),
                 Arg::Geometry(geometry) => Argument::U32x16(geometry.words()),
                 Arg::Constant(_) | Arg::Constants => {
-                    // All of them together are the only one.
-                    let i = if let Arg::Constant(i) = *arg { i } else { 0 };
+                    // All of them together are the last one.
+                    let i = if let Arg::Constant(i) = *arg { i } else { constants.len() - 1 };
                     match &constants[i] {
                         Resident::Buffer(buffer) => Argument::Buffer { buffer, bytes },
                         Resident::Image(image) => Argument::Image(image),

@@ -10,6 +10,7 @@ use super::view::{Geometry, RowMap};
 pub(crate) use crate::ir::graph::Role;
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 /// An array of the network in the layout that its kernel wants, padded with zeros.
 #[derive(Clone, Debug, PartialEq)]
@@ -250,11 +251,37 @@ pub(crate) struct Plan {
     pub(crate) arena_bytes: usize,
     /// The least that any arrangement of its buffers would need.
     pub(crate) arena_bound: usize,
-    /// Steps in order.
+    /// Steps of a full batch in order, behind them those of the variant for few records.
     pub(crate) steps: Cow<'static, [Step]>,
+    /// The variant for few records.
+    pub(crate) few: Option<Few>,
+}
+
+/// A variant of a plan for batches of few records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Few {
+    /// Most records of such a batch.
+    pub(crate) records: usize,
+    /// Its first step.
+    pub(crate) first: usize,
+    /// Such batches are rounded up to a multiple of this.
+    pub(crate) granule: usize,
 }
 
 impl Plan {
+    /// The steps for a batch of `n` records, and what such batches are rounded up to a multiple of.
+    pub(crate) fn variant(&self, n: usize) -> (Range<usize>, usize) {
+        match self.few {
+            Some(few) if n <= few.records => (few.first..self.steps.len(), few.granule),
+            few => (0..few.map_or(self.steps.len(), |few| few.first), self.granule),
+        }
+    }
+
+    /// Steps of a full batch.
+    pub(crate) fn full(&self) -> &[Step] {
+        &self.steps[self.variant(usize::MAX).0]
+    }
+
     /// Index of the one buffer with this role, if the plan has one.
     pub(crate) fn buffer(&self, role: BufferRole) -> Option<usize> {
         self.buffers.iter().position(|b| b.role == role)
@@ -280,9 +307,10 @@ impl Plan {
 
     /// Columns that a batch of `n` records uses: whole granules, and what the last work-groups reach.
     pub(crate) fn columns(&self, n: usize) -> usize {
-        let extents = self.steps.iter().flat_map(|s| [s.global.0, s.global.1]);
+        let (steps, granule) = self.variant(n);
+        let extents = self.steps[steps].iter().flat_map(|s| [s.global.0, s.global.1]);
         let most = extents.map(|e| e.reach(n)).max().unwrap_or(n);
-        most.next_multiple_of(self.granule).min(self.padded_batch)
+        most.next_multiple_of(granule).min(self.padded_batch)
     }
 }
 

@@ -244,7 +244,7 @@ mod data {
         Activation, Arithmetic, Axis, Border, Float, Op, Operation, Pool, SoftmaxOf, Window,
     };
     use crate::ir::plan::{
-        Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Placing, Plan, Problem, Step,
+        Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Few, Placing, Plan, Problem, Step,
     };
     use crate::ir::view::{Geometry, Image, RowMap};
     use crate::ir::wire::{Damaged, Reader, Wire};
@@ -309,7 +309,8 @@ mod data {
         Buffer { name, role, rows, map, padded_rows, layout, arena }
         Problem { h, w, l }
         Step { node, operation, kernel, activation, options, args, global, local, problem, flop }
-        Plan { name, engine, batch, padded_batch, granule, constants, buffers, arena_bytes, arena_bound, steps }
+        Plan { name, engine, batch, padded_batch, granule, constants, buffers, arena_bytes, arena_bound, steps, few }
+        Few { records, first, granule }
     }
 }
 

@@ -333,10 +333,19 @@ impl Lab {
             let most = self.device.max_alloc;
             return Err(Trouble::Refused(format!("a buffer of {largest} bytes, the device allows {most}")));
         }
-        let options = match (entry.operation, entry.operation.parameters()) {
+        let mut options = match (entry.operation, entry.operation.parameters()) {
             (Operation::Repack, [b, r]) => repack_options(&entry.layout(b), &entry.layout(r)),
+            (Operation::Affine, [_, b, _, r]) if entry.of_few() => {
+                repack_options(&entry.layout(b), &entry.layout(r))
+            }
             _ => String::new(),
         };
+        if let (true, Some([a, b])) = (entry.of_few(), entry.operation.parameters().first_chunk()) {
+            let step = entry.layout(b).row_step(padded.l, padded.w);
+            step.iter().for_each(|step| options += &format!(" -DSTEP={step}"));
+            let panel = entry.layout(a).panel_rows();
+            panel.iter().for_each(|rows| options += &format!(" -DPANEL={rows}"));
+        }
         let kernel =
             self.program(entry, activation, data.weights, group, &options)?.kernel(&entry.function)?;
         let queue = self.queue.clone();
@@ -627,6 +636,7 @@ impl Lab {
             about: "".into(),
             engine: EngineKind::OpenCl,
             batch: records + 16,
+            few: None,
             kernels: vec![entry.codename.clone()].into(),
             groups: group.map(|g| (entry.codename.clone(), g)).into_iter().collect::<Vec<_>>().into(),
         };
@@ -807,18 +817,26 @@ const REPACKED: [(&str, &str); 8] = [
     ("C", "C_16_8_R_4_8_C_2_2_R"),
 ];
 
-/// Whether a kernel copies between layouts that its entry does not name.
+/// Whether a kernel takes layouts that its entry does not name.
 fn takes_any_layouts(entry: &Entry) -> bool {
-    let r = &entry.restrictions;
-    entry.operation == Operation::Repack && r.b.as_ref().is_some_and(|b| b.representation.is_none())
+    let any = entry.restrictions.b.as_ref().is_some_and(|b| b.representation.is_none());
+    any && (entry.operation == Operation::Repack || entry.of_few())
 }
 
-/// A repack with layouts in place of any.
+/// A repack with layouts in place of any; a kernel of few records has weights in panels, too, that go with the first.
 fn laid_out(entry: &Entry, from: &str, to: &str) -> Entry {
     let mut entry = entry.clone();
     let r = &mut entry.restrictions;
     for (operand, layout) in [(&mut r.b, from), (&mut r.r, to)] {
         operand.iter_mut().for_each(|o| o.representation = Layout::parse(layout).ok());
+    }
+    let panels = match from {
+        "C" => Some((140, "R_140_1_C")),
+        "C_1_16_R" => Some((16, "R_16_1_C")),
+        _ => None,
+    };
+    if let (Some(a), Some((rows, layout))) = (r.a.as_mut().filter(|a| a.panels), panels) {
+        (a.row_align, a.representation) = (rows, Layout::parse(layout).ok());
     }
     entry
 }

@@ -18,7 +18,11 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
     let columns = plan.engine.arena_columns(plan.padded_batch);
     // Which buffer's values each byte range of the arena holds: (start, end, buffer).
     let mut holds: Vec<(usize, usize, usize)> = Vec::new();
-    for step in plan.steps.iter() {
+    for (i, step) in plan.steps.iter().enumerate() {
+        if plan.few.is_some_and(|few| i == few.first) {
+            // A variant for few records begins with nothing.
+            holds.clear();
+        }
         let Some((_, kernel)) = library.kernel(&step.kernel) else {
             say(step, "no kernel of the library".into());
             continue;
@@ -141,7 +145,15 @@ fn constant(c: &Constant, kernel: &Kernel, operand: &str, step: &Step, plan: &Pl
         Operation::Convolution => c.padded,
         _ => (c.padded.0, step.problem.l),
     };
-    let meets = c.layout == *takes && c.padded == (rows, columns);
+    let meets = match kernel.of_few() {
+        // Panels are what it is compiled for; there may be more rows of padding.
+        true => {
+            let panel = if c.layout == *takes { Some(c.padded.0) } else { c.layout.panel_rows() };
+            let compiled = |rows| step.options.split(' ').any(|o| o == format!("-DPANEL={rows}"));
+            panel.is_some_and(compiled) && c.padded.0 >= rows && c.padded.1 == columns
+        }
+        false => c.layout == *takes && c.padded == (rows, columns),
+    };
     (!meets).then(|| {
         let (text, name) = (&c.layout, &c.name);
         format!(

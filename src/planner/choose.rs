@@ -6,7 +6,7 @@ use crate::ir::graph::Shape;
 use crate::ir::layout::Layout;
 use crate::ir::network::Kind;
 use crate::ir::op::{Activation, Op};
-use crate::ir::plan::Placing;
+use crate::ir::plan::{BufferRole, Placing};
 use crate::ir::view::RowMap;
 use crate::registry::{EngineKind, Kernel, Operation, Problem, lcm};
 use std::cmp::Reverse;
@@ -26,6 +26,9 @@ impl<'l> Planner<'l> {
             }
         }
         self.outputs();
+        if let Some(View { matrix, .. }) = self.views[graph.outputs[0]] {
+            self.stands_as(matrix, BufferRole::Scores);
+        }
         let classifies = |d: &Draft<'_>| d.kernel.takes_all();
         if !self.classes() || !self.errors.is_empty() || self.drafts.iter().any(classifies) {
             return;
@@ -98,7 +101,7 @@ impl<'l> Planner<'l> {
     fn parts(&self, kernel: &Kernel, (outputs, inputs): (usize, usize)) -> usize {
         let r = &kernel.restrictions;
         let Some((y, x)) = r.tile.filter(|_| self.kernel(Operation::Reduce).is_some()) else { return 1 };
-        let tiles = outputs.div_ceil(y) * self.batch.div_ceil(x);
+        let tiles = outputs.div_ceil(y) * self.records().div_ceil(x);
         (r.split / tiles).min(inputs / LEAST_PART).max(1)
     }
 
@@ -132,9 +135,9 @@ impl<'l> Planner<'l> {
         let (columns, parts) = match convolution {
             true => {
                 let Shape { h, w, .. } = graph.values[graph.nodes[node].output].shape;
-                (self.batch * h * w, 1)
+                (self.records() * h * w, 1)
             }
-            false => (self.batch, self.parts(kernel, (outputs, inputs))),
+            false => (self.records(), self.parts(kernel, (outputs, inputs))),
         };
         let turns = match kernel.restrictions.split {
             0 => 1,
@@ -151,7 +154,8 @@ impl<'l> Planner<'l> {
             found.filter(|(k, c)| self.possible(k, c))
         };
         let admitted = matching().filter(|(k, c)| self.admits(k, c) && self.meets(k, input));
-        if let Some(best) = admitted.min_by_key(|(k, c)| (Reverse(k.covers.most_nodes()), self.work(k, c))) {
+        let rank = |k: &Kernel, c: &Chain| (Reverse(k.covers.most_nodes()), !k.of_few(), self.work(k, c));
+        if let Some(best) = admitted.min_by_key(|(k, c)| rank(k, c)) {
             return Some(best);
         }
         let matmul = self.kernel(Operation::Matmul).is_some();

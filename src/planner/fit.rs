@@ -161,12 +161,12 @@ impl<'l> Fit<'l> {
             EngineKind::Host => (library.host_class(arch), threads),
             EngineKind::OpenCl => (library.devices.iter().find(|c| c.plan == plan.name), 1),
         };
-        let of_batch = |class| modelled_us(class, plan.engine, rate, plan.steps.len(), (plan.batch, flop));
+        let of_batch = |class| modelled_us(class, plan.engine, rate, plan.full().len(), (plan.batch, flop));
         Fit {
             batch: plan.batch,
             memory: Memory::of(plan, false),
             arena: (plan.arena_bound, plan.arena_bytes),
-            steps: plan.steps.len(),
+            steps: plan.full().len(),
             programs: programs(plan, library),
             modelled: class.map(|c| (&*c.name, of_batch(c) / plan.batch as f64)),
         }

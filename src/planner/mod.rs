@@ -22,7 +22,7 @@ mod place;
 use crate::ir::layout::Layout;
 use crate::ir::network::Network;
 use crate::ir::op::Activation;
-use crate::ir::plan::{Placing, Plan};
+use crate::ir::plan::{Arg, Buffer, BufferRole, Few, Placing, Plan};
 use crate::ir::view::{Geometry, RowMap};
 use crate::registry::{EngineKind, Kernel, Library, Operation, PlanRecipe, lcm};
 
@@ -44,7 +44,8 @@ pub(crate) fn plan(
 ) -> Result<Plan, Vec<String>> {
     #[cfg(test)]
     CALLS.set(CALLS.get() + 1);
-    let made = of_batch(network, recipe, library, batch.unwrap_or(recipe.batch).max(1))?;
+    let of_batch = |batch| with_few(network, recipe, library, batch);
+    let made = of_batch(batch.unwrap_or(recipe.batch).max(1))?;
     let most = match recipe.engine {
         EngineKind::Host => HOST_BYTES,
         EngineKind::OpenCl => DEVICE_BYTES,
@@ -54,7 +55,56 @@ pub(crate) fn plan(
     }
     // Whole granules, if there is room for one.
     let whole = most / made.granule * made.granule;
-    of_batch(network, recipe, library, if whole > 0 { whole } else { most.max(1) })
+    of_batch(if whole > 0 { whole } else { most.max(1) })
+}
+
+/// A plan for batches of `batch` records, with its variant for few records: where there are never more, that alone.
+fn with_few(
+    network: &Network,
+    recipe: &PlanRecipe,
+    library: &Library,
+    batch: usize,
+) -> Result<Plan, Vec<String>> {
+    let Some(few) = &recipe.few else { return of_batch(network, recipe, library, batch, None) };
+    let of_few = recipe.of_few(few);
+    if batch <= few.records {
+        return of_batch(network, &of_few, library, batch, None);
+    }
+    let full = of_batch(network, recipe, library, batch, None)?;
+    let variant = of_batch(network, &of_few, library, batch, Some(&full))?;
+    Ok(joined(&full, variant, few.records).unwrap_or(full))
+}
+
+/// A plan with the steps of a variant behind its own; `None` where their inputs or results stand differently.
+fn joined(full: &Plan, variant: Plan, records: usize) -> Option<Plan> {
+    let mut buffers = full.buffers.to_vec();
+    let place = |of: &Buffer| {
+        if of.role == BufferRole::Hidden {
+            buffers.push(of.clone());
+            return Some(buffers.len() - 1);
+        }
+        let shared = full.buffer(of.role)?;
+        let like = |b: &Buffer| (b.layout.clone(), b.padded_rows, b.map.clone());
+        (like(of) == like(&full.buffers[shared])).then_some(shared)
+    };
+    let places = variant.buffers.iter().map(place).collect::<Option<Vec<usize>>>()?;
+    let mut steps = full.steps.to_vec();
+    let first = steps.len();
+    steps.extend(variant.steps.into_owned());
+    for arg in steps[first..].iter_mut().flat_map(|s| s.args.to_mut()) {
+        if let Arg::Buffer(i) = arg {
+            *i = places[*i];
+        }
+    }
+    Some(Plan {
+        few: Some(Few { records, first, granule: variant.granule }),
+        constants: variant.constants,
+        buffers: buffers.into(),
+        arena_bytes: full.arena_bytes.max(variant.arena_bytes),
+        arena_bound: full.arena_bound.max(variant.arena_bound),
+        steps: steps.into(),
+        ..full.clone()
+    })
 }
 
 /// Bytes of buffers that a batch of the recipe's size may take on the host. A network with more values a record gets
@@ -64,16 +114,23 @@ const HOST_BYTES: usize = 16 << 20;
 /// The same on a device.
 const DEVICE_BYTES: usize = 64 << 20;
 
-/// A plan for batches of `batch` records.
+/// A plan for batches of `batch` records; of a variant for few of them, `full` is the plan that it belongs to.
 fn of_batch(
     network: &Network,
     recipe: &PlanRecipe,
     library: &Library,
     batch: usize,
+    full: Option<&Plan>,
 ) -> Result<Plan, Vec<String>> {
     // Whether two layouts place a matrix equally is known with its padded sizes, which repack steps change: each turn
     // adds those that the one before missed.
-    let mut known = Known { repacks: Vec::new(), pixels: vec![1; network.graph.values.len()] };
+    let mut known = Known { full, repacks: Vec::new(), pixels: vec![1; network.graph.values.len()] };
+    if let (Some(plan), Some(&value)) = (full, network.graph.inputs.first()) {
+        // Its pixels are as wide as those of the full batch.
+        let shape = network.graph.values[value].shape;
+        let input = plan.buffer(BufferRole::Input).and_then(|i| plan.buffers[i].map.as_image(shape));
+        input.iter().for_each(|image| known.pixels[value] = image.pixel);
+    }
     loop {
         let mut planner = Planner::new(network, recipe, library, batch, &known);
         planner.refuse_lab_kernels();
@@ -96,7 +153,9 @@ fn of_batch(
 }
 
 /// What the turns before have found out.
-struct Known {
+struct Known<'l> {
+    /// The plan for full batches, whose variant for few records is made.
+    full: Option<&'l Plan>,
     /// Whose operand is repacked.
     repacks: Vec<Reader>,
     /// What the rows of a pixel of each value are a multiple of.
@@ -212,7 +271,7 @@ struct Planner<'l> {
     done: Vec<bool>,
     links: Vec<Link>,
     /// What the turns before have found out.
-    known: &'l Known,
+    known: &'l Known<'l>,
     /// Columns of every matrix are a multiple of this.
     col_multiple: usize,
     errors: Vec<String>,
@@ -224,7 +283,7 @@ impl<'l> Planner<'l> {
         recipe: &'l PlanRecipe,
         library: &'l Library,
         batch: usize,
-        known: &'l Known,
+        known: &'l Known<'l>,
     ) -> Planner<'l> {
         let input = Matrix::new("input".into(), 0, 1, None);
         let mut planner = Planner {
@@ -242,7 +301,22 @@ impl<'l> Planner<'l> {
             errors: Vec::new(),
         };
         network.graph.inputs.iter().take(1).for_each(|&v| planner.pixels(0, v, 1));
+        planner.stands_as(0, BufferRole::Input);
         planner
+    }
+
+    /// Of a variant: what is written into or read out of a matrix from outside stands where the plan for full batches
+    /// has it.
+    fn stands_as(&mut self, matrix: usize, role: BufferRole) {
+        let Some(plan) = self.known.full else { return };
+        let Some(buffer) = plan.buffer(role).map(|i| &plan.buffers[i]) else { return };
+        self.demand(matrix, buffer.padded_rows, 1, Some(&buffer.layout));
+        self.matrices[matrix].layout.get_or_insert_with(|| buffer.layout.clone());
+    }
+
+    /// Records that sizes of work are compared for.
+    fn records(&self) -> usize {
+        if self.known.full.is_some() { 1 } else { self.batch }
     }
 
     /// `plan P: layers[2]: TEXT`

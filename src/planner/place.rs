@@ -7,7 +7,7 @@ use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::op::{Arithmetic, Op, Pool, SoftmaxOf};
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Placing, Plan, Role, Step, places};
 use crate::ir::view::{Geometry, RowMap};
-use crate::registry::{Holds, Operation, Parameter, Problem, lcm};
+use crate::registry::{Holds, Kernel, Operation, Parameter, Problem, lcm};
 use std::fmt::Write;
 
 /// Largest buffer of a plan.
@@ -16,13 +16,19 @@ const MOST_BYTES: u64 = (1 << 31) - 1;
 impl Planner<'_> {
     /// Sizes, checks, arena, arguments.
     pub(super) fn place(mut self) -> Result<Plan, Vec<String>> {
-        let padded_batch = self.batch.next_multiple_of(self.col_multiple);
+        let padded_batch = self.columns();
         let rows: Vec<usize> = self.matrices.iter().map(|m| self.padded_rows(m)).collect();
         let mut buffers = self.buffers(&rows);
         // A part batch is a prefix where every buffer keeps its records outermost; else every batch is a full one.
+        // Of few records those columns are enough that its kernels reach, but for kernels that go element by element.
+        let by_elements = |d: &Draft<'_>| d.kernel.restrictions.elementwise() || d.second.is_some();
+        let strided = self.known.full.is_some() && !self.drafts.iter().any(by_elements);
         let granule = buffers
             .iter()
-            .try_fold(self.col_multiple, |g, b| b.layout.column_prefix().map(|p| lcm(g, p)))
+            .try_fold(self.col_multiple, |g, b| match b.layout.column_prefix() {
+                Some(p) => Some(lcm(g, p)),
+                None => strided.then_some(g),
+            })
             .unwrap_or(padded_batch);
         // Sizes stay within 32 bits, whatever the board's pointers are.
         for b in &buffers {
@@ -55,7 +61,7 @@ impl Planner<'_> {
                 arena: 0,
             });
         }
-        let mut constants: Vec<Constant> = Vec::new();
+        let mut constants = self.known.full.map_or(Vec::new(), |full| full.constants.to_vec());
         let drafts = std::mem::take(&mut self.drafts);
         let steps: Vec<Step> =
             drafts.iter().map(|d| self.step(d, &buffers, (padded_batch, granule), &mut constants)).collect();
@@ -73,7 +79,14 @@ impl Planner<'_> {
             arena_bytes: arena.bytes,
             arena_bound: arena.bound,
             steps: steps.into(),
+            few: None,
         })
+    }
+
+    /// Columns of every matrix.
+    fn columns(&self) -> usize {
+        let batch = self.known.full.map_or(self.batch, |full| full.padded_batch);
+        batch.next_multiple_of(self.col_multiple)
     }
 
     /// Rows of a matrix with padding.
@@ -84,7 +97,7 @@ impl Planner<'_> {
 
     /// The links whose two layouts place their matrix differently.
     pub(super) fn unmet(&self) -> impl Iterator<Item = &Link> {
-        let cols = self.batch.next_multiple_of(self.col_multiple);
+        let cols = self.columns();
         self.links.iter().filter(move |link| {
             let rows = self.padded_rows(&self.matrices[link.matrix]);
             let fits = link.gives.fits(rows, cols).and(link.takes.fits(rows, cols));
@@ -147,7 +160,8 @@ impl Planner<'_> {
             false => String::new(),
         };
         options += op.map_or("", |op| option_of(d.kernel.operation, op));
-        if d.kernel.options_of_layouts() && d.kernel.operation == Operation::Convolution {
+        use Operation::{Affine, Convolution, Layers};
+        if d.kernel.options_of_layouts() && matches!(d.kernel.operation, Affine | Convolution | Layers) {
             if let Some(step) = b.layout.row_step(b.padded_rows, padded_batch) {
                 let _ = write!(options, " -DSTEP={step}");
             }
@@ -164,14 +178,17 @@ impl Planner<'_> {
         let network = self.network;
         let launch = bind(&call, |operand| match operand.holds {
             Holds::Constants => {
-                options = layers_options(network, d, buffers, sizes.problem.l, constants);
+                options += &layers_options(network, d, buffers, (sizes.problem.l, padded_batch), constants);
                 Arg::Constants
             }
             // A PReLU has no summands.
             Holds::Biases if op == Some(Op::PRelu) => Arg::Constant(constants.len() - 1),
             Holds::Weights | Holds::Biases | Holds::Factors | Holds::Pairs => {
-                constants.push(constant_of(network, d, operand, &sizes));
-                Arg::Constant(constants.len() - 1)
+                let at = keep(constants, d.kernel, constant_of(network, d, operand, &sizes));
+                if let (true, Some(rows)) = (operand.name == "a", panel(d.kernel, &constants[at])) {
+                    let _ = write!(options, " -DPANEL={rows}");
+                }
+                Arg::Constant(at)
             }
             // Without an arg-max it is not written.
             Holds::Classes => Arg::Buffer(classes.unwrap_or(d.output)),
@@ -325,6 +342,28 @@ fn constant(
     }
 }
 
+/// Where `constant` stands among `all`: where it does already, or for a kernel that takes it so in panels of rows, with
+/// more rows of padding; else it joins them.
+fn keep(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant) -> usize {
+    let serves = |other: &Constant| {
+        let Constant { tensor, role, precision, ref placing, .. } = constant;
+        let same = (other.tensor, other.role, other.precision) == (tensor, role, precision);
+        let rows = other.layout == constant.layout || panel(kernel, other).is_some();
+        let fits = other.padded.0 >= constant.padded.0 && other.padded.1 == constant.padded.1;
+        *other == constant || kernel.of_few() && same && other.placing == *placing && rows && fits
+    };
+    all.iter().position(serves).unwrap_or_else(|| {
+        all.push(constant);
+        all.len() - 1
+    })
+}
+
+/// Rows of the panels in which a kernel that takes some finds its weights.
+fn panel(kernel: &Kernel, weights: &Constant) -> Option<usize> {
+    kernel.of_few().then_some(())?;
+    if weights.layout == Layout::C { Some(weights.padded.0) } else { weights.layout.panel_rows() }
+}
+
 /// What a kernel is compiled with that the node says.
 fn option_of(operation: Operation, op: Op) -> &'static str {
     match (operation, op) {
@@ -348,55 +387,60 @@ fn float(x: f32) -> String {
     }
 }
 
-/// What a kernel for all layers is compiled with. The constants of all layers join `constants`, which has no others;
-/// the input has `l` rows.
+/// What a kernel for all layers is compiled with. The constants of all layers join `constants`; the input has `l` rows,
+/// every matrix `width` columns.
 fn layers_options(
     network: &Network,
     d: &Draft<'_>,
     buffers: &[Buffer],
-    mut l: usize,
+    (mut l, width): (usize, usize),
     constants: &mut Vec<Constant>,
 ) -> String {
     let r = &d.kernel.restrictions;
     let (Some((hidden, odd)), Some(a)) = (d.hidden, &r.a) else { return String::new() };
     let precision = if r.half { network.weights } else { Precision::F32 };
+    let mut places_of = Vec::with_capacity(d.weighted.len());
     for &(node, _) in &d.weighted {
         let h = size_of(network, node).0.next_multiple_of(a.row_align);
-        for role in [Role::Weights, Role::Biases] {
+        places_of.push([Role::Weights, Role::Biases].map(|role| {
             let layout = a.representation.clone().unwrap_or(Layout::R);
             let mut constant = constant(network, node, role, (h, l), layout, precision);
             // The columns of the first layer are elements of the input.
             if role == Role::Weights && node == d.weighted[0].0 {
                 constant.placing = d.placing.clone();
             }
-            constants.push(constant);
-        }
+            keep(constants, d.kernel, constant)
+        }));
         l = h;
     }
     let (starts, _) = places(constants);
     let classes = if network.output.kind == Kind::Classes { network.outputs() } else { 0 };
     // The kernel counts in vectors of as many values as a work-item computes rows; a row of a chunk holds the records of
-    // one chunk's columns.
+    // one chunk's columns. In any layout it counts in rows.
     let lanes = r.scale.0.max(1);
-    let columns = r.r.as_ref().and_then(|o| o.representation.as_ref()).map_or(1, |l| l.granularity().1);
-    let vectors = columns / lanes;
+    let vectors = match r.r.as_ref().and_then(|o| o.representation.as_ref()) {
+        Some(layout) => layout.granularity().1 / lanes,
+        None => 1,
+    };
     let rows = |i: usize| vectors * buffers[i].padded_rows;
     let mut text = format!(
-        "-DLAYERS={} -DCLASSES={classes} -DHIDDEN={} -DROWS={}",
+        " -DLAYERS={} -DCLASSES={classes} -DHIDDEN={} -DROWS={} -DWIDTH={width}",
         d.weighted.len(),
         rows(hidden),
         rows(d.output)
     );
     for (n, &(node, activation)) in d.weighted.iter().enumerate() {
-        let ((outputs, inputs), weights) = (size_of(network, node), &constants[2 * n]);
+        let [of_weights, of_biases] = places_of[n];
+        let ((outputs, inputs), weights) = (size_of(network, node), &constants[of_weights]);
         let last = n + 1 == d.weighted.len();
         for (letter, value) in [
             ("L", weights.padded.1),
             ("K", inputs.next_multiple_of(a.col_align)),
             ("Q", outputs.div_ceil(r.scale.0)),
             ("ACT", activation.code() as usize),
-            ("A", starts[2 * n] / (lanes * weights.precision.bytes())),
-            ("B", starts[2 * n + 1] / (lanes * Precision::F32.bytes())),
+            ("A", starts[of_weights] / (lanes * weights.precision.bytes())),
+            ("B", starts[of_biases] / (lanes * Precision::F32.bytes())),
+            ("P", panel(d.kernel, weights).map_or(0, |rows| rows / lanes)),
             ("S", if last { 0 } else { n % 2 * vectors * odd }),
         ] {
             let _ = write!(text, " -D{letter}{n}={value}");

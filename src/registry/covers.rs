@@ -138,7 +138,12 @@ impl Kernel {
     /// The files below `kernels/` that stand in front of its source.
     pub(crate) fn common(&self) -> impl Iterator<Item = &'static str> + use<> {
         let moves = self.restrictions.arglist.contains('g');
-        let files = [(self.activates(), "common/activation.cl"), (moves, "common/geometry.cl")];
+        let fours = self.restrictions.half && self.restrictions.needs.local_bytes > 0 && !moves;
+        let files = [
+            (self.activates(), "common/activation.cl"),
+            (moves, "common/geometry.cl"),
+            (fours, "common/weights.cl"),
+        ];
         let any = self.options_of_layouts().then_some("common/place.cl");
         files.into_iter().filter(|f| f.0).map(|f| f.1).chain(any)
     }
@@ -149,6 +154,11 @@ impl Kernel {
         // Checks of a repack fix its layouts.
         let moves = any(&self.restrictions.b) && any(&self.restrictions.r);
         self.source.is_some() && (moves || self.operation == Operation::Repack)
+    }
+
+    /// Whether it is for few records: it takes its weights as those for full batches have them.
+    pub(crate) fn of_few(&self) -> bool {
+        self.restrictions.a.as_ref().is_some_and(|a| a.panels)
     }
 
     /// Whether it takes all constants of a network at once, and so computes all its nodes or none.

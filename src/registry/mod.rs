@@ -44,6 +44,9 @@ pub(crate) struct Operand {
     /// It is an image: RGBA float, a pixel is four neighbouring columns of the row-major matrix (b), or four rows of a
     /// column of the column-major one (a).
     pub(crate) image: bool,
+    /// Weights whose columns are contiguous may as well stand in panels of rows, `R_P_1_C` with P a multiple of 4: the
+    /// kernel is compiled for the panels that the plan has for full batches.
+    pub(crate) panels: bool,
 }
 
 /// What a device must have.
@@ -168,8 +171,20 @@ pub(crate) struct PlanRecipe {
     /// work-groups have the least to do, then by the first. Where none admits it, by the shortest that can compute one
     /// layer.
     pub(crate) kernels: Cow<'static, [Cow<'static, str>]>,
+    /// What batches of few records have kernels of their own for.
+    pub(crate) few: Option<Few>,
     /// Work-groups (rows, columns of work-items) that replace those of kernels: what tuning found.
     pub(crate) groups: Groups,
+}
+
+/// A plan's variant for batches of few records: over the same constants where their layouts allow it, input and results
+/// where full batches have them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Few {
+    /// Most records of such a batch.
+    pub(crate) records: usize,
+    /// Kernels that come before the plan's.
+    pub(crate) kernels: Cow<'static, [Cow<'static, str>]>,
 }
 
 /// Kernels by codename, and a work-group for each, or [`DRIVERS_CHOICE`].
@@ -179,6 +194,12 @@ pub(crate) type Groups = Cow<'static, [(Cow<'static, str>, (usize, usize))]>;
 pub(crate) const DRIVERS_CHOICE: (usize, usize) = (0, 0);
 
 impl PlanRecipe {
+    /// The recipe for few records alone.
+    pub(crate) fn of_few(&self, few: &Few) -> PlanRecipe {
+        let kernels = few.kernels.iter().chain(self.kernels.iter()).cloned().collect();
+        PlanRecipe { kernels, few: None, ..self.clone() }
+    }
+
     /// The work-group that `kernel` runs in under this plan.
     pub(crate) fn group(&self, kernel: &Kernel) -> Option<(usize, usize)> {
         let found = self.groups.iter().find(|g| g.0 == kernel.codename);
@@ -260,11 +281,12 @@ impl Library {
 
     /// `recipe` with a launch for each layer: without its kernel for all layers. `None` where it has none.
     pub(crate) fn layer_by_layer(&self, recipe: &PlanRecipe) -> Option<PlanRecipe> {
-        let other = |name: &&Cow<'static, str>| self.kernel(name).is_none_or(|(_, k)| !k.covers.repeated);
-        let kernels: Vec<Cow<'static, str>> = recipe.kernels.iter().filter(other).cloned().collect();
-        let fewer = kernels.len() < recipe.kernels.len();
-        let name = format!("{} (a launch for each layer)", recipe.name);
-        fewer.then(|| PlanRecipe { name: name.into(), kernels: kernels.into(), ..recipe.clone() })
+        let repeats = |name: &Cow<'static, str>| self.kernel(name).is_some_and(|(_, k)| k.covers.repeated);
+        let mut other = recipe.clone();
+        let lists = other.few.iter_mut().map(|few| &mut few.kernels).chain([&mut other.kernels]);
+        lists.for_each(|names| names.to_mut().retain(|name| !repeats(name)));
+        other.name = format!("{} (a launch for each layer)", recipe.name).into();
+        (other.kernels != recipe.kernels || other.few != recipe.few).then_some(other)
     }
 
     /// The plan called `name`; the error lists the plans.

@@ -1,6 +1,8 @@
 //! The kernel library as bytes.
 
-use super::{Covered, Covers, DeviceClass, Kernel, Library, Most, Needs, Operand, PlanRecipe, Restrictions};
+use super::{
+    Covered, Covers, DeviceClass, Few, Kernel, Library, Most, Needs, Operand, PlanRecipe, Restrictions,
+};
 use crate::ir::wire::{fields, variants};
 
 variants! {
@@ -10,13 +12,14 @@ variants! {
 }
 
 fields! {
-    Operand { representation, row_align, col_align, image }
+    Operand { representation, row_align, col_align, image, panels }
     Most { h, l, weights, layers, groups }
     Covers { chain, repeated }
     Needs { host, images, local_bytes }
     Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, flop, work_group, sweep, needs, tile, most, split }
     Kernel { codename, aliases, about, document, operation, covers, epilogue, function, source, defines, lab_options, restrictions }
-    PlanRecipe { name, about, engine, batch, kernels, groups }
+    PlanRecipe { name, about, engine, batch, kernels, few, groups }
+    Few { records, kernels }
     DeviceClass { name, cpu, matches, compute_capability, plan, launch_us, gflops, flop_per_cycle }
     Library { hash, kernels, plans, devices, hosts }
 }
@@ -59,6 +62,7 @@ mod tests {
                         row_align: 127,
                         col_align: 128,
                         image: true,
+                        panels: true,
                     }),
                     b: None,
                     r: None,

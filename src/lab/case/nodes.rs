@@ -102,6 +102,7 @@ impl Lab {
             about: "".into(),
             engine: EngineKind::OpenCl,
             batch: RECORDS.1,
+            few: None,
             kernels: kernels.map(|k| k.to_string().into()).collect::<Vec<_>>().into(),
             groups: group.map(|g| (entry.codename.clone(), g)).into_iter().collect::<Vec<_>>().into(),
         };

@@ -1,0 +1,71 @@
+// Affine layer of single records: a matrix times a vector. A work-group computes QUADS fours of rows of one record, its
+// work-items share the common dimension; each weight is loaded once, four rows at a time.
+// Differs from affine/narrow: nothing is computed for records that are not there; weights may stand in panels.
+// Source: own.
+// Layouts: a C, or panels of PANEL rows each (R_PANEL_1_C, as the kernel for full batches has it); b FROM, r TO, as in
+// common/place; bias is plain.
+// ACTIVATION: as in common/activation.
+// HALF_WEIGHTS: as in common/weights.
+// STEP: from a row of b to the next, where that is the same for all.
+#ifndef QUADS
+#define QUADS 2
+#define SLICES 128
+#endif
+#define GROUP (QUADS * SLICES)
+// Weights under way at a time, of each work-item.
+#define AHEAD 4
+#ifdef STEP
+#define VALUE(k) values[(k) * STEP]
+#else
+#define VALUE(k) b[PLACE_B(l, w, (k), col)]
+#endif
+
+__attribute__((reqd_work_group_size(GROUP, 1, 1)))
+kernel void affine_few(uint l, uint w, uint h, float2 params,
+                       global const UNIT *restrict a,
+                       global const float *restrict b,
+                       global const float *restrict bias,
+                       global float *restrict r)
+{
+    local float sums[4 * GROUP];
+    const uint id = get_local_id(0), slice = id / QUADS, lane = id - mul24(slice, (uint)QUADS);
+    const uint first = get_group_id(0) * QUADS, quad = first + lane, col = get_group_id(1);
+#ifdef PANEL
+    const uint panel = quad / (PANEL / 4), fours = PANEL / 4;
+#else
+    const uint panel = 0, fours = h / 4;
+#endif
+    float4 sum = (float4)(0.0f);
+    if (4 * quad < h) {
+        global const UNIT *pa = a + panel * fours * l + (quad - panel * fours);
+#ifdef STEP
+        global const float *values = b + PLACE_B(l, w, 0, col);
+#endif
+        uint k = slice;
+        for (; k + (AHEAD - 1) * SLICES < l; k += AHEAD * SLICES) {
+            UNIT weights[AHEAD];
+            float x[AHEAD];
+#pragma unroll
+            for (uint i = 0; i < AHEAD; ++i) {
+                weights[i] = pa[(k + i * SLICES) * fours];
+                x[i] = VALUE(k + i * SLICES);
+            }
+#pragma unroll
+            for (uint i = 0; i < AHEAD; ++i)
+                sum = fma(WIDE(weights[i]), (float4)(x[i]), sum);
+        }
+        for (; k < l; k += SLICES)
+            sum = fma(WIDE(pa[k * fours]), (float4)(VALUE(k)), sum);
+    }
+    vstore4(sum, id, sums);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint i = id; i < 4 * QUADS; i += GROUP) {
+        const uint row = 4 * first + i;
+        if (row >= h)
+            continue;
+        float x = bias[row];
+        for (uint s = 0; s < SLICES; ++s)
+            x += sums[s * (4 * QUADS) + i];
+        r[PLACE_R(h, w, row, col)] = ACTIVATE(x);
+    }
+}

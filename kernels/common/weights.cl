@@ -1,0 +1,32 @@
+// Weights as floats or halves, four at a time. This stands in front of every source of affine layers that has
+// local memory.
+// UNIT: four weights; WIDE: their values; WEIGHT, LOAD: one of an array, and its value; HALVES: whether they are halves.
+#ifdef HALF_WEIGHTS
+#define HALVES 1
+// NVIDIA's vload_half4 may be four loads: it knows of no alignment. One, and what converts there.
+#ifdef __NV_CL_C_VERSION
+#define UNIT ulong
+float4 wide(ulong from)
+{
+    float x, y, z, w;
+    __asm("{.reg .b16 a, b, c, d; mov.b64 {a, b, c, d}, %4; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; "
+          "cvt.f32.f16 %2, c; cvt.f32.f16 %3, d;}" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "l"(from));
+    return (float4)(x, y, z, w);
+}
+#else
+#define UNIT ushort4
+float4 wide(ushort4 from)
+{
+    return vload_half4(0, (const half *)&from);
+}
+#endif
+#define WIDE(x) wide(x)
+#define WEIGHT half
+#define LOAD(p, i) vload_half((i), (p))
+#else
+#define HALVES 0
+#define UNIT float4
+#define WIDE(x) (x)
+#define WEIGHT float
+#define LOAD(p, i) (p)[i]
+#endif
