@@ -237,6 +237,7 @@ impl Block {
         }
         plan.buffers.iter().enumerate().for_each(|(i, b)| _ = writeln!(s, "buffer {i} {b:?}"));
         plan.steps.iter().enumerate().for_each(|(i, step)| _ = writeln!(s, "step {i} {step:?}"));
+        plan.few.iter().for_each(|few| _ = writeln!(s, "{few:?}"));
         let _ = writeln!(s, "library {}", library.hash);
         library.kernels.iter().for_each(|k| _ = writeln!(s, "kernel {k:?}"));
         for p in library.plans.iter() {

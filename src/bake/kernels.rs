@@ -508,6 +508,7 @@ pub(crate) fn read_plan_file(
         "batch",
         "about",
         "kernels",
+        "few",
         "workGroups",
         "layouts",
         "library",

@@ -887,7 +887,7 @@ fn layers_are_fused_and_buffers_share_the_arena() {
     };
     let fused = layer_by_layer(&f);
     assert_eq!(
-        fused.steps.iter().map(|s| &*s.kernel).collect::<Vec<_>>(),
+        fused.full().iter().map(|s| &*s.kernel).collect::<Vec<_>>(),
         ["affine_packed_4x4", "affine_packed_4x4", "argmax_packed"]
     );
     assert_eq!((fused.granule, fused.batch, fused.padded_batch), (32, 256, 256));
@@ -899,7 +899,7 @@ fn layers_are_fused_and_buffers_share_the_arena() {
     f.matrix("q_w", 3, 3, |_, _| 1.0).matrix("q_b", 3, 1, |_, _| 0.0).network(&layers.join(","), 5, "");
     let deep = layer_by_layer(&f);
     let hidden: Vec<_> =
-        deep.buffers.iter().filter(|b| b.role == crate::ir::plan::BufferRole::Hidden).collect();
+        deep.buffers.iter().filter(|b| b.role == crate::ir::plan::BufferRole::Hidden).take(4).collect();
     assert_eq!(hidden.len(), 4);
     assert_eq!(deep.arena_bytes, 2 * (hidden[0].len(256) * 4).next_multiple_of(PAGE));
     assert!(deep.layers_chain());
@@ -943,7 +943,7 @@ fn small_networks_are_one_launch() {
     };
     let relu = [Activation::Relu];
     let steps = |sizes: &[usize], activations: &[Activation], recipe: &PlanRecipe, batch| {
-        planner::plan(&network(sizes, activations), recipe, library, batch).unwrap().steps.len()
+        planner::plan(&network(sizes, activations), recipe, library, batch).unwrap().full().len()
     };
     for name in ["mali-midgard", "mali-bifrost", "mali-valhall"] {
         let recipe = library.plan(name).unwrap();
@@ -984,6 +984,65 @@ impl Plan {
             self.buffers.iter().filter(|b| b.role == crate::ir::plan::BufferRole::Hidden).collect();
         hidden.windows(2).all(|w| w[0].arena != w[1].arena)
     }
+}
+
+/// Few records have steps of their own, that read the input and write the results where full batches do and take weights
+/// as those have them; a batch that is never larger has nothing else. A wrong panel is found.
+#[test]
+fn few_records_have_kernels_of_their_own() {
+    let f = Folder::new();
+    let baked = f.tiny("").bake_plan("host").unwrap();
+    let library = &baked.library;
+    let network = |sizes: &[usize]| {
+        let mut graph = Graph::new(Shape::vector(sizes[0]));
+        let mut value = 0;
+        for pair in sizes.windows(2) {
+            let arrays = [(Role::Weights, pair[1], pair[0]), (Role::Biases, pair[1], 1)];
+            value = graph.push("affine", Op::Affine, &[value], &arrays).unwrap();
+            value = graph.push("activation", Op::Activation(Activation::Relu), &[value], &[]).unwrap();
+        }
+        Network { width: sizes[0], graph, ..baked.network.clone() }
+    };
+    let kernels = |steps: &[crate::ir::plan::Step]| -> Vec<String> {
+        steps.iter().map(|s| s.kernel.to_string()).collect()
+    };
+    let mut found = 0;
+    for recipe in library.plans.iter().filter(|p| p.few.is_some()) {
+        let few = recipe.few.as_ref().unwrap().records;
+        for sizes in [&[784, 2500, 2000, 10][..], &[33, 1025, 7], &[640, 150, 10], &[5, 3, 2]] {
+            let network = network(sizes);
+            let what = format!("{} {sizes:?}", recipe.name);
+            let plan = planner::plan(&network, recipe, library, None).unwrap();
+            let alone = planner::plan(&network, recipe, library, Some(few)).unwrap();
+            assert!(alone.few.is_none() && alone.batch == few, "{what}");
+            let Some(variant) = plan.few else {
+                assert_eq!(kernels(&plan.steps), kernels(&alone.steps), "{what}");
+                continue;
+            };
+            assert_eq!(variant.records, few);
+            let own = &plan.steps[variant.first..];
+            assert_ne!(kernels(own), kernels(plan.full()), "{what}");
+            assert_eq!(kernels(own), kernels(&alone.steps), "{what}");
+            assert_eq!(plan.variant(few), (variant.first..plan.steps.len(), variant.granule));
+            assert_eq!(plan.variant(few + 1), (0..variant.first, plan.granule));
+            // Nobody pads a single record to a tile of them, where its results may stand anywhere.
+            let element = |s: &crate::ir::plan::Step| s.kernel.starts_with("argmax_packed");
+            assert!(plan.columns(1) == 1 || own.iter().any(element), "{what}: {}", plan.columns(1));
+            // The large weights are there once.
+            let of = |t: usize| plan.constants.iter().filter(move |c| c.tensor == Some(t)).map(|c| c.bytes());
+            let most = network.graph.tensors.iter().position(|t| t.rows * t.cols > 1 << 20);
+            assert!(most.is_none_or(|t| of(t).count() == 1), "{what}");
+            assert!(planner::check::check(&plan, library).is_empty(), "{what}");
+            let mut wrong = plan.clone();
+            for step in wrong.steps.to_mut() {
+                step.options = step.options.replace("-DPANEL=", "-DPANEL=1").into();
+            }
+            let panels = plan.steps.iter().any(|s| s.options.contains("-DPANEL="));
+            assert_eq!(planner::check::check(&wrong, library).is_empty(), !panels, "{what}");
+            found += usize::from(panels);
+        }
+    }
+    assert!(found >= 8, "{found}");
 }
 
 /// By the names that Arm's and Mesa's drivers give; G71 is not G710, and a Mali to come is like the newest.

@@ -307,9 +307,18 @@ impl Kernel {
         ClError::new("clSetKernelArg", code, format!("argument {index} of {}", self.name))
     }
 
-    /// Most work-items in a work-group of this kernel on this device (CL_KERNEL_WORK_GROUP_SIZE).
+    /// Most work-items in a work-group of this kernel on this device (CL_KERNEL_WORK_GROUP_SIZE). NVIDIA's driver says
+    /// 256 whatever the kernel (seen on an H200); one that it compiled for larger work-groups runs in those.
     pub(crate) fn work_group_limit(&self) -> Result<usize, ClError> {
-        self.info(CL_KERNEL_WORK_GROUP_SIZE).map(usize::from_ne_bytes)
+        let limit = self.info(CL_KERNEL_WORK_GROUP_SIZE).map(usize::from_ne_bytes)?;
+        if self.context().device().compute_capability.is_none() {
+            return Ok(limit);
+        }
+        // Three sizes, the third is 1.
+        const SIZE: usize = size_of::<usize>();
+        let sizes = self.info::<{ 3 * SIZE }>(CL_KERNEL_COMPILE_WORK_GROUP_SIZE)?;
+        let compiled = sizes.chunks_exact(SIZE).filter_map(|s| s.try_into().ok()).map(usize::from_ne_bytes);
+        Ok(limit.max(compiled.product()))
     }
 
     fn info<const N: usize>(&self, what: cl_kernel_work_group_info) -> Result<[u8; N], ClError> {

@@ -254,7 +254,10 @@ fn plan(p: &Plan, again: usize) -> String {
             c.bytes()
         );
     }
-    for step in p.steps.iter() {
+    for (i, step) in p.steps.iter().enumerate() {
+        if let Some(few) = p.few.filter(|few| few.first == i) {
+            let _ = writeln!(s, "  batches of {} records and fewer:", few.records);
+        }
         let items = |e: Extent| match e {
             Extent::Fixed(n) => n.to_string(),
             Extent::Records { records: 1, items } => format!("{items} a record"),

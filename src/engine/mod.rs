@@ -185,6 +185,12 @@ pub(crate) trait Engine {
     /// Most records in a slot.
     fn batch(&self) -> usize;
 
+    /// Most records of the batches that a variant of the plan computes, whose sums are in another order; 0 where there is
+    /// none.
+    fn few(&self) -> usize {
+        0
+    }
+
     /// The input of record `index` (`< batch()`) of a free slot. Every feature must be set before `submit`.
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error>;
 

@@ -49,6 +49,8 @@ struct Slot {
     kernels: Vec<BoundKernel>,
     /// One for each step; used where times are measured.
     events: Vec<Event>,
+    /// Records of the batch that was launched last.
+    records: usize,
 }
 
 /// Most scores of a record whose arg-max the host takes where the device has memory of its own.
@@ -232,7 +234,8 @@ impl OpenClEngine {
 
     /// Enqueues all steps.
     fn launch(&mut self, slot: usize, records: usize) -> Result<(), Error> {
-        let Slot { kernels, events, .. } = &mut self.slots[slot];
+        let Slot { kernels, events, records: launched, .. } = &mut self.slots[slot];
+        *launched = records;
         let steps = self.plan.variant(records).0;
         let launches = self.launches.iter().zip(kernels.iter()).zip(events);
         for ((launch, kernel), event) in launches.take(steps.end).skip(steps.start) {
@@ -246,9 +249,10 @@ impl OpenClEngine {
     /// Takes the times of a finished batch and gives its events back.
     fn read_clock(&mut self, slot: usize) -> Result<(), Error> {
         let Some(clock) = &mut self.clock else { return Ok(()) };
-        for (i, (times, event)) in clock.steps.iter_mut().zip(&mut self.slots[slot].events).enumerate() {
-            // Another variant's step.
+        let Slot { events, records, .. } = &mut self.slots[slot];
+        for (i, (times, event)) in clock.steps.iter_mut().zip(events).enumerate() {
             if !event.is_held() {
+                times.missed += *records as u64;
                 continue;
             }
             let t = event.times()?;
@@ -526,6 +530,7 @@ impl Slot {
             classes: result(BufferRole::Classes, wanted.classes)?,
             kernels,
             events: plan.steps.iter().map(|_| Event::new()).collect(),
+            records: 0,
         };
         slot.input.enqueue_map()?;
         slot.input.wait()?;
@@ -536,6 +541,10 @@ impl Slot {
 impl Engine for OpenClEngine {
     fn batch(&self) -> usize {
         self.plan.batch
+    }
+
+    fn few(&self) -> usize {
+        self.plan.few.map_or(0, |few| few.records)
     }
 
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {

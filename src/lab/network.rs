@@ -56,7 +56,7 @@ impl Harness {
     ) -> Result<Harness, Error> {
         let model =
             Model::new(network.clone(), weights, recipe, library(), Some(batch)).map_err(Error::device)?;
-        let (plan, launches) = (model.plan.name.to_string(), model.plan.steps.len());
+        let (plan, launches) = (model.plan.name.to_string(), model.plan.full().len());
         let wanted = Wanted { scores: true, classes: network.output.kind == Kind::Classes };
         // Variants come and go: their programs would push those of the network out of the cache.
         let sources = sources.uncached();
@@ -65,7 +65,7 @@ impl Harness {
                 Some(d) => {
                     let engine =
                         OpenClEngine::new(d, &model, wanted, timed, &sources, &mut Phases::default())?;
-                    let launches = engine.plan().steps.len();
+                    let launches = engine.plan().variant(batch).0.len();
                     (Box::new(engine), launches)
                 }
                 None => (Box::new(HostEngine::new(model.clone(), threads(), timed)?), launches),

@@ -351,9 +351,14 @@ fn plan_file(recipe: &PlanRecipe, identity: &(String, String), median: f64) -> R
             format!("{{\"node\": {}, \"role\": \"{role}\", \"layout\": \"{layout}\"}}", text(&node))
         })
         .collect();
+    let few = recipe.few.as_ref().map_or(String::new(), |few| {
+        let kernels: Vec<String> = few.kernels.iter().map(|k| text(k)).collect();
+        let kernels = kernels.join(", ");
+        format!("  \"few\": {{\"records\": {}, \"kernels\": [{kernels}]}},\n", few.records)
+    });
     Ok(format!(
         "{{\n  \"format\": 1,\n  \"name\": {},\n  \"engine\": \"{}\",\n  \"batch\": {},\n  \"about\": {},\n  \
-         \"kernels\": [{}],\n  \"workGroups\": {{{}}},\n  \"layouts\": [\n    {}\n  ],\n  \"library\": \"{}\",\n  \
+         \"kernels\": [{}],\n{few}  \"workGroups\": {{{}}},\n  \"layouts\": [\n    {}\n  ],\n  \"library\": \"{}\",\n  \
          \"model\": \"{}\",\n  \"device\": {},\n  \"driver\": {},\n  \"medianUs\": {median:.2}\n}}\n",
         text(&name),
         recipe.engine,

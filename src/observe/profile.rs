@@ -180,6 +180,8 @@ pub(crate) struct StepTimes {
     pub(crate) wait: Histogram,
     /// Running (OpenCL: start to end).
     pub(crate) run: Histogram,
+    /// Records that another variant of the plan computed.
+    pub(crate) missed: u64,
 }
 
 /// The times of all steps.
@@ -209,6 +211,7 @@ impl StepClock {
             s.queued.clear();
             s.wait.clear();
             s.run.clear();
+            s.missed = 0;
         }
     }
 }

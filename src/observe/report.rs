@@ -2,7 +2,7 @@
 
 use crate::baked::network;
 use crate::ir::plan::Plan;
-use crate::observe::profile::{Histogram, MemberTimes, Phases, StepClock};
+use crate::observe::profile::{Histogram, MemberTimes, Phases, StepClock, StepTimes};
 use crate::observe::times::{StreamTimes, Summary};
 use crate::observe::trace;
 use std::fmt::Write;
@@ -160,16 +160,11 @@ fn us(x: Option<f64>) -> String {
 
 /// Records that the steady-state runs of a step had: all but those of the first run. Blocks of the host engine and
 /// batches of a device have at most so many records.
-struct Rates {
-    records: u64,
-}
-
-impl Rates {
-    /// GFLOPS of a step over all its runs.
-    fn gflops(&self, flop: u64, run: &Histogram) -> Option<f64> {
-        let us = run.total_us();
-        (us > 0.0 && flop > 0).then(|| flop as f64 * self.records as f64 / us / 1e3)
-    }
+/// GFLOPS of a step over all its runs, among those of `records` records.
+fn gflops(records: u64, flop: u64, times: &StepTimes) -> Option<f64> {
+    let us = times.run.total_us();
+    let records = records.saturating_sub(times.missed);
+    (us > 0.0 && flop > 0).then(|| flop as f64 * records as f64 / us / 1e3)
 }
 
 fn table(
@@ -222,14 +217,16 @@ fn table(
             }
         }
         let Some(clock) = &profile.clock else { continue };
-        let rates = Rates { records: profile.records };
         let all: f64 = clock.steps.iter().map(|t| t.run.total_us()).sum();
         let _ = writeln!(
             s,
             "\n{:<26}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>7}",
             "step (µs)", "calls", "first", "queued", "wait", "mean", "median", "95th", "GFLOPS", "share"
         );
-        for (step, t) in profile.plan.steps.iter().zip(&clock.steps) {
+        // Without those of a variant of the plan that had nothing to do.
+        let idle = |t: &StepTimes| t.missed > 0 && t.run.count() == 0 && t.run.first_us().is_none();
+        let steps = profile.plan.steps.iter().zip(&clock.steps);
+        for (step, t) in steps.filter(|(_, t)| !idle(t)) {
             let _ = writeln!(
                 s,
                 "{:<26}{:>7}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>6.1}%",
@@ -241,7 +238,7 @@ fn table(
                 us(t.run.mean_us()),
                 us(t.run.percentile_us(0.5)),
                 us(t.run.percentile_us(0.95)),
-                us(rates.gflops(step.flop, &t.run)),
+                us(gflops(profile.records, step.flop, t)),
                 if all > 0.0 { 100.0 * t.run.total_us() / all } else { 0.0 }
             );
         }
@@ -379,7 +376,6 @@ fn json(running: Facts<'_>, profiles: &[DeviceProfile<'_>], times: &StreamTimes,
                 t.failed.as_deref().map_or("null".into(), quoted)
             ));
         }
-        let rates = Rates { records: profile.records };
         let clock = profile.clock.as_ref();
         let all: f64 = clock.map_or(0.0, |c| c.steps.iter().map(|t| t.run.total_us()).sum());
         for (step, t) in profile.plan.steps.iter().zip(clock.map_or(&[][..], |c| &c.steps)) {
@@ -393,7 +389,7 @@ fn json(running: Facts<'_>, profiles: &[DeviceProfile<'_>], times: &StreamTimes,
                 histogram(&t.queued),
                 histogram(&t.wait),
                 histogram(&t.run),
-                number(rates.gflops(step.flop, &t.run)),
+                number(gflops(profile.records, step.flop, t)),
                 number((all > 0.0).then(|| t.run.total_us() / all))
             ));
         }

@@ -72,7 +72,10 @@ fn with_few(
     }
     let full = of_batch(network, recipe, library, batch, None)?;
     let variant = of_batch(network, &of_few, library, batch, Some(&full))?;
-    Ok(joined(&full, variant, few.records).unwrap_or(full))
+    // Where no kernel is another one, nothing is gained.
+    let same = full.steps.iter().map(|s| &s.kernel).eq(variant.steps.iter().map(|s| &s.kernel));
+    let joined = if same { None } else { joined(&full, variant, few.records) };
+    Ok(joined.unwrap_or(full))
 }
 
 /// A plan with the steps of a variant behind its own; `None` where their inputs or results stand differently.

@@ -178,7 +178,9 @@ impl Planner<'_> {
         let network = self.network;
         let launch = bind(&call, |operand| match operand.holds {
             Holds::Constants => {
-                options += &layers_options(network, d, buffers, (sizes.problem.l, padded_batch), constants);
+                let l = sizes.problem.l;
+                let layers = layers_options(network, d, buffers, (l, padded_batch), constants);
+                options = format!("{options} {layers}").trim_start().to_string();
                 Arg::Constants
             }
             // A PReLU has no summands.
@@ -424,11 +426,14 @@ fn layers_options(
     };
     let rows = |i: usize| vectors * buffers[i].padded_rows;
     let mut text = format!(
-        " -DLAYERS={} -DCLASSES={classes} -DHIDDEN={} -DROWS={} -DWIDTH={width}",
+        "-DLAYERS={} -DCLASSES={classes} -DHIDDEN={} -DROWS={}",
         d.weighted.len(),
         rows(hidden),
         rows(d.output)
     );
+    if d.kernel.of_few() {
+        let _ = write!(text, " -DWIDTH={width}");
+    }
     for (n, &(node, activation)) in d.weighted.iter().enumerate() {
         let [of_weights, of_biases] = places_of[n];
         let ((outputs, inputs), weights) = (size_of(network, node), &constants[of_weights]);
@@ -440,10 +445,12 @@ fn layers_options(
             ("ACT", activation.code() as usize),
             ("A", starts[of_weights] / (lanes * weights.precision.bytes())),
             ("B", starts[of_biases] / (lanes * Precision::F32.bytes())),
-            ("P", panel(d.kernel, weights).map_or(0, |rows| rows / lanes)),
             ("S", if last { 0 } else { n % 2 * vectors * odd }),
         ] {
             let _ = write!(text, " -D{letter}{n}={value}");
+        }
+        if let Some(rows) = panel(d.kernel, weights) {
+            let _ = write!(text, " -DP{n}={}", rows / lanes);
         }
         let [a, b] = activation.parameters().map(float);
         let _ = write!(text, " -DPARAMS{n}={a},{b}");

@@ -153,7 +153,7 @@ impl Kernel {
         let any = |o: &Option<super::Operand>| o.as_ref().is_some_and(|o| o.representation.is_none());
         // Checks of a repack fix its layouts.
         let moves = any(&self.restrictions.b) && any(&self.restrictions.r);
-        self.source.is_some() && (moves || self.operation == Operation::Repack)
+        self.source.is_some() && (moves || self.operation == Operation::Repack || self.of_few())
     }
 
     /// Whether it is for few records: it takes its weights as those for full batches have them.
