@@ -43,7 +43,12 @@ fn the_table_of_operations_and_plans_is_that_of_the_library() {
             let mine = kernels.iter().filter(|k| kinds.contains(&k.split('_').next().unwrap()));
             mine.map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ")
         };
-        let cells: Vec<String> = kinds.iter().map(|kinds| of(kinds)).collect();
+        let mut cells: Vec<String> = kinds.iter().map(|kinds| of(kinds)).collect();
+        // All of them are of affine layers.
+        if let Some(few) = plan["few"]["kernels"].as_array() {
+            let few: Vec<String> = few.iter().map(|k| format!("`{}`", k.as_str().unwrap())).collect();
+            cells[0] = format!("few records: {}; {}", few.join(", "), cells[0]);
+        }
         let row = format!("| `{}` | {} |\n", plan["name"].as_str().unwrap(), cells.join(" | "));
         assert!(document.contains(&row), "docs/KERNELS.md does not have this row: {row}");
         for kind in ["scale_", "combine_", "softmax_"] {
