@@ -216,12 +216,14 @@ impl Block {
             let _ =
                 writeln!(s, "section {}: {bytes} bytes at {offset}, SHA-256 {}", section.name(), hex(hash));
         }
-        let Network { name, hash, width, order, graph, output, labels, features, transform, folded, weights } =
+        let Network { name, hash, width, order, graph, output, labels, features, transform, folded, .. } =
             &network;
+        let Network { weights, inputs, outputs, .. } = &network;
         let _ = writeln!(s, "network {name:?}, hash {hash}, {width} inputs, weights {weights:?}");
         let _ = writeln!(s, "output {output:?}, labels {labels:?}");
         let _ = writeln!(s, "input {order:?}, {transform:?}, folded {folded}, features {features:?}");
         let _ = writeln!(s, "golden vectors given {given}");
+        let _ = writeln!(s, "inputs {inputs:?}, outputs {outputs:?}");
         let _ = writeln!(s, "graph inputs {:?}, outputs {:?}", graph.inputs, graph.outputs);
         graph.values.iter().enumerate().for_each(|(i, v)| _ = writeln!(s, "value {i} {v:?}"));
         graph.tensors.iter().enumerate().for_each(|(i, t)| _ = writeln!(s, "tensor {i} {t:?}"));

@@ -5,7 +5,7 @@ use crate::engine::model::planned;
 use crate::engine::select::{self, Decision, Request};
 use crate::error::Error;
 use crate::escape;
-use crate::ir::network::{Kind, Network, Transform};
+use crate::ir::network::{Kind, Network, Transform, named};
 use crate::ir::op::{Op, Operation};
 use crate::ir::plan::{Arg, BufferRole, EngineKind, Extent, Plan};
 use crate::observe::profile::Phases;
@@ -179,6 +179,9 @@ fn input(n: &Network) -> String {
         let names: Vec<&str> = n.features.iter().map(|f| &**f).collect();
         let _ = write!(text, " ({})", names.join(", "));
     }
+    if !n.inputs.is_empty() {
+        let _ = write!(text, ": {}", named(&n.inputs));
+    }
     text.push_str(match (&n.transform, n.folded) {
         (_, true) => "; scaling folded into the first layer",
         (Transform::Identity, _) => "",
@@ -201,6 +204,9 @@ fn output(n: &Network) -> String {
     if !n.labels.is_empty() {
         let names: Vec<&str> = n.labels.iter().map(|l| &**l).collect();
         let _ = write!(text, " ({})", names.join(", "));
+    }
+    if !n.outputs.is_empty() {
+        let _ = write!(text, ": {}", named(&n.outputs));
     }
     text
 }

@@ -127,6 +127,21 @@ impl RowMap {
         Some(RowMap { first: self.first, loops: axes.map(turn).to_vec().into() }.simple())
     }
 
+    /// The map of a part of the value, of shape `part` from element `first` of an axis on; `None` where its loops do not
+    /// follow the axes.
+    pub(crate) fn sliced(
+        &self,
+        shape: Shape,
+        axis: super::op::Axis,
+        first: usize,
+        part: Shape,
+    ) -> Option<RowMap> {
+        let [c, y, x] = self.steps(shape)?;
+        let loops = [(part.c, c), (part.h, y), (part.w, x)];
+        let first = self.first + first * [c, y, x][axis as usize];
+        Some(RowMap { first, loops: loops.to_vec().into() }.simple())
+    }
+
     /// A part of an image: of the elements from (c, y, x) on, those of `part`.
     pub(crate) fn part(image: Image, (c, y, x): (usize, usize, usize), part: Shape) -> RowMap {
         RowMap::image(Image { first: image.first + y * image.line + x * image.pixel + c, ..image }, part)

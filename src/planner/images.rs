@@ -89,14 +89,20 @@ impl<'l> Planner<'l> {
         let View { matrix, map } = self.view(from).clone();
         match node.op {
             Op::Reshape(_) => self.views[node.output] = Some(View { matrix, map }),
-            Op::Transpose(axes) => {
-                let turned = map.transposed(shape, axes).or_else(|| {
+            Op::Transpose(_) | Op::Slice { .. } => {
+                let to = self.shape(node.output);
+                let moved = |map: &RowMap| match node.op {
+                    Op::Transpose(axes) => map.transposed(shape, axes),
+                    Op::Slice { axis, first, .. } => map.sliced(shape, axis, first, to),
+                    _ => None,
+                };
+                let moved = moved(&map).or_else(|| {
                     // A copy whose rows do follow the axes.
                     self.copy(from, i)?;
-                    self.view(from).map.transposed(shape, axes)
+                    moved(&self.view(from).map)
                 });
                 let matrix = self.view(from).matrix;
-                self.views[node.output] = turned.map(|map| View { matrix, map });
+                self.views[node.output] = moved.map(|map| View { matrix, map });
             }
             Op::Concat(axis) => {
                 let Some(kernel) = self.gather(i) else { return true };
@@ -251,8 +257,11 @@ impl<'l> Planner<'l> {
     fn whole(&mut self, value: usize, node: usize) -> Option<View> {
         let shape = self.shape(value);
         let view = self.view(value).clone();
-        let pixel = self.matrices[view.matrix].rows / (shape.h * shape.w);
-        let whole = view.map == RowMap::image(Image::dense(shape, pixel), shape);
+        let rows = self.matrices[view.matrix].rows;
+        let pixel = rows / (shape.h * shape.w);
+        // A vector has no rows of others behind it.
+        let own = pixel < rows || rows == shape.c;
+        let whole = own && view.map == RowMap::image(Image::dense(shape, pixel), shape);
         if whole { Some(view) } else { self.copy(value, node) }
     }
 
@@ -322,7 +331,8 @@ impl<'l> Planner<'l> {
         let Some(View { matrix, map }) = self.views[value].clone() else { return };
         let nodes = self.network.graph.nodes.len();
         let classes = self.network.output.kind == crate::ir::network::Kind::Classes;
-        if matrix == 0 || (classes && !map.is_plain()) {
+        let plain = map.is_plain() && map.len() == self.matrices[matrix].rows;
+        if matrix == 0 || (classes && !plain) {
             let Some(kernel) = self.gather(nodes) else { return };
             let n = map.len();
             self.matrices.push(Matrix::new("output".into(), n, 1, None));

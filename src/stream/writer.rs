@@ -2,12 +2,14 @@
 
 use crate::engine::Answer;
 use crate::error::Error;
+use crate::ir::graph::Value;
 use crate::ir::network::{FinalActivation, Kind, Network};
 use crate::sys::io::wait_writable;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 /// Bytes that are collected before they are written.
@@ -70,6 +72,8 @@ pub(crate) struct OutputSpec<'a> {
     pub(crate) outputs: usize,
     /// Names of the classes, or nothing: then the index is the name.
     pub(crate) labels: &'a [Cow<'static, str>],
+    /// The outputs that the last values are one behind the other; empty where they are one.
+    pub(crate) named: &'a [Value],
 }
 
 impl<'a> OutputSpec<'a> {
@@ -81,6 +85,7 @@ impl<'a> OutputSpec<'a> {
             threshold: network.output.threshold,
             outputs: network.outputs(),
             labels: &network.labels,
+            named: &network.outputs,
         }
     }
 
@@ -161,7 +166,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         let classes = spec.classes();
         // Room for the longest line behind a full buffer: of each class index, escaped label, probability and score.
         let labels: usize = spec.labels.iter().map(|l| 6 * l.len()).sum();
-        let line = 256 + 96 * classes + labels;
+        let names: usize = spec.named.iter().map(|v| 8 + 6 * v.name.len()).sum();
+        let line = 256 + 96 * classes + labels + names;
         ResultWriter {
             out,
             output,
@@ -247,7 +253,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
 
     /// The scores of the record that was written last, whose `answer` this was, as `scores` writes them.
     pub(crate) fn last_scores<'b>(&'b self, answer: &Answer<'b>) -> impl Iterator<Item = f32> + 'b {
-        outputs(&self.spec, &self.values, answer)
+        outputs(&self.spec, &self.values, answer, 0..answer.scores.len())
     }
 
     /// Hands everything to the system. Must be called at the end: dropping a writer writes nothing.
@@ -309,7 +315,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     }
 
     fn scores(&mut self, answer: &Answer<'_>) {
-        list(&mut self.buffer, outputs(&self.spec, &self.values, answer), number);
+        let all = 0..answer.scores.len();
+        list(&mut self.buffer, outputs(&self.spec, &self.values, answer, all), number);
     }
 
     fn top(&mut self, k: usize, answer: &Answer<'_>) {
@@ -359,21 +366,37 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             b.push(b']');
         }
         b.extend_from_slice(b",\"scores\":[");
-        list(b, outputs(&self.spec, &self.values, answer), number);
-        b.extend_from_slice(b"]}");
+        list(b, outputs(&self.spec, &self.values, answer, 0..answer.scores.len()), number);
+        b.push(b']');
+        if !self.spec.named.is_empty() {
+            b.extend_from_slice(b",\"outputs\":{");
+            let mut end = 0;
+            list(b, self.spec.named, |b, v| {
+                b.push(b'"');
+                v.name.bytes().for_each(|byte| escaped(b, byte));
+                b.extend_from_slice(b"\":[");
+                let first = end;
+                end += v.shape.len();
+                list(b, outputs(&self.spec, &self.values, answer, first..end), number);
+                b.push(b']');
+            });
+            b.push(b'}');
+        }
+        b.push(b'}');
     }
 }
 
-/// The last values of a record as they are; those of a network that computes values, whose activated ones are `values`,
-/// with the final activation.
+/// The last values of a record as they are, `which` of them; those of a network that computes values, whose activated ones
+/// are `values`, with the final activation.
 fn outputs<'v>(
     spec: &OutputSpec<'_>,
     values: &'v [f64],
     answer: &Answer<'v>,
+    which: Range<usize>,
 ) -> impl Iterator<Item = f32> + use<'v> {
     let activated = spec.kind == Kind::Values && spec.activation != FinalActivation::None;
     let scores = answer.scores;
-    (0..scores.len()).map(move |i| if activated { values[i] as f32 } else { scores.get(i) })
+    which.map(move |i| if activated { values[i] as f32 } else { scores.get(i) })
 }
 
 /// A closed pipe is the silent end; all else is an error.
@@ -505,7 +528,7 @@ mod tests {
     ) -> Result<String, Error> {
         let rows: Vec<u32> = (0..scores.len() as u32).collect();
         let Case { kind, activation, labels } = *case;
-        let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: scores.len(), labels };
+        let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: scores.len(), labels, named: &[] };
         check(output, &spec).map_err(Error::Usage)?;
         let mut out = Vec::new();
         let mut writer = ResultWriter::new(&mut out, output, spec);
@@ -640,7 +663,7 @@ mod tests {
             [(CLASSES, [0.0, 1.5]), (MULTILABEL, [0.0, 1.5]), (sigmoid, [0.5, 0.817_574_5])]
         {
             let Case { kind, activation, labels } = case;
-            let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: 2, labels };
+            let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: 2, labels, named: &[] };
             let mut writer = ResultWriter::new(Vec::new(), Output::Json, spec);
             let answer = answer(None, &[0.0, 1.5], &[0, 1]);
             writer.write(answer, String::new).unwrap();
@@ -652,7 +675,7 @@ mod tests {
     fn a_class_called_error_cannot_be_told_from_a_bad_record() {
         let labels = ["good", "error"].map(Cow::from);
         let Case { kind, activation, .. } = CLASSES;
-        let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: 2, labels: &labels };
+        let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: 2, labels: &labels, named: &[] };
         assert!(check_mark(Output::Label, &spec).unwrap_err().contains("use -o class or -o json"));
         assert_eq!(check_mark(Output::Class, &spec), Ok(()));
         assert_eq!(check_mark(Output::Label, &OutputSpec { labels: &labels[..1], ..spec }), Ok(()));
@@ -666,6 +689,7 @@ mod tests {
             threshold: 0.5,
             outputs: 2,
             labels: c.labels,
+            named: &[],
         };
         let (classes, binary) = (spec(CLASSES), spec(BINARY));
         for output in [Output::Class, Output::Label] {
@@ -709,6 +733,7 @@ mod tests {
             threshold: 0.5,
             outputs: 1,
             labels: &[],
+            named: &[],
         };
         let run = |kind| {
             let mut writer = ResultWriter::new(Broken(kind), Output::Scores, spec);
