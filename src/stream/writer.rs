@@ -501,6 +501,7 @@ impl io::Write for Stdout {
 mod tests {
     use super::*;
     use crate::engine::{NAN_CLASS, Record};
+    use crate::ir::graph;
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -541,6 +542,50 @@ mod tests {
 
     fn line(output: Output, case: &Case<'_>, scores: &[f32]) -> String {
         try_line(output, case, None, scores).unwrap()
+    }
+
+    /// Outputs by their names; the longest line that there may be does not grow the buffer.
+    #[test]
+    fn several_outputs() {
+        use crate::ir::graph::Shape;
+        let part = |name: &'static str, shape| graph::Value { name: name.into(), shape };
+        let named = [
+            part("mask", Shape { c: 1, h: 2, w: 2 }),
+            part("a\"\u{1}b", Shape::vector(1)),
+            part("", Shape::vector(1)),
+        ];
+        let spec = OutputSpec {
+            kind: Kind::Values,
+            activation: FinalActivation::Tanh,
+            threshold: 0.5,
+            outputs: 6,
+            labels: &[],
+            named: &named,
+        };
+        let (scores, rows) =
+            ([0.0, 0.5, -1.0, 100.0, f32::MIN_POSITIVE, -f32::MIN_POSITIVE], [0, 1, 2, 3, 4, 5]);
+        let mut out = Vec::new();
+        let mut writer = ResultWriter::new(&mut out, Output::Json, spec);
+        let capacity = writer.buffer.capacity();
+        writer.write(answer(None, &scores, &rows), String::new).unwrap();
+        assert_eq!(writer.buffer.capacity(), capacity);
+        writer.flush().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.len() < capacity - BUFFER, "{text}");
+        let line: Value = serde_json::from_str(&text).unwrap();
+        let keys: Vec<&String> = line.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["outputs", "record", "scores"]);
+        let all = line["scores"].as_array().unwrap();
+        assert_eq!(line["outputs"]["mask"].as_array().unwrap()[..], all[..4]);
+        assert_eq!(line["outputs"]["a\"\u{1}b"].as_array().unwrap()[..], all[4..5]);
+        assert_eq!(line["outputs"][""].as_array().unwrap()[..], all[5..]);
+        assert_eq!(line["scores"][1].as_f64().unwrap() as f32, 0.5f64.tanh() as f32);
+        // In order, as of one output.
+        let mut out = Vec::new();
+        let mut writer = ResultWriter::new(&mut out, Output::Scores, spec);
+        writer.write(answer(None, &scores[..4], &rows), String::new).unwrap();
+        writer.flush().unwrap();
+        assert_eq!(out.split(|&b| b == b',').count(), 4);
     }
 
     #[test]

@@ -426,8 +426,19 @@ fn notes(graph: &Graph<'_>, file: &str, mistakes: &mut Mistakes) {
              interpreter's in close cases",
         );
     }
-    let input = graph.inputs.first().and_then(|&i| graph.tensor(i));
-    if let Some((scale, summand)) = input.filter(|t| !t.float()).and_then(Tensor::transform) {
+    let transform = |i: i32| graph.tensor(i).filter(|t| !t.float()).and_then(Tensor::transform);
+    let quantised: Vec<_> =
+        graph.inputs.iter().filter_map(|&i| Some((graph.called(i), transform(i)?))).collect();
+    if let (true, [_, ..]) = (graph.inputs.len() > 1, &quantised[..]) {
+        let each = quantised.iter().map(|(name, (scale, summand))| format!("{name} · {scale} + {summand}"));
+        mistakes.note(
+            file,
+            format_args!(
+                "a record's values are the real numbers that the integers of its inputs stand for: {}",
+                each.collect::<Vec<_>>().join(", ")
+            ),
+        );
+    } else if let [(_, (scale, summand))] = quantised[..] {
         mistakes.note(
             file,
             format_args!(
