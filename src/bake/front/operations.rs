@@ -260,10 +260,11 @@ pub(super) fn along(b: &mut Builder, name: &str, x: &Live, a: usize, at: &[usize
     }
     let image = standard(&x.dims);
     if let Some(first) = run(at) {
-        // As values are put one behind the other.
-        let (axis, shape) = match shape.c {
-            1 if image.c == shape.h => (Axis::C, image),
-            1 => (Axis::C, Shape { c: shape.h, h: 1, w: shape.w }),
+        // Along an axis of the image, where it is one.
+        let (axis, shape) = match (x.dims.len(), a) {
+            (1..=3, 0) => (Axis::C, image),
+            (3, 1) => (Axis::Y, image),
+            (2, 1) | (3, 2) => (Axis::X, image),
             _ => (Axis::Y, shape),
         };
         let from = b.shaped(name, x.value, shape)?;

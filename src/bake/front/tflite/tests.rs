@@ -66,8 +66,8 @@ fn networks_give_what_their_models_give() {
         (
             "moves",
             (
-                "2×5×9-4×5×9-3×4×5-2×4×5-1×4×5-2×3×5-6",
-                "convolution concat pad convolution softmax convolution convolution concat transpose convolution \
+                "2×5×9-4×5×9-3×4×5-2×3×5-6",
+                "convolution concat pad convolution softmax slice slice concat transpose convolution \
                  transpose reshape transpose reshape average_pool affine",
             ),
             CLASSES,
