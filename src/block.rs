@@ -223,8 +223,11 @@ impl Block {
         let _ = writeln!(s, "output {output:?}, labels {labels:?}");
         let _ = writeln!(s, "input {order:?}, {transform:?}, folded {folded}, features {features:?}");
         let _ = writeln!(s, "golden vectors given {given}");
-        let _ = writeln!(s, "inputs {inputs:?}, outputs {outputs:?}");
-        let _ = writeln!(s, "graph inputs {:?}, outputs {:?}", graph.inputs, graph.outputs);
+        let _ = writeln!(
+            s,
+            "inputs {inputs:?}, outputs {outputs:?}, of the graph {:?}, {:?}",
+            graph.inputs, graph.outputs
+        );
         graph.values.iter().enumerate().for_each(|(i, v)| _ = writeln!(s, "value {i} {v:?}"));
         graph.tensors.iter().enumerate().for_each(|(i, t)| _ = writeln!(s, "tensor {i} {t:?}"));
         graph.nodes.iter().enumerate().for_each(|(i, n)| _ = writeln!(s, "node {i} {n:?}"));

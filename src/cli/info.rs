@@ -180,7 +180,8 @@ fn input(n: &Network) -> String {
         let _ = write!(text, " ({})", names.join(", "));
     }
     if !n.inputs.is_empty() {
-        let _ = write!(text, ": {}", named(&n.inputs));
+        text += ": ";
+        text += &named(&n.inputs);
     }
     text.push_str(match (&n.transform, n.folded) {
         (_, true) => "; scaling folded into the first layer",
@@ -206,7 +207,8 @@ fn output(n: &Network) -> String {
         let _ = write!(text, " ({})", names.join(", "));
     }
     if !n.outputs.is_empty() {
-        let _ = write!(text, ": {}", named(&n.outputs));
+        text += ": ";
+        text += &named(&n.outputs);
     }
     text
 }

@@ -4,6 +4,7 @@ use crate::ir::graph::{Graph, Shape, Value};
 pub(crate) use crate::ir::op::Activation;
 use crate::ir::op::Op;
 use std::borrow::Cow;
+use std::fmt::Write;
 
 /// What the last values of the network mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,7 +266,12 @@ impl Network {
 
 /// Inputs or outputs with their shapes: `a 3, b 1×8×8`.
 pub(crate) fn named(values: &[Value]) -> String {
-    values.iter().map(|v| format!("{} {}", v.name, v.shape)).collect::<Vec<_>>().join(", ")
+    let mut text = String::new();
+    for v in values {
+        let comma = if text.is_empty() { "" } else { ", " };
+        let _ = write!(text, "{comma}{} {}", v.name, v.shape);
+    }
+    text
 }
 
 /// Index of the largest value; the lowest of equal ones.

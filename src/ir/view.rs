@@ -141,11 +141,6 @@ impl RowMap {
         let first = self.first + first * [c, y, x][axis as usize];
         Some(RowMap { first, loops: loops.to_vec().into() }.simple())
     }
-
-    /// A part of an image: of the elements from (c, y, x) on, those of `part`.
-    pub(crate) fn part(image: Image, (c, y, x): (usize, usize, usize), part: Shape) -> RowMap {
-        RowMap::image(Image { first: image.first + y * image.line + x * image.pixel + c, ..image }, part)
-    }
 }
 
 /// An image among the rows of a matrix.

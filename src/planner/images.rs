@@ -3,7 +3,7 @@
 use super::fuse::Chain;
 use super::{Draft, Matrix, Planner, View};
 use crate::ir::graph::Shape;
-use crate::ir::op::{Activation, Op, Window};
+use crate::ir::op::{Activation, Axis, Op, Window};
 use crate::ir::plan::Placing;
 use crate::ir::view::{Geometry, Image, RowMap};
 use crate::registry::{Kernel, Operation, Problem, lcm};
@@ -107,24 +107,25 @@ impl<'l> Planner<'l> {
             Op::Concat(axis) => {
                 let Some(kernel) = self.gather(i) else { return true };
                 let to = self.fresh(kernel, i);
-                let all = self.shape(node.output);
-                let Some(image) = self.view(node.output).map.as_image(all) else { return true };
-                let mut at = [0; 3];
+                let (all, map) = (self.shape(node.output), self.view(node.output).map.clone());
+                let mut first = 0;
                 for (n, &input) in node.inputs.iter().enumerate() {
                     let part = self.shape(input);
-                    let rows = RowMap::part(image, (at[0], at[1], at[2]), part);
+                    let Some(rows) = map.sliced(all, axis, first, part) else { return true };
                     let from = self.view(input).clone();
                     // The first one fills what none of them does.
                     self.move_rows(kernel, i, from, (to, rows), n == 0, 0.0);
-                    at[axis as usize] += part.along(axis);
+                    first += part.along(axis);
                 }
             }
             Op::Pad { border, value } => {
                 let Some(kernel) = self.gather(i) else { return true };
                 let to = self.fresh(kernel, i);
                 let all = self.shape(node.output);
-                let Some(image) = self.view(node.output).map.as_image(all) else { return true };
-                let rows = RowMap::part(image, (0, border.top, border.left), shape);
+                let lines = Shape { h: shape.h, ..all };
+                let rows = self.view(node.output).map.sliced(all, Axis::Y, border.top, lines);
+                let rows = rows.and_then(|rows| rows.sliced(lines, Axis::X, border.left, shape));
+                let Some(rows) = rows else { return true };
                 self.move_rows(kernel, i, View { matrix, map }, (to, rows), true, value.get());
             }
             _ => return false,

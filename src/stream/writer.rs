@@ -235,7 +235,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             b.extend_from_slice(b",\"");
             b.extend_from_slice(ERROR.as_bytes());
             b.extend_from_slice(b"\":\"");
-            why.to_string().bytes().for_each(|byte| escaped(b, byte));
+            escaped(b, &why.to_string());
             b.extend_from_slice(b"\"}");
         } else {
             b.extend_from_slice(ERROR.as_bytes());
@@ -373,7 +373,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             let mut end = 0;
             list(b, self.spec.named, |b, v| {
                 b.push(b'"');
-                v.name.bytes().for_each(|byte| escaped(b, byte));
+                escaped(b, &v.name);
                 b.extend_from_slice(b"\":[");
                 let first = end;
                 end += v.shape.len();
@@ -448,24 +448,27 @@ fn label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
 fn json_label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
     b.push(b'"');
     match labels.get(c as usize) {
-        Some(text) => text.bytes().for_each(|byte| escaped(b, byte)),
+        Some(text) => escaped(b, text),
         None => integer(b, c.into()),
     }
     b.push(b'"');
 }
 
-fn escaped(b: &mut Vec<u8>, byte: u8) {
+/// A text inside of a JSON string.
+fn escaped(b: &mut Vec<u8>, text: &str) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
-    match byte {
-        b'"' | b'\\' => b.extend_from_slice(&[b'\\', byte]),
-        b'\n' => b.extend_from_slice(b"\\n"),
-        b'\r' => b.extend_from_slice(b"\\r"),
-        b'\t' => b.extend_from_slice(b"\\t"),
-        0..=31 => {
-            b.extend_from_slice(b"\\u00");
-            b.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => b.extend_from_slice(&[b'\\', byte]),
+            b'\n' => b.extend_from_slice(b"\\n"),
+            b'\r' => b.extend_from_slice(b"\\r"),
+            b'\t' => b.extend_from_slice(b"\\t"),
+            0..=31 => {
+                b.extend_from_slice(b"\\u00");
+                b.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+            }
+            _ => b.push(byte),
         }
-        _ => b.push(byte),
     }
 }
 

@@ -170,7 +170,10 @@ fn several_inputs_and_outputs() {
     let fusion = ("onnx", "fusion", "120 numbers a record: near 3×6×5, far 1×6×5", {
         ("63 values, activation none: sigmoid7 2×6×5, gemm10 3", vec![("sigmoid7", 60), ("gemm10", 3)])
     });
-    let several = ("tflite", "several", "64 numbers a record: ", ("values, activation none: ", vec![]));
+    let several = ("tflite", "several", "64 numbers a record: state 4, camera 6×5×2", {
+        let outputs = vec![("action", 3), ("mask", 60), ("features", 90)];
+        ("153 values, activation none: action 3, mask 6×5×2, features 6×5×3", outputs)
+    });
     for (ending, model, inputs, (shown, outputs)) in [fusion, several] {
         let model = root().join("tests").join(ending).join(model);
         let expected = rows(&model.with_extension("outputs.npy"));

@@ -128,9 +128,18 @@ fn networks_give_what_their_models_give() {
 /// Inputs one behind the other in a record, outputs one behind the other in its scores, called as the signature does.
 #[test]
 fn several_inputs_and_outputs_are_parts_of_one() {
-    let network =
-        check("several", "64-3×6×5", "slice", (Kind::Values, FinalActivation::None), Outputs::Scores, 1e-4);
-    assert_eq!((named(&network.inputs), named(&network.outputs)), ("".into(), "".into()));
+    let network = check(
+        "several",
+        "64-3×6×5-2×6×5-5-3 relu,sigmoid,tanh",
+        "slice slice reshape transpose convolution relu convolution sigmoid average_pool affine tanh concat affine softmax \
+         transpose reshape transpose reshape concat",
+        (Kind::Values, FinalActivation::None),
+        Outputs::Scores,
+        1e-4,
+    );
+    assert_eq!((named(&network.inputs), named(&network.outputs)), {
+        ("state 4, camera 6×5×2".into(), "action 3, mask 6×5×2, features 6×5×3".into())
+    });
     assert_eq!(network.order, InputOrder::Chw);
     let network = check("splits", "2×6×6", "slice", CLASSES, Outputs::Scores, 1e-4);
     assert!(network.inputs.is_empty() && network.outputs.is_empty());
