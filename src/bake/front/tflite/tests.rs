@@ -67,8 +67,8 @@ fn networks_give_what_their_models_give() {
             "moves",
             (
                 "2×5×9-4×5×9-3×4×5-2×3×5-6",
-                "convolution concat pad convolution softmax slice slice concat transpose convolution \
-                 transpose reshape transpose reshape average_pool affine",
+                "convolution concat pad convolution softmax slice slice concat transpose convolution transpose reshape \
+                 transpose reshape average_pool affine",
             ),
             CLASSES,
             Scores,
@@ -132,7 +132,7 @@ fn several_inputs_and_outputs_are_parts_of_one() {
         "several",
         "64-3×6×5-2×6×5-5-3 relu,sigmoid,tanh",
         "slice slice reshape transpose convolution relu convolution sigmoid average_pool affine tanh concat affine softmax \
-         transpose reshape transpose reshape concat",
+         transpose transpose reshape reshape concat",
         (Kind::Values, FinalActivation::None),
         Outputs::Scores,
         1e-4,
@@ -141,7 +141,15 @@ fn several_inputs_and_outputs_are_parts_of_one() {
         ("state 4, camera 6×5×2".into(), "action 3, mask 6×5×2, features 6×5×3".into())
     });
     assert_eq!(network.order, InputOrder::Chw);
-    let network = check("splits", "2×6×6", "slice", CLASSES, Outputs::Scores, 1e-4);
+    let network = check(
+        "splits",
+        "2×6×6-6×6×6-5-3×3×3-5 relu,tanh",
+        "convolution slice slice relu subtract slice slice affine slice slice slice slice slice slice slice slice transpose \
+         reshape reshape reshape concat reshape transpose convolution tanh slice slice affine add",
+        CLASSES,
+        Outputs::Scores,
+        1e-4,
+    );
     assert!(network.inputs.is_empty() && network.outputs.is_empty());
 }
 
