@@ -16,7 +16,7 @@
 //! Everything is little-endian and of fixed width ([`crate::ir::wire`]). A start checks the header and the sections that
 //! it parses, [`Block::verify`] all of them.
 
-use crate::ir::network::Network;
+use crate::ir::network::{Network, named};
 use crate::ir::plan::Plan;
 use crate::ir::wire::{self, Wire};
 use crate::registry::{KernelSources, Library};
@@ -225,8 +225,11 @@ impl Block {
         let _ = writeln!(s, "golden vectors given {given}");
         let _ = writeln!(
             s,
-            "inputs {inputs:?}, outputs {outputs:?}, of the graph {:?}, {:?}",
-            graph.inputs, graph.outputs
+            "graph inputs {:?} ({}), outputs {:?} ({})",
+            graph.inputs,
+            named(inputs),
+            graph.outputs,
+            named(outputs)
         );
         graph.values.iter().enumerate().for_each(|(i, v)| _ = writeln!(s, "value {i} {v:?}"));
         graph.tensors.iter().enumerate().for_each(|(i, t)| _ = writeln!(s, "tensor {i} {t:?}"));

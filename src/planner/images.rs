@@ -91,15 +91,10 @@ impl<'l> Planner<'l> {
             Op::Reshape(_) => self.views[node.output] = Some(View { matrix, map }),
             Op::Transpose(_) | Op::Slice { .. } => {
                 let to = self.shape(node.output);
-                let moved = |map: &RowMap| match node.op {
-                    Op::Transpose(axes) => map.transposed(shape, axes),
-                    Op::Slice { axis, first, .. } => map.sliced(shape, axis, first, to),
-                    _ => None,
-                };
-                let moved = moved(&map).or_else(|| {
+                let moved = moved(&map, node.op, shape, to).or_else(|| {
                     // A copy whose rows do follow the axes.
                     self.copy(from, i)?;
-                    moved(&self.view(from).map)
+                    moved(&self.view(from).map, node.op, shape, to)
                 });
                 let matrix = self.view(from).matrix;
                 self.views[node.output] = moved.map(|map| View { matrix, map });
@@ -111,7 +106,7 @@ impl<'l> Planner<'l> {
                 let mut first = 0;
                 for (n, &input) in node.inputs.iter().enumerate() {
                     let part = self.shape(input);
-                    let Some(rows) = map.sliced(all, axis, first, part) else { return true };
+                    let Some(rows) = map.sliced(all, along(axis, first), part) else { return true };
                     let from = self.view(input).clone();
                     // The first one fills what none of them does.
                     self.move_rows(kernel, i, from, (to, rows), n == 0, 0.0);
@@ -122,9 +117,7 @@ impl<'l> Planner<'l> {
                 let Some(kernel) = self.gather(i) else { return true };
                 let to = self.fresh(kernel, i);
                 let all = self.shape(node.output);
-                let lines = Shape { h: shape.h, ..all };
-                let rows = self.view(node.output).map.sliced(all, Axis::Y, border.top, lines);
-                let rows = rows.and_then(|rows| rows.sliced(lines, Axis::X, border.left, shape));
+                let rows = self.view(node.output).map.sliced(all, [0, border.top, border.left], shape);
                 let Some(rows) = rows else { return true };
                 self.move_rows(kernel, i, View { matrix, map }, (to, rows), true, value.get());
             }
@@ -343,6 +336,22 @@ impl<'l> Planner<'l> {
             self.views[value] = Some(View { matrix: to, map: RowMap::vector(n) });
         }
     }
+}
+
+/// The rows of a value that is turned or a part of another, of shape `from`, with rows `map`.
+fn moved(map: &RowMap, op: Op, from: Shape, to: Shape) -> Option<RowMap> {
+    match op {
+        Op::Transpose(axes) => map.transposed(from, axes),
+        Op::Slice { axis, first, .. } => map.sliced(from, along(axis, first), to),
+        _ => None,
+    }
+}
+
+/// The element `first` along an axis.
+fn along(axis: Axis, first: usize) -> [usize; 3] {
+    let mut at = [0; 3];
+    at[axis as usize] = first;
+    at
 }
 
 fn gcd(a: usize, b: usize) -> usize {

@@ -315,8 +315,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     }
 
     fn scores(&mut self, answer: &Answer<'_>) {
-        let all = 0..answer.scores.len();
-        list(&mut self.buffer, outputs(&self.spec, &self.values, answer, all), number);
+        numbers(&mut self.buffer, outputs(&self.spec, &self.values, answer, 0..answer.scores.len()));
     }
 
     fn top(&mut self, k: usize, answer: &Answer<'_>) {
@@ -366,7 +365,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             b.push(b']');
         }
         b.extend_from_slice(b",\"scores\":[");
-        list(b, outputs(&self.spec, &self.values, answer, 0..answer.scores.len()), number);
+        numbers(b, outputs(&self.spec, &self.values, answer, 0..answer.scores.len()));
         b.push(b']');
         if !self.spec.named.is_empty() {
             b.extend_from_slice(b",\"outputs\":{");
@@ -377,7 +376,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
                 b.extend_from_slice(b"\":[");
                 let first = end;
                 end += v.shape.len();
-                list(b, outputs(&self.spec, &self.values, answer, first..end), number);
+                numbers(b, outputs(&self.spec, &self.values, answer, first..end));
                 b.push(b']');
             });
             b.push(b'}');
@@ -402,6 +401,11 @@ fn outputs<'v>(
 /// A closed pipe is the silent end; all else is an error.
 fn output_error(e: io::Error) -> Error {
     if e.kind() == io::ErrorKind::BrokenPipe { Error::ClosedOutput } else { Error::io("stdout", e) }
+}
+
+/// Numbers with commas between them.
+fn numbers(b: &mut Vec<u8>, all: impl Iterator<Item = f32>) {
+    list(b, all, number);
 }
 
 /// Items with commas between them.
