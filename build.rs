@@ -73,7 +73,12 @@ fn main() {
             // Always, so that nobody ships the network of an earlier or a later build: all go into the same file. Cargo
             // repeats it when there is nothing to build.
             let (n, plan) = (&baked.network, &baked.plan);
-            let (name, shape, bytes) = (one_line(&n.name), n.shape(), plan.constant_bytes());
+            let (name, mut shape, bytes) = (one_line(&n.name), n.shape(), plan.constant_bytes());
+            for (what, values) in [("inputs", &n.inputs), ("outputs", &n.outputs)] {
+                if !values.is_empty() {
+                    shape += &format!(", {what} {}", one_line(ir::network::named(values)));
+                }
+            }
             let why = match (&model, std::env::var_os("MORTONNET_MODEL")) {
                 (Some(_), _) => "",
                 (None, None) => " (the default: MORTONNET_MODEL is not set)",

@@ -16,7 +16,7 @@
 //! Everything is little-endian and of fixed width ([`crate::ir::wire`]). A start checks the header and the sections that
 //! it parses, [`Block::verify`] all of them.
 
-use crate::ir::network::Network;
+use crate::ir::network::{Network, named};
 use crate::ir::plan::Plan;
 use crate::ir::wire::{self, Wire};
 use crate::registry::{KernelSources, Library};
@@ -216,13 +216,21 @@ impl Block {
             let _ =
                 writeln!(s, "section {}: {bytes} bytes at {offset}, SHA-256 {}", section.name(), hex(hash));
         }
-        let Network { name, hash, width, order, graph, output, labels, features, transform, folded, weights } =
+        let Network { name, hash, width, order, graph, output, labels, features, transform, folded, .. } =
             &network;
+        let Network { weights, inputs, outputs, .. } = &network;
         let _ = writeln!(s, "network {name:?}, hash {hash}, {width} inputs, weights {weights:?}");
         let _ = writeln!(s, "output {output:?}, labels {labels:?}");
         let _ = writeln!(s, "input {order:?}, {transform:?}, folded {folded}, features {features:?}");
         let _ = writeln!(s, "golden vectors given {given}");
-        let _ = writeln!(s, "graph inputs {:?}, outputs {:?}", graph.inputs, graph.outputs);
+        let _ = writeln!(
+            s,
+            "graph inputs {:?} ({}), outputs {:?} ({})",
+            graph.inputs,
+            named(inputs),
+            graph.outputs,
+            named(outputs)
+        );
         graph.values.iter().enumerate().for_each(|(i, v)| _ = writeln!(s, "value {i} {v:?}"));
         graph.tensors.iter().enumerate().for_each(|(i, t)| _ = writeln!(s, "tensor {i} {t:?}"));
         graph.nodes.iter().enumerate().for_each(|(i, n)| _ = writeln!(s, "node {i} {n:?}"));

@@ -7,7 +7,7 @@ use super::matrix::Files;
 use super::passes;
 use super::{Mistakes, Rounding, Settings, overflow};
 use crate::block::hex;
-use crate::ir::graph::{Role, Shape, Tensors};
+use crate::ir::graph::{Role, Shape, Tensors, Value};
 use crate::ir::half;
 use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::ops::bound::score_bound;
@@ -22,6 +22,9 @@ pub(crate) const KEYS: [&str; 6] = ["name", "labels", "features", "input", "outp
 
 /// Keys of `input`; the first is of files that say the shape there.
 const INPUT_KEYS: [&str; 6] = ["shape", "order", "scale", "offset", "mean", "std"];
+
+/// Keys of `output`; the first is of files beside a model that may have several.
+const OUTPUT_KEYS: [&str; 4] = ["name", "kind", "activation", "threshold"];
 
 /// What a front end knows of a model. `None` is what mistakes, which are reported, keep it from knowing.
 #[derive(Debug, Default)]
@@ -44,6 +47,8 @@ pub(crate) struct Given {
     pub(crate) output: Option<Output>,
     /// Labels that the model itself has.
     pub(crate) labels: Vec<String>,
+    /// Its inputs and its outputs by their names, where it has several.
+    pub(crate) several: (Vec<Value>, Vec<Value>),
     /// What is computed, as the file has it.
     pub(crate) draft: Option<Draft>,
     /// What the format calls a final sigmoid.
@@ -85,6 +90,8 @@ pub(crate) fn finish(
         transform,
         folded: false,
         weights: settings.weights,
+        inputs: given.several.0.into(),
+        outputs: given.several.1.into(),
     };
     let as_given = draft.rounded();
     let (mut draft, transform) = match passes::run(draft, network.transform.clone(), order) {
@@ -205,8 +212,14 @@ fn read_output(o: &Object<'_>, given: &Given, mistakes: &mut Mistakes) -> Option
     let Some(value) = o.get("output") else {
         return given.output.or_else(|| default_output(o, given, mistakes));
     };
-    let out = Object::new(value, o.at("output"), &["kind", "activation", "threshold"], mistakes)?;
+    let out = Object::new(value, o.at("output"), &OUTPUT_KEYS[usize::from(given.shaped)..], mistakes)?;
     let kinds = [Kind::Classes, Kind::Binary, Kind::Multilabel, Kind::Values];
+    if out.text("name", mistakes).is_some() && out.get("kind").is_none() {
+        for key in ["activation", "threshold"].into_iter().filter(|key| out.get(key).is_some()) {
+            mistakes.add(out.at(key), "expected the key \"kind\" beside it");
+        }
+        return given.output.or_else(|| default_output(o, given, mistakes));
+    }
     out.require("kind", mistakes);
     let kind = out.text("kind", mistakes).and_then(|t| {
         let kind = kinds.iter().copied().find(|k| k.name() == t);
@@ -229,6 +242,17 @@ fn read_output(o: &Object<'_>, given: &Given, mistakes: &mut Mistakes) -> Option
     });
     let threshold = out.number("threshold", mistakes);
     let kind = kind?;
+    if kind != Kind::Values && !given.several.1.is_empty() {
+        let way = if given.shaped { "" } else { "; \"name\" beside it takes one of them alone" };
+        mistakes.add(
+            out.at("kind"),
+            format_args!(
+                "expected values, as the network has {} outputs, found {}{way}",
+                given.several.1.len(),
+                kind.name()
+            ),
+        );
+    }
     if let (Some(last), Some(activation)) = (last, activation) {
         if last != activation {
             mistakes.add(

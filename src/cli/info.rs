@@ -5,7 +5,8 @@ use crate::engine::model::planned;
 use crate::engine::select::{self, Decision, Request};
 use crate::error::Error;
 use crate::escape;
-use crate::ir::network::{Kind, Network, Transform};
+use crate::ir::graph::Value;
+use crate::ir::network::{Kind, Network, Transform, named};
 use crate::ir::op::{Op, Operation};
 use crate::ir::plan::{Arg, BufferRole, EngineKind, Extent, Plan};
 use crate::observe::profile::Phases;
@@ -179,6 +180,7 @@ fn input(n: &Network) -> String {
         let names: Vec<&str> = n.features.iter().map(|f| &**f).collect();
         let _ = write!(text, " ({})", names.join(", "));
     }
+    several(&mut text, &n.inputs);
     text.push_str(match (&n.transform, n.folded) {
         (_, true) => "; scaling folded into the first layer",
         (Transform::Identity, _) => "",
@@ -186,6 +188,14 @@ fn input(n: &Network) -> String {
         (Transform::MeanStd { .. }, _) => "; mean and std applied by the reader",
     });
     text
+}
+
+/// Several inputs or outputs by their names.
+fn several(text: &mut String, values: &[Value]) {
+    if !values.is_empty() {
+        *text += ": ";
+        *text += &named(values);
+    }
 }
 
 fn output(n: &Network) -> String {
@@ -202,6 +212,7 @@ fn output(n: &Network) -> String {
         let names: Vec<&str> = n.labels.iter().map(|l| &**l).collect();
         let _ = write!(text, " ({})", names.join(", "));
     }
+    several(&mut text, &n.outputs);
     text
 }
 

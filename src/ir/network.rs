@@ -1,9 +1,10 @@
 //! A network as the program knows it: sizes and meanings; the weights are constants beside it.
 
-use crate::ir::graph::{Graph, Shape};
+use crate::ir::graph::{Graph, Shape, Value};
 pub(crate) use crate::ir::op::Activation;
 use crate::ir::op::Op;
 use std::borrow::Cow;
+use std::fmt::Write;
 
 /// What the last values of the network mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +210,10 @@ pub(crate) struct Network {
     pub(crate) folded: bool,
     /// What weights were rounded to, whatever the plan stores them as.
     pub(crate) weights: Precision,
+    /// The model's inputs, which stand one behind the other in a record; empty where it has one.
+    pub(crate) inputs: Cow<'static, [Value]>,
+    /// The model's outputs, which stand one behind the other in the last value; empty where it has one.
+    pub(crate) outputs: Cow<'static, [Value]>,
 }
 
 impl Network {
@@ -257,6 +262,16 @@ impl Network {
             format!("{} {}", sizes.join("-"), activations.join(","))
         }
     }
+}
+
+/// Inputs or outputs with their shapes: `a 3, b 1×8×8`.
+pub(crate) fn named(values: &[Value]) -> String {
+    let mut text = String::new();
+    for v in values {
+        let comma = if text.is_empty() { "" } else { ", " };
+        let _ = write!(text, "{comma}{} {}", v.name, v.shape);
+    }
+    text
 }
 
 /// Index of the largest value; the lowest of equal ones.

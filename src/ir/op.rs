@@ -31,6 +31,15 @@ pub(crate) enum Op {
     Combine(Arithmetic),
     /// Values one behind the other along an axis.
     Concat(Axis),
+    /// A part: elements side by side along an axis.
+    Slice {
+        /// The axis.
+        axis: Axis,
+        /// The first of them.
+        first: usize,
+        /// How many.
+        size: usize,
+    },
     /// A border of a constant.
     Pad {
         /// Its rows and columns.
@@ -59,6 +68,7 @@ impl Op {
             Op::Scale => "scale",
             Op::Combine(a) => a.name(),
             Op::Concat(_) => "concat",
+            Op::Slice { .. } => "slice",
             Op::Pad { .. } => "pad",
             Op::Softmax(SoftmaxOf::Linear) => "softmax",
             Op::Softmax(SoftmaxOf::Logarithm) => "log_softmax",

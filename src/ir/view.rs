@@ -127,9 +127,13 @@ impl RowMap {
         Some(RowMap { first: self.first, loops: axes.map(turn).to_vec().into() }.simple())
     }
 
-    /// A part of an image: of the elements from (c, y, x) on, those of `part`.
-    pub(crate) fn part(image: Image, (c, y, x): (usize, usize, usize), part: Shape) -> RowMap {
-        RowMap::image(Image { first: image.first + y * image.line + x * image.pixel + c, ..image }, part)
+    /// The map of a part of the value, of shape `part` from element (c, y, x) on; `None` where its loops do not follow the
+    /// axes.
+    pub(crate) fn sliced(&self, shape: Shape, at: [usize; 3], part: Shape) -> Option<RowMap> {
+        let steps = self.steps(shape)?;
+        let first = (0..3).fold(self.first, |first, axis| first + at[axis] * steps[axis]);
+        let loops = vec![(part.c, steps[0]), (part.h, steps[1]), (part.w, steps[2])];
+        Some(RowMap { first, loops: loops.into() }.simple())
     }
 }
 
@@ -230,6 +234,19 @@ mod tests {
             prop_assert_eq!(map.end(), rows.iter().max().unwrap() + 1);
             let found = map.as_image(shape).expect("an image");
             prop_assert_eq!(RowMap::image(found, shape), map);
+        }
+
+        /// A part has the rows of its elements.
+        #[test]
+        fn parts_of_maps(shape in shape(), pixel in 5usize..7, from in (0usize..4, 0usize..4, 0usize..4)) {
+            let (c, y, x) = (from.0 % shape.c, from.1 % shape.h, from.2 % shape.w);
+            let part = Shape { c: shape.c - c, h: (shape.h - y).min(2), w: (shape.w - x).min(2) };
+            let map = RowMap::image(Image::dense(shape, pixel), shape);
+            let rows: Vec<usize> = map.rows().collect();
+            let found: Vec<usize> = map.sliced(shape, [c, y, x], part).expect("loops of axes").rows().collect();
+            let element = |i: usize| (i / (part.h * part.w), i / part.w % part.h, i % part.w);
+            let expected = (0..part.len()).map(element).map(|e| rows[shape.index(c + e.0, y + e.1, x + e.2)]);
+            prop_assert_eq!(found, expected.collect::<Vec<_>>());
         }
 
         /// Transposed twice is as before, and rows follow the axes.

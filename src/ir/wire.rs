@@ -264,7 +264,8 @@ mod data {
         }
         Op {
             Affine, Convolution { window, groups }, Pool { kind, window }, Activation(function), PRelu, Scale,
-            Combine(arithmetic), Concat(axis), Pad { border, value }, Softmax(of), Reshape(shape), Transpose(axes)
+            Combine(arithmetic), Concat(axis), Pad { border, value }, Softmax(of), Reshape(shape), Transpose(axes),
+            Slice { axis, first, size }
         }
         Pool { Max, Mean, PaddedMean }
         Axis { C, Y, X }
@@ -304,7 +305,7 @@ mod data {
         Node { name, op, inputs, tensors, output }
         Graph { values, tensors, nodes, inputs, outputs }
         Output { kind, activation, threshold }
-        Network { name, hash, width, order, graph, output, labels, features, transform, folded, weights }
+        Network { name, hash, width, order, graph, output, labels, features, transform, folded, weights, inputs, outputs }
         Constant { name, tensor, role, placing, size, padded, layout, precision }
         Buffer { name, role, rows, map, padded_rows, layout, arena }
         Problem { h, w, l }

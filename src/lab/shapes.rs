@@ -62,6 +62,8 @@ pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Tensors), S
         transform: Transform::Identity,
         folded: false,
         weights: Precision::F32,
+        inputs: Vec::new().into(),
+        outputs: Vec::new().into(),
     };
     Ok((network, growing.tensors))
 }

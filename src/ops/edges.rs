@@ -155,6 +155,47 @@ pub(crate) fn single() -> Vec<(&'static str, Builder)> {
             b.push(Op::Concat(axis), &[0, other, 0], &[])
         });
     }
+    for (axis, at) in [(Axis::C, 1), (Axis::Y, 2), (Axis::X, 3)] {
+        let slice = |first: usize, size: usize| Op::Slice { axis, first, size };
+        add("sliced", shape(3, 4, 5), &|b| b.push(slice(at, 1), &[0], &[]));
+        add("slice of a layer", shape(3, 4, 5), &|b| {
+            let value = b.convolution(0, 6, window((1, 1), 1, 1, 0), 1)?;
+            b.push(slice(at, 2), &[value], &[])
+        });
+        add("layers of slices", shape(9, 4, 5), &|b| {
+            let (first, other) = (b.push(slice(0, at), &[0], &[])?, b.push(slice(at, 1), &[0], &[])?);
+            let layers = [b.convolution(first, 5, window((2, 2), 1, 1, 1), 1)?, b.affine(other, 5)?];
+            let gate = b.push(Op::Activation(Activation::Sigmoid), &[layers[1]], &[])?;
+            b.push(Op::Combine(Arithmetic::Multiply), &[layers[0], gate], &[])
+        });
+        add("functions of slices", shape(4, 4, 4), &|b| {
+            let value = b.convolution(0, 4, window((1, 1), 1, 1, 0), 1)?;
+            let (low, high) = (b.push(slice(0, 2), &[value], &[])?, b.push(slice(2, 2), &[value], &[])?);
+            let low = b.push(Op::Activation(Activation::Relu), &[low], &[])?;
+            let high = b.of_channels(Op::Scale, high, &[Role::Factors, Role::Biases])?;
+            let sum = b.push(Op::Combine(Arithmetic::Add), &[low, high], &[])?;
+            b.push(Op::Concat(axis), &[sum, high, low], &[])
+        });
+    }
+    // Of few others and of many: weights of 0, a copy.
+    for n in [9, 100] {
+        let slice = |first: usize, size: usize| Op::Slice { axis: Axis::C, first, size };
+        add("slices of a vector", shape(n, 1, 1), &|b| {
+            let (first, other) = (b.push(slice(0, 4), &[0], &[])?, b.push(slice(4, n - 4), &[0], &[])?);
+            let (first, other) = (b.affine(first, 5)?, b.affine(other, 5)?);
+            b.push(Op::Combine(Arithmetic::Add), &[first, other], &[])
+        });
+        add("function of a slice of a vector", shape(n, 1, 1), &|b| {
+            let value = b.affine(0, n)?;
+            let first = b.push(slice(0, 4), &[value], &[])?;
+            let first = b.of_channels(Op::Scale, first, &[Role::Factors, Role::Biases])?;
+            b.push(Op::Softmax(SoftmaxOf::Linear), &[first], &[])
+        });
+        add("slice of a vector at the end", shape(n, 1, 1), &|b| {
+            let value = b.affine(0, n)?;
+            b.push(slice(0, 4), &[value], &[])
+        });
+    }
     add("border", shape(3, 2, 3), &|b| {
         let border = Border { top: 1, left: 2, bottom: 0, right: 3 };
         b.push(Op::Pad { border, value: Float::new(0.25) }, &[0], &[])
@@ -211,7 +252,7 @@ pub(crate) fn random(seed: u64) -> Builder {
             ..Window::of((wh, ww))
         };
         let outputs = 1 + b.random.below(20);
-        let made = match b.random.below(12) {
+        let made = match b.random.below(14) {
             0..=2 => b.convolution(value, outputs, win, 1),
             3 => b.convolution(value, s.c, win, s.c),
             4 => b.push(Op::Pool { kind: Pool::Max, window: win }, &[value], &[]),
@@ -233,6 +274,20 @@ pub(crate) fn random(seed: u64) -> Builder {
                 c.and_then(|c| b.push(Op::Concat(Axis::C), &[value, c], &[]))
             }
             10 => b.push(Op::Transpose([Axis::C, Axis::X, Axis::Y]), &[value], &[]),
+            11 | 12 => {
+                // Two parts, of which one is changed, side by side again or only one of them.
+                let axis = [Axis::C, Axis::Y, Axis::X][b.random.below(3)];
+                let (all, both) = (s.along(axis), b.random.below(2) == 0);
+                let first = b.random.below(all);
+                let slice = |first: usize, size: usize| Op::Slice { axis, first, size };
+                let low = b.push(slice(0, first), &[value], &[]);
+                let high = b.push(slice(first, all - first), &[value], &[]);
+                let high = high.and_then(|h| b.push(Op::Activation(Activation::Relu), &[h], &[]));
+                match (low, high) {
+                    (Ok(low), Ok(high)) if both => b.push(Op::Concat(axis), &[high, low], &[]),
+                    (_, high) => high,
+                }
+            }
             _ => b.push(
                 Op::Pad { border: Border { top: 1, left: 0, bottom: 1, right: 2 }, value: Float::new(0.0) },
                 &[value],

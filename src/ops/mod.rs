@@ -39,6 +39,7 @@ impl Op {
             Op::Scale => elements::scaled(inputs, tensors, 2),
             Op::Combine(_) => elements::combined(inputs),
             Op::Concat(axis) => moves::concatenated(inputs, axis),
+            Op::Slice { axis, first, size } => moves::sliced(one()?, axis, first, size),
             Op::Pad { border, .. } => Ok(moves::padded(one()?, border)),
             Op::Softmax(_) => one(),
             Op::Reshape(shape) => moves::reshaped(one()?, shape),
@@ -59,6 +60,7 @@ impl Op {
             | Op::Scale
             | Op::Combine(_)
             | Op::Concat(_)
+            | Op::Slice { .. }
             | Op::Pad { .. }
             | Op::Softmax(_)
             | Op::Reshape(_)
@@ -80,6 +82,7 @@ impl Op {
             Op::Scale => elements::scale(values, shape, (tensors[0], tensors[1])),
             Op::Combine(arithmetic) => elements::combine(arithmetic, inputs[0], inputs[1].0),
             Op::Concat(axis) => moves::concat(inputs, axis, output),
+            Op::Slice { axis, first, .. } => moves::slice(inputs[0], axis, first, output),
             Op::Pad { border, value } => moves::pad(inputs[0], border, value.get(), output),
             Op::Softmax(of) => elements::softmax(values, shape, of),
             Op::Reshape(_) => values.to_vec(),

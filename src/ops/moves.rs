@@ -1,4 +1,4 @@
-//! What moves elements and computes nothing: concatenation, borders, other shapes, other orders of the axes.
+//! What moves elements and computes nothing: concatenation, parts, borders, other shapes, other orders of the axes.
 
 use super::shaped;
 use crate::ir::graph::Shape;
@@ -12,6 +12,11 @@ impl Shape {
             Axis::Y => self.h,
             Axis::X => self.w,
         }
+    }
+
+    /// Elements from one to the next along c, y and x.
+    fn steps(self) -> [usize; 3] {
+        [self.h * self.w, self.w, 1]
     }
 
     /// The same with another size along an axis.
@@ -31,6 +36,13 @@ pub(super) fn concatenated(inputs: &[Shape], axis: Axis) -> Result<Shape, String
         return Err(format!("expected values that differ along {axis:?} only, found {first} and {other}"));
     }
     Ok(first.with(axis, inputs.iter().map(|i| i.along(axis)).sum()))
+}
+
+pub(super) fn sliced(input: Shape, axis: Axis, first: usize, size: usize) -> Result<Shape, String> {
+    if first.checked_add(size).is_none_or(|end| end > input.along(axis)) {
+        return Err(format!("{size} elements from {first} on along {axis:?} are not in {input}"));
+    }
+    Ok(input.with(axis, size))
 }
 
 pub(super) fn padded(input: Shape, border: Border) -> Shape {
@@ -53,15 +65,21 @@ pub(super) fn transposed(input: Shape, axes: [Axis; 3]) -> Result<Shape, String>
 }
 
 pub(super) fn concat(inputs: &[(&[f64], Shape)], axis: Axis, output: Shape) -> Vec<f64> {
-    shaped(output, |c, y, x| {
-        let (mut at, mut i) = ([c, y, x], 0);
-        let along = axis as usize;
-        while at[along] >= inputs[i].1.along(axis) {
-            at[along] -= inputs[i].1.along(axis);
-            i += 1;
+    let mut result = Vec::with_capacity(output.len());
+    // What stands along the axis and behind it is in one piece.
+    let piece = |shape: Shape| shape.along(axis) * output.steps()[axis as usize];
+    for i in 0..output.len() / piece(output) {
+        for &(values, shape) in inputs {
+            let n = piece(shape);
+            result.extend_from_slice(&values[i * n..][..n]);
         }
-        inputs[i].0[inputs[i].1.index(at[0], at[1], at[2])]
-    })
+    }
+    result
+}
+
+pub(super) fn slice(input: (&[f64], Shape), axis: Axis, first: usize, output: Shape) -> Vec<f64> {
+    let steps = input.1.steps();
+    stepped(&input.0[first * steps[axis as usize]..], steps, output)
 }
 
 pub(super) fn pad((values, from): (&[f64], Shape), border: Border, value: f32, output: Shape) -> Vec<f64> {
@@ -75,9 +93,10 @@ pub(super) fn pad((values, from): (&[f64], Shape), border: Border, value: f32, o
 }
 
 pub(super) fn transpose((values, from): (&[f64], Shape), axes: [Axis; 3], output: Shape) -> Vec<f64> {
-    shaped(output, |c, y, x| {
-        let mut at = [0; 3];
-        axes.into_iter().zip([c, y, x]).for_each(|(axis, i)| at[axis as usize] = i);
-        values[from.index(at[0], at[1], at[2])]
-    })
+    stepped(values, axes.map(|a| from.steps()[a as usize]), output)
+}
+
+/// The elements of a value of this shape, so many of `values` from one to the next along c, y and x.
+fn stepped(values: &[f64], steps: [usize; 3], output: Shape) -> Vec<f64> {
+    shaped(output, |c, y, x| values[c * steps[0] + y * steps[1] + x * steps[2]])
 }

@@ -14,6 +14,9 @@ use std::cmp::Reverse;
 /// Fewest columns of the weights that a work-group of a split layer adds up: below, its overhead is larger.
 const LEAST_PART: usize = 48;
 
+/// Most rows that a layer reads with weights of 0 because they are not of its operand: copying it takes a launch.
+const MOST_SPARE: usize = 64;
+
 impl<'l> Planner<'l> {
     /// Drafts the steps of all nodes and of the arg-max.
     pub(super) fn choose(&mut self) {
@@ -168,6 +171,14 @@ impl<'l> Planner<'l> {
         let op = self.network.graph.nodes[i].op;
         if self.moves(i) {
             return vec![i];
+        }
+        if op == Op::Affine {
+            let value = self.network.graph.nodes[i].inputs[0];
+            let View { matrix, map } = self.view(value);
+            // A part of many rows: the others would be columns of zeros.
+            if self.matrices[*matrix].rows > map.end() - map.first + MOST_SPARE {
+                self.copy(value, i);
+            }
         }
         let Some((kernel, chain)) = self.best(i) else {
             match op {

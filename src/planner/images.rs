@@ -3,7 +3,7 @@
 use super::fuse::Chain;
 use super::{Draft, Matrix, Planner, View};
 use crate::ir::graph::Shape;
-use crate::ir::op::{Activation, Op, Window};
+use crate::ir::op::{Activation, Axis, Op, Window};
 use crate::ir::plan::Placing;
 use crate::ir::view::{Geometry, Image, RowMap};
 use crate::registry::{Kernel, Operation, Problem, lcm};
@@ -89,36 +89,36 @@ impl<'l> Planner<'l> {
         let View { matrix, map } = self.view(from).clone();
         match node.op {
             Op::Reshape(_) => self.views[node.output] = Some(View { matrix, map }),
-            Op::Transpose(axes) => {
-                let turned = map.transposed(shape, axes).or_else(|| {
+            Op::Transpose(_) | Op::Slice { .. } => {
+                let to = self.shape(node.output);
+                let moved = moved(&map, node.op, shape, to).or_else(|| {
                     // A copy whose rows do follow the axes.
                     self.copy(from, i)?;
-                    self.view(from).map.transposed(shape, axes)
+                    moved(&self.view(from).map, node.op, shape, to)
                 });
                 let matrix = self.view(from).matrix;
-                self.views[node.output] = turned.map(|map| View { matrix, map });
+                self.views[node.output] = moved.map(|map| View { matrix, map });
             }
             Op::Concat(axis) => {
                 let Some(kernel) = self.gather(i) else { return true };
                 let to = self.fresh(kernel, i);
-                let all = self.shape(node.output);
-                let Some(image) = self.view(node.output).map.as_image(all) else { return true };
-                let mut at = [0; 3];
+                let (all, map) = (self.shape(node.output), self.view(node.output).map.clone());
+                let mut first = 0;
                 for (n, &input) in node.inputs.iter().enumerate() {
                     let part = self.shape(input);
-                    let rows = RowMap::part(image, (at[0], at[1], at[2]), part);
+                    let Some(rows) = map.sliced(all, along(axis, first), part) else { return true };
                     let from = self.view(input).clone();
                     // The first one fills what none of them does.
                     self.move_rows(kernel, i, from, (to, rows), n == 0, 0.0);
-                    at[axis as usize] += part.along(axis);
+                    first += part.along(axis);
                 }
             }
             Op::Pad { border, value } => {
                 let Some(kernel) = self.gather(i) else { return true };
                 let to = self.fresh(kernel, i);
                 let all = self.shape(node.output);
-                let Some(image) = self.view(node.output).map.as_image(all) else { return true };
-                let rows = RowMap::part(image, (0, border.top, border.left), shape);
+                let rows = self.view(node.output).map.sliced(all, [0, border.top, border.left], shape);
+                let Some(rows) = rows else { return true };
                 self.move_rows(kernel, i, View { matrix, map }, (to, rows), true, value.get());
             }
             _ => return false,
@@ -251,8 +251,11 @@ impl<'l> Planner<'l> {
     fn whole(&mut self, value: usize, node: usize) -> Option<View> {
         let shape = self.shape(value);
         let view = self.view(value).clone();
-        let pixel = self.matrices[view.matrix].rows / (shape.h * shape.w);
-        let whole = view.map == RowMap::image(Image::dense(shape, pixel), shape);
+        let rows = self.matrices[view.matrix].rows;
+        let pixel = rows / (shape.h * shape.w);
+        // A vector has no rows of others behind it.
+        let own = pixel < rows || rows == shape.c;
+        let whole = own && view.map == RowMap::image(Image::dense(shape, pixel), shape);
         if whole { Some(view) } else { self.copy(value, node) }
     }
 
@@ -322,7 +325,8 @@ impl<'l> Planner<'l> {
         let Some(View { matrix, map }) = self.views[value].clone() else { return };
         let nodes = self.network.graph.nodes.len();
         let classes = self.network.output.kind == crate::ir::network::Kind::Classes;
-        if matrix == 0 || (classes && !map.is_plain()) {
+        let plain = map.is_plain() && map.len() == self.matrices[matrix].rows;
+        if matrix == 0 || (classes && !plain) {
             let Some(kernel) = self.gather(nodes) else { return };
             let n = map.len();
             self.matrices.push(Matrix::new("output".into(), n, 1, None));
@@ -332,6 +336,22 @@ impl<'l> Planner<'l> {
             self.views[value] = Some(View { matrix: to, map: RowMap::vector(n) });
         }
     }
+}
+
+/// The rows of a value that is turned or a part of another, of shape `from`, with rows `map`.
+fn moved(map: &RowMap, op: Op, from: Shape, to: Shape) -> Option<RowMap> {
+    match op {
+        Op::Transpose(axes) => map.transposed(from, axes),
+        Op::Slice { axis, first, .. } => map.sliced(from, along(axis, first), to),
+        _ => None,
+    }
+}
+
+/// The element `first` along an axis.
+fn along(axis: Axis, first: usize) -> [usize; 3] {
+    let mut at = [0; 3];
+    at[axis as usize] = first;
+    at
 }
 
 fn gcd(a: usize, b: usize) -> usize {

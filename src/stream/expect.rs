@@ -331,7 +331,14 @@ mod tests {
     use std::borrow::Cow;
 
     fn spec<'a>(kind: Kind, labels: &'a [Cow<'static, str>]) -> OutputSpec<'a> {
-        OutputSpec { kind, activation: FinalActivation::Sigmoid, threshold: 0.5, outputs: 3, labels }
+        OutputSpec {
+            kind,
+            activation: FinalActivation::Sigmoid,
+            threshold: 0.5,
+            outputs: 3,
+            labels,
+            named: &[],
+        }
     }
 
     fn parse(bytes: &[u8], spec: &OutputSpec<'_>) -> Result<Expected, String> {

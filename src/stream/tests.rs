@@ -205,6 +205,7 @@ const VALUES: OutputSpec<'_> = OutputSpec {
     threshold: 0.5,
     outputs: 2,
     labels: &[],
+    named: &[],
 };
 
 /// What a run wrote, and how it ended.

@@ -2,12 +2,14 @@
 
 use crate::engine::Answer;
 use crate::error::Error;
+use crate::ir::graph::Value;
 use crate::ir::network::{FinalActivation, Kind, Network};
 use crate::sys::io::wait_writable;
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 /// Bytes that are collected before they are written.
@@ -70,6 +72,8 @@ pub(crate) struct OutputSpec<'a> {
     pub(crate) outputs: usize,
     /// Names of the classes, or nothing: then the index is the name.
     pub(crate) labels: &'a [Cow<'static, str>],
+    /// The outputs that the last values are one behind the other; empty where they are one.
+    pub(crate) named: &'a [Value],
 }
 
 impl<'a> OutputSpec<'a> {
@@ -81,6 +85,7 @@ impl<'a> OutputSpec<'a> {
             threshold: network.output.threshold,
             outputs: network.outputs(),
             labels: &network.labels,
+            named: &network.outputs,
         }
     }
 
@@ -161,7 +166,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         let classes = spec.classes();
         // Room for the longest line behind a full buffer: of each class index, escaped label, probability and score.
         let labels: usize = spec.labels.iter().map(|l| 6 * l.len()).sum();
-        let line = 256 + 96 * classes + labels;
+        let names: usize = spec.named.iter().map(|v| 8 + 6 * v.name.len()).sum();
+        let line = 256 + 96 * classes + labels + names;
         ResultWriter {
             out,
             output,
@@ -229,7 +235,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             b.extend_from_slice(b",\"");
             b.extend_from_slice(ERROR.as_bytes());
             b.extend_from_slice(b"\":\"");
-            why.to_string().bytes().for_each(|byte| escaped(b, byte));
+            escaped(b, &why.to_string());
             b.extend_from_slice(b"\"}");
         } else {
             b.extend_from_slice(ERROR.as_bytes());
@@ -247,7 +253,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
 
     /// The scores of the record that was written last, whose `answer` this was, as `scores` writes them.
     pub(crate) fn last_scores<'b>(&'b self, answer: &Answer<'b>) -> impl Iterator<Item = f32> + 'b {
-        outputs(&self.spec, &self.values, answer)
+        outputs(&self.spec, &self.values, answer, 0..answer.scores.len())
     }
 
     /// Hands everything to the system. Must be called at the end: dropping a writer writes nothing.
@@ -309,7 +315,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     }
 
     fn scores(&mut self, answer: &Answer<'_>) {
-        list(&mut self.buffer, outputs(&self.spec, &self.values, answer), number);
+        numbers(&mut self.buffer, outputs(&self.spec, &self.values, answer, 0..answer.scores.len()));
     }
 
     fn top(&mut self, k: usize, answer: &Answer<'_>) {
@@ -359,26 +365,47 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             b.push(b']');
         }
         b.extend_from_slice(b",\"scores\":[");
-        list(b, outputs(&self.spec, &self.values, answer), number);
-        b.extend_from_slice(b"]}");
+        numbers(b, outputs(&self.spec, &self.values, answer, 0..answer.scores.len()));
+        b.push(b']');
+        if !self.spec.named.is_empty() {
+            b.extend_from_slice(b",\"outputs\":{");
+            let mut end = 0;
+            list(b, self.spec.named, |b, v| {
+                b.push(b'"');
+                escaped(b, &v.name);
+                b.extend_from_slice(b"\":[");
+                let first = end;
+                end += v.shape.len();
+                numbers(b, outputs(&self.spec, &self.values, answer, first..end));
+                b.push(b']');
+            });
+            b.push(b'}');
+        }
+        b.push(b'}');
     }
 }
 
-/// The last values of a record as they are; those of a network that computes values, whose activated ones are `values`,
-/// with the final activation.
+/// The last values of a record as they are, `which` of them; those of a network that computes values, whose activated ones
+/// are `values`, with the final activation.
 fn outputs<'v>(
     spec: &OutputSpec<'_>,
     values: &'v [f64],
     answer: &Answer<'v>,
+    which: Range<usize>,
 ) -> impl Iterator<Item = f32> + use<'v> {
     let activated = spec.kind == Kind::Values && spec.activation != FinalActivation::None;
     let scores = answer.scores;
-    (0..scores.len()).map(move |i| if activated { values[i] as f32 } else { scores.get(i) })
+    which.map(move |i| if activated { values[i] as f32 } else { scores.get(i) })
 }
 
 /// A closed pipe is the silent end; all else is an error.
 fn output_error(e: io::Error) -> Error {
     if e.kind() == io::ErrorKind::BrokenPipe { Error::ClosedOutput } else { Error::io("stdout", e) }
+}
+
+/// Numbers with commas between them.
+fn numbers(b: &mut Vec<u8>, all: impl Iterator<Item = f32>) {
+    list(b, all, number);
 }
 
 /// Items with commas between them.
@@ -425,24 +452,27 @@ fn label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
 fn json_label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
     b.push(b'"');
     match labels.get(c as usize) {
-        Some(text) => text.bytes().for_each(|byte| escaped(b, byte)),
+        Some(text) => escaped(b, text),
         None => integer(b, c.into()),
     }
     b.push(b'"');
 }
 
-fn escaped(b: &mut Vec<u8>, byte: u8) {
+/// A text inside of a JSON string.
+fn escaped(b: &mut Vec<u8>, text: &str) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
-    match byte {
-        b'"' | b'\\' => b.extend_from_slice(&[b'\\', byte]),
-        b'\n' => b.extend_from_slice(b"\\n"),
-        b'\r' => b.extend_from_slice(b"\\r"),
-        b'\t' => b.extend_from_slice(b"\\t"),
-        0..=31 => {
-            b.extend_from_slice(b"\\u00");
-            b.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => b.extend_from_slice(&[b'\\', byte]),
+            b'\n' => b.extend_from_slice(b"\\n"),
+            b'\r' => b.extend_from_slice(b"\\r"),
+            b'\t' => b.extend_from_slice(b"\\t"),
+            0..=31 => {
+                b.extend_from_slice(b"\\u00");
+                b.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+            }
+            _ => b.push(byte),
         }
-        _ => b.push(byte),
     }
 }
 
@@ -478,6 +508,7 @@ impl io::Write for Stdout {
 mod tests {
     use super::*;
     use crate::engine::{NAN_CLASS, Record};
+    use crate::ir::graph;
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -505,7 +536,7 @@ mod tests {
     ) -> Result<String, Error> {
         let rows: Vec<u32> = (0..scores.len() as u32).collect();
         let Case { kind, activation, labels } = *case;
-        let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: scores.len(), labels };
+        let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: scores.len(), labels, named: &[] };
         check(output, &spec).map_err(Error::Usage)?;
         let mut out = Vec::new();
         let mut writer = ResultWriter::new(&mut out, output, spec);
@@ -518,6 +549,50 @@ mod tests {
 
     fn line(output: Output, case: &Case<'_>, scores: &[f32]) -> String {
         try_line(output, case, None, scores).unwrap()
+    }
+
+    /// Outputs by their names; the longest line that there may be does not grow the buffer.
+    #[test]
+    fn several_outputs() {
+        use crate::ir::graph::Shape;
+        let part = |name: &'static str, shape| graph::Value { name: name.into(), shape };
+        let named = [
+            part("mask", Shape { c: 1, h: 2, w: 2 }),
+            part("a\"\u{1}b", Shape::vector(1)),
+            part("", Shape::vector(1)),
+        ];
+        let spec = OutputSpec {
+            kind: Kind::Values,
+            activation: FinalActivation::Tanh,
+            threshold: 0.5,
+            outputs: 6,
+            labels: &[],
+            named: &named,
+        };
+        let (scores, rows) =
+            ([0.0, 0.5, -1.0, 100.0, f32::MIN_POSITIVE, -f32::MIN_POSITIVE], [0, 1, 2, 3, 4, 5]);
+        let mut out = Vec::new();
+        let mut writer = ResultWriter::new(&mut out, Output::Json, spec);
+        let capacity = writer.buffer.capacity();
+        writer.write(answer(None, &scores, &rows), String::new).unwrap();
+        assert_eq!(writer.buffer.capacity(), capacity);
+        writer.flush().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.len() < capacity - BUFFER, "{text}");
+        let line: Value = serde_json::from_str(&text).unwrap();
+        let keys: Vec<&String> = line.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["outputs", "record", "scores"]);
+        let all = line["scores"].as_array().unwrap();
+        assert_eq!(line["outputs"]["mask"].as_array().unwrap()[..], all[..4]);
+        assert_eq!(line["outputs"]["a\"\u{1}b"].as_array().unwrap()[..], all[4..5]);
+        assert_eq!(line["outputs"][""].as_array().unwrap()[..], all[5..]);
+        assert_eq!(line["scores"][1].as_f64().unwrap() as f32, 0.5f64.tanh() as f32);
+        // In order, as of one output.
+        let mut out = Vec::new();
+        let mut writer = ResultWriter::new(&mut out, Output::Scores, spec);
+        writer.write(answer(None, &scores[..4], &rows), String::new).unwrap();
+        writer.flush().unwrap();
+        assert_eq!(out.split(|&b| b == b',').count(), 4);
     }
 
     #[test]
@@ -640,7 +715,7 @@ mod tests {
             [(CLASSES, [0.0, 1.5]), (MULTILABEL, [0.0, 1.5]), (sigmoid, [0.5, 0.817_574_5])]
         {
             let Case { kind, activation, labels } = case;
-            let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: 2, labels };
+            let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: 2, labels, named: &[] };
             let mut writer = ResultWriter::new(Vec::new(), Output::Json, spec);
             let answer = answer(None, &[0.0, 1.5], &[0, 1]);
             writer.write(answer, String::new).unwrap();
@@ -652,7 +727,7 @@ mod tests {
     fn a_class_called_error_cannot_be_told_from_a_bad_record() {
         let labels = ["good", "error"].map(Cow::from);
         let Case { kind, activation, .. } = CLASSES;
-        let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: 2, labels: &labels };
+        let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: 2, labels: &labels, named: &[] };
         assert!(check_mark(Output::Label, &spec).unwrap_err().contains("use -o class or -o json"));
         assert_eq!(check_mark(Output::Class, &spec), Ok(()));
         assert_eq!(check_mark(Output::Label, &OutputSpec { labels: &labels[..1], ..spec }), Ok(()));
@@ -666,6 +741,7 @@ mod tests {
             threshold: 0.5,
             outputs: 2,
             labels: c.labels,
+            named: &[],
         };
         let (classes, binary) = (spec(CLASSES), spec(BINARY));
         for output in [Output::Class, Output::Label] {
@@ -709,6 +785,7 @@ mod tests {
             threshold: 0.5,
             outputs: 1,
             labels: &[],
+            named: &[],
         };
         let run = |kind| {
             let mut writer = ResultWriter::new(Broken(kind), Output::Scores, spec);

@@ -22,10 +22,12 @@ class Model:
     """A graph under construction: nodes in order, weights as initialisers."""
 
     def __init__(self, name, dims, version=17, batch="N", kind=TensorProto.FLOAT):
-        self.name, self.dims, self.version, self.kind = name, dims, version, kind
+        self.name, self.version, self.kind = name, version, kind
         self.nodes, self.initializers = [], []
-        self.input = helper.make_tensor_value_info("x", kind, [batch, *dims])
-        self.last, self.count = "x", 0
+        # Several inputs by their names.
+        self.dims = dims if isinstance(dims, dict) else {"x": dims}
+        self.inputs = [helper.make_tensor_value_info(name, kind, [batch, *d]) for name, d in self.dims.items()]
+        self.last, self.count = next(iter(self.dims)), 0
 
     def weight(self, *dims, low=None, high=None):
         scale = 1.0 / np.sqrt(max(1, np.prod(dims[1:]))) if low is None else None
@@ -64,38 +66,42 @@ class Model:
 
     def proto(self, outputs=None):
         infos = [helper.make_tensor_value_info(o, TensorProto.FLOAT, None) for o in outputs or [self.last]]
-        graph = helper.make_graph(self.nodes, self.name, [self.input], infos, self.initializers)
+        graph = helper.make_graph(self.nodes, self.name, self.inputs, infos, self.initializers)
         sets = [helper.make_opsetid("", self.version), helper.make_opsetid("ai.onnx.ml", 3)]
         model = helper.make_model(graph, opset_imports=sets, ir_version=8, producer_name="make.py")
         # The checker wants the sizes of outputs.
         return onnx.shape_inference.infer_shapes(model)
 
     def save(self, outputs=None):
-        x = random.normal(0, 1, [RECORDS, *self.dims])
-        save(self.name, self.proto(outputs), x.astype(helper.tensor_dtype_to_np_dtype(self.kind)))
+        kind = helper.tensor_dtype_to_np_dtype(self.kind)
+        x = [random.normal(0, 1, [RECORDS, *dims]).astype(kind) for dims in self.dims.values()]
+        save(self.name, self.proto(outputs), *x, several=outputs is not None and len(outputs) > 1)
 
 
-def run(model, x):
-    """The last output of floats, as a row for each record. One record at a time, where that is what the model takes."""
+def run(model, *inputs, several=False):
+    """The last output of floats (or all of several), as a row for each record. One record at a time, where that is what the
+    model takes."""
     options = onnxruntime.SessionOptions()
     # Its optimisations would quantise products with weights of int8.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    name, first = session.get_inputs()[0].name, session.get_inputs()[0].shape[0]
-    step = first if isinstance(first, int) else len(x)
+    names, first = [i.name for i in session.get_inputs()], session.get_inputs()[0].shape[0]
+    step = first if isinstance(first, int) else len(inputs[0])
     rows = []
-    for i in range(0, len(x), step):
-        results = [r for r in session.run(None, {name: x[i : i + step]}) if getattr(r, "dtype", None) == np.float32]
-        rows.append(results[-1].reshape(step, -1))
+    for i in range(0, len(inputs[0]), step):
+        results = session.run(None, {name: x[i : i + step] for name, x in zip(names, inputs)})
+        results = [r.reshape(step, -1) for r in results if getattr(r, "dtype", None) == np.float32]
+        rows.append(np.concatenate(results if several else results[-1:], axis=1))
     return np.concatenate(rows)
 
 
-def save(name, proto, x):
+def save(name, proto, *inputs, several=False):
     onnx.checker.check_model(proto)
     path = os.path.join(HERE, name)
     onnx.save(proto, path + ".onnx")
-    np.save(path + ".inputs.npy", x.reshape(len(x), -1).astype(np.float32))
-    np.save(path + ".outputs.npy", run(path + ".onnx", x).astype(np.float32))
+    rows = [x.reshape(len(x), -1).astype(np.float32) for x in inputs]
+    np.save(path + ".inputs.npy", np.concatenate(rows, axis=1))
+    np.save(path + ".outputs.npy", run(path + ".onnx", *inputs, several=several).astype(np.float32))
 
 
 def mlp():
@@ -289,6 +295,63 @@ def bytes_in():
     save("bytes", m.proto(), x)
 
 
+def added():
+    """Two inputs that are added."""
+    m = Model("added", {"left": [6], "right": [6]})
+    m.add("Add", "left", "right"), m.gemm(8, 6), m.add("Relu"), m.gemm(3, 8)
+    m.save()
+
+
+def sensors():
+    """An image and a vector, each with layers of its own, then side by side."""
+    m = Model("sensors", {"camera": [2, 7, 6], "state": [5]})
+    m.conv(4, 2, 3, 3, pads=[1] * 4), m.add("Relu"), m.add("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
+    m.add("Flatten")
+    image = m.gemm(8, 36)
+    m.last = "state"
+    m.gemm(8, 5)
+    m.add("Concat", image, m.add("Tanh"), axis=1), m.gemm(4, 16), m.add("Softmax", axis=1)
+    m.save()
+
+
+def embedding():
+    """Two outputs, one of which is computed with too."""
+    m = Model("embedding", [7])
+    m.gemm(6, 7)
+    first = m.add("Relu")
+    m.gemm(3, 6)
+    m.save([m.add("Softmax", axis=1), first])
+
+
+def fusion():
+    """Two images in, an image and a vector out."""
+    m = Model("fusion", {"near": [3, 6, 5], "far": [1, 6, 5]})
+    near = m.add("Relu", m.conv(4, 3, 3, 3, x="near", pads=[1] * 4))
+    far = m.add("Relu", m.conv(4, 1, 3, 3, x="far", pads=[1] * 4))
+    both = m.add("Add", near, far)
+    m.conv(2, 4, 1, 1, x=both)
+    mask = m.add("Sigmoid")
+    m.add("GlobalAveragePool", both), m.add("Flatten")
+    m.save([mask, m.gemm(3, 4)])
+
+
+def parts():
+    """Parts of a value along each axis."""
+    m = Model("parts", [4, 6, 6])
+    m.conv(6, 4, 3, 3, pads=[1] * 4)
+    low = m.add("Split", m.last, m.ints(2, 4), outputs=2, axis=1)
+    m.add("Slice", low + "_1", m.ints(1, 2, 1), m.ints(3, 6, 5), m.ints(1, 2, 3))
+    narrow = m.add("Relu")
+    m.add("Slice", low, m.ints(-4), m.ints(100), m.ints(3))
+    m.add("Concat", narrow, m.add("Slice", m.last, m.ints(2), m.ints(6), m.ints(2)), axis=1)
+    m.conv(3, 4, 2, 2), m.add("Flatten")
+    x = m.last
+    first = m.add("Slice", x, m.ints(0), m.ints(9), m.ints(1))
+    second = m.add("Slice", x, m.ints(9), m.ints(18), m.ints(1))
+    m.add("Mul", first, second), m.gemm(4, 9)
+    m.save()
+
+
 def sklearn():
     """Pipelines as skl2onnx writes them."""
     from skl2onnx import to_onnx
@@ -336,6 +399,6 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     for make in [
         mlp, cnn, residual, mobile, line, pixels_last, shuffle, borders, functions, sequence, quantised, halves, external,
-        old, image, bytes_in, sklearn,
+        old, image, bytes_in, added, sensors, embedding, fusion, parts, sklearn,
     ]:
         make()

@@ -1,6 +1,6 @@
 //! Baking other networks, as a user of the package does it.
 
-use super::support::{Folder, Reference, bake, bake_in_turn, command, feed, root, run};
+use super::support::{Folder, Reference, Witness, bake, bake_in_turn, command, feed, on, root, run};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -150,5 +150,67 @@ fn a_network_from_torch() {
             let (f, e): (f64, f64) = (f.parse().unwrap(), e.parse().unwrap());
             assert!((f - e).abs() <= 1e-4 * e.abs().max(1.0), "{found} {expected}");
         }
+    }
+}
+
+/// The numbers of an .npy of floats, a record a row.
+fn rows(path: &Path) -> Vec<Vec<f64>> {
+    let bytes = fs::read(path).unwrap();
+    let body = 10 + usize::from(bytes[8]) + 256 * usize::from(bytes[9]);
+    let header = String::from_utf8_lossy(&bytes[..body]).into_owned();
+    let shape = header.split_once("'shape': (").unwrap().1;
+    let columns: usize = shape.split([',', ')']).nth(1).unwrap().trim().parse().unwrap();
+    let float = |b: &[u8]| f64::from(f32::from_le_bytes(b.try_into().unwrap()));
+    bytes[body..].chunks_exact(4 * columns).map(|r| r.chunks_exact(4).map(float).collect()).collect()
+}
+
+/// Models of several inputs and outputs: a record is the inputs one behind the other, JSON has outputs by their names.
+#[test]
+fn several_inputs_and_outputs() {
+    let fusion = ("onnx", "fusion", "120 numbers a record: near 3×6×5, far 1×6×5", {
+        ("63 values, activation none: sigmoid7 2×6×5, gemm10 3", vec![("sigmoid7", 60), ("gemm10", 3)])
+    });
+    let several = ("tflite", "several", "64 numbers a record: state 4, camera 6×5×2", {
+        let outputs = vec![("action", 3), ("mask", 60), ("features", 90)];
+        ("153 values, activation none: action 3, mask 6×5×2, features 6×5×3", outputs)
+    });
+    for (ending, model, inputs, (shown, outputs)) in [fusion, several] {
+        let model = root().join("tests").join(ending).join(model);
+        let expected = rows(&model.with_extension("outputs.npy"));
+        let records = fs::read(model.with_extension("inputs.npy")).unwrap();
+        let folder = Folder::new();
+        let program = bake(&model.with_extension(ending), None, &folder).unwrap();
+        let info = run(&program, &["--info"], "").out;
+        assert!(info.contains(inputs) && info.contains(shown), "{info}");
+        for plan in ["host", "mali-midgard", "thesis-morton"] {
+            let mut command = command(&program);
+            command.args(["--plan", plan, "-o", "json"]);
+            if plan != "host" {
+                on(Witness::Pocl, command.args(["-d", "opencl"]), &folder.path("log"));
+            }
+            let r = feed(&mut command, records.clone());
+            assert_eq!((r.code, r.lines().len()), (Some(0), expected.len()), "{plan}: {}", r.err);
+            for (line, expected) in r.lines().into_iter().zip(&expected) {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                assert_eq!(line["outputs"].as_object().unwrap().len(), outputs.len());
+                let mut first = 0;
+                for &(name, size) in &outputs {
+                    let found = line["outputs"][name].as_array().unwrap();
+                    assert_eq!(found.len(), size, "{name}");
+                    assert_eq!(found[..], line["scores"].as_array().unwrap()[first..first + size]);
+                    for (f, e) in found.iter().zip(&expected[first..]) {
+                        assert!(
+                            (f.as_f64().unwrap() - e).abs() <= 1e-4 * e.abs().max(1.0),
+                            "{plan}: {name}: {line}"
+                        );
+                    }
+                    first += size;
+                }
+            }
+        }
+        let scores = run(&program, &["-o", "scores"], records);
+        assert_eq!(scores.lines()[0].split(',').count(), expected[0].len());
+        let class = run(&program, &["-o", "class"], "");
+        assert_eq!(class.code, Some(2));
     }
 }

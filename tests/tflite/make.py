@@ -53,8 +53,11 @@ def real(detail, values):
 
 
 def save(name, model, x, like=None):
-    """The model, its records and what the interpreter makes of them with it, or with a model `like` it, one at a time."""
+    """The model, its records and what the interpreter makes of them with it, or with a model `like` it, one at a time. Of
+    several inputs, by their names, and outputs, one behind the other in the order of the file."""
     run = interpreter(like or model)
+    if isinstance(x, dict):
+        return save_several(name, model, x, run)
     (into,), (out,) = run.get_input_details(), run.get_output_details()
     scale, zero = into["quantization"]
     if scale != 0:
@@ -71,6 +74,28 @@ def save(name, model, x, like=None):
         file.write(model)
     np.save(path + ".inputs.npy", real(into, x).reshape(len(x), -1))
     np.save(path + ".outputs.npy", np.concatenate(rows).astype(np.float32))
+    describe(name, model)
+
+
+def save_several(name, model, inputs, run):
+    index = {name: detail["index"] for name, detail in run.get_signature_runner().get_input_details().items()}
+    place = [detail["index"] for detail in run.get_input_details()]
+    order = sorted(index, key=lambda name: place.index(index[name]))
+    rows = []
+    for i in range(RECORDS):
+        for name_of in order:
+            run.set_tensor(index[name_of], inputs[name_of][i][None])
+        run.invoke()
+        rows.append(np.concatenate([run.get_tensor(d["index"]).reshape(1, -1) for d in run.get_output_details()], axis=1))
+    path = os.path.join(HERE, name)
+    with open(path + ".tflite", "wb") as file:
+        file.write(model)
+    np.save(path + ".inputs.npy", np.concatenate([inputs[n].reshape(RECORDS, -1) for n in order], axis=1))
+    np.save(path + ".outputs.npy", np.concatenate(rows).astype(np.float32))
+    describe(name, model)
+
+
+def describe(name, model):
     names = {v: k for k, v in vars(schema.BuiltinOperator).items() if isinstance(v, int)}
     made = flatbuffer_utils.convert_bytearray_to_object(bytearray(model))
     ops = [names[max(made.operatorCodes[o.opcodeIndex].builtinCode, 0)] for o in made.subgraphs[0].operators]
@@ -316,7 +341,15 @@ def refused():
 
     def inputs(made):
         graph = made.subgraphs[0]
+        graph.inputs = [graph.inputs[0], graph.operators[0].outputs[0], graph.operators[2].outputs[0]]
+        graph.tensors[graph.inputs[0]].shapeSignature = [-1, -1, 6, 2]
+        graph.tensors[graph.inputs[2]].type = schema.TensorType.BOOL
+
+    def records_of_inputs(made):
+        graph = made.subgraphs[0]
         graph.inputs = [graph.inputs[0], graph.operators[0].outputs[0]]
+        tensor = graph.tensors[graph.inputs[1]]
+        tensor.shapeSignature = [4, *tensor.shape[1:]]
 
     def weights_of(made):
         graph = made.subgraphs[0]
@@ -337,8 +370,10 @@ def refused():
     def outputs(made):
         graph = made.subgraphs[0]
         graph.outputs = [graph.outputs[0], graph.operators[2].outputs[0]]
+        made.signatureDefs = []
+        graph.tensors[graph.outputs[1]].name = graph.tensors[graph.outputs[0]].name
 
-    changes = (operators, options, subgraphs, inputs, sparse, four_bits, open_size, version, outputs)
+    changes = (operators, options, subgraphs, inputs, records_of_inputs, sparse, four_bits, open_size, version, outputs)
     for change in changes:
         changed("refused_" + change.__name__, whole, change)
 
@@ -374,5 +409,31 @@ def refused():
     save("fused_tanh", changed("fused_tanh", whole, fused_tanh), records(6, 6, 2), apart)
 
 
-for make in (cnn, residual, mobile, line, functions, moves, slopes, image, label, refused):
+def several():
+    """An image and a vector in, an image, what it is made of and a vector out."""
+    camera, state = tf.keras.Input((6, 5, 2), name="camera"), tf.keras.Input((4,), name="state")
+    y = layers.Conv2D(3, 3, padding="same", activation="relu")(camera)
+    mask = layers.Conv2D(2, 1, activation="sigmoid")(y)
+    z = layers.Concatenate()([layers.GlobalAveragePooling2D()(y), layers.Dense(5, activation="tanh")(state)])
+    action = layers.Dense(3, activation="softmax")(z)
+    model = drawn(tf.keras.Model([camera, state], {"mask": mask, "action": action, "features": y}))
+    save("several", converted(model), {"camera": records(6, 5, 2), "state": records(4)})
+
+
+def splits():
+    """Parts of values: SPLIT, SPLIT_V, UNPACK, SLICE."""
+    w = [tf.constant(random.normal(0, 0.3, s), tf.float32) for s in ((3, 3, 2, 6), (2, 2, 4, 3), (18, 5))]
+
+    def f(x):
+        a, b = tf.split(tf.nn.conv2d(x, w[0], 1, "SAME"), 2, 3)
+        c, d = tf.split(tf.nn.relu(a) - b, [1, 5], 1)
+        e = tf.unstack(tf.slice(d, [0, 1, 1, 0], [-1, 4, 4, 2]), axis=3)
+        y = tf.concat([e[1][..., None], e[0][..., None], tf.slice(b, [0, 2, 0, 1], [-1, 4, 4, 2])], 3)
+        y = tf.nn.tanh(tf.nn.conv2d(y, w[1], 1, "VALID"))
+        return tf.reshape(y[:, 1:, :2, :], [-1, 12]) @ w[2][:12] + tf.reshape(c, [-1, 18]) @ w[2]
+
+    save("splits", function(f, 6, 6, 2), records(6, 6, 2))
+
+
+for make in (cnn, residual, mobile, line, functions, moves, slopes, image, label, refused, several, splits):
     make()

@@ -8,13 +8,14 @@ use crate::bake::draft::Draft;
 use crate::bake::json::{self, Object};
 use crate::bake::matrix::Files;
 use crate::bake::model::{self, Given, Read};
+use crate::ir::graph::Value;
 use crate::ir::network::InputOrder;
 use crate::ir::op::{Axis, Op};
 use serde_json::{Map, Value as Json};
 use std::path::Path;
 
-/// A graph, the order of its input's values, and what its output means.
-pub(super) type Lowered = (Draft, InputOrder, Tail);
+/// A graph, the order of its input's values, what its output means, and the model's inputs, where it has several.
+pub(super) type Lowered = (Draft, InputOrder, Tail, Vec<Value>);
 
 /// Where a model is, and what the JSON beside it asks for.
 pub(super) struct Place<'p> {
@@ -24,6 +25,27 @@ pub(super) struct Place<'p> {
     pub(super) folder: &'p Path,
     /// Whether its output is numbers, not classes.
     pub(super) values: bool,
+    /// The one output that is wanted.
+    pub(super) output: Option<&'p str>,
+}
+
+impl Place<'_> {
+    /// Those of a model's outputs, by their names, that are wanted.
+    ///
+    /// # Errors
+    /// Of one that is not there.
+    pub(super) fn wanted<T: Copy>(
+        &self,
+        outputs: impl IntoIterator<Item = (T, String)>,
+    ) -> Result<Vec<(T, String)>, String> {
+        let all: Vec<(T, String)> = outputs.into_iter().collect();
+        let Some(output) = self.output else { return Ok(all) };
+        let found = all.iter().find(|o| o.1 == output).cloned();
+        let names = || all.iter().map(|o| &*o.1).collect::<Vec<_>>().join(", ");
+        let expected =
+            || format!("output: name: expected one of the model's outputs, {}, found \"{output}\"", names());
+        found.map(|one| vec![one]).ok_or_else(expected)
+    }
 }
 
 /// Reads a model that `lower` makes a graph of, and the JSON beside it. `sigmoid`: what the format calls a sigmoid.
@@ -47,9 +69,9 @@ pub(super) fn read(
         (file.clone(), Json::Object(Map::new()))
     };
     let o = Object::new(&json, place, &model::KEYS, mistakes)?;
-    let values = json.get("output").and_then(|o| o.get("kind")).and_then(Json::as_str) == Some("values");
-
-    let made = lower(&Place { file: &file, folder: &folder, values }, files, mistakes);
+    let said = |key: &str| json.get("output").and_then(|o| o.get(key)).and_then(Json::as_str);
+    let (values, output) = (said("kind") == Some("values"), said("name"));
+    let made = lower(&Place { file: &file, folder: &folder, values, output }, files, mistakes);
     let mut given = Given {
         folder,
         name: default_name(source.path),
@@ -60,11 +82,12 @@ pub(super) fn read(
         ),
         ..Given::default()
     };
-    if let Some((draft, order, tail)) = made {
+    if let Some((draft, order, tail, inputs)) = made {
         given.input = Some(draft.shape(draft.graph.inputs[0]));
         given.order = order;
         given.outputs = Some(draft.shape(tail.value));
         (given.last, given.output, given.labels) = (tail.last, tail.output, tail.labels);
+        given.several = (inputs, tail.outputs);
         given.draft = Some(draft);
     }
     model::finish(source.settings, given, &o, before, files, mistakes)
@@ -75,7 +98,12 @@ pub(super) fn read(
 ///
 /// # Errors
 /// What an operation says of shapes that do not meet.
-pub(super) fn finished(draft: Draft, mut order: InputOrder, mut tail: Tail) -> Result<Lowered, String> {
+pub(super) fn finished(
+    draft: Draft,
+    mut order: InputOrder,
+    mut tail: Tail,
+    inputs: Vec<Value>,
+) -> Result<Lowered, String> {
     let mut draft = draft.sweep()?;
     let input = draft.graph.inputs[0];
     let reader = |value: usize| {
@@ -112,5 +140,5 @@ pub(super) fn finished(draft: Draft, mut order: InputOrder, mut tail: Tail) -> R
         order = turned_order;
     }
     tail.value = draft.graph.outputs[0];
-    Ok((draft, order, tail))
+    Ok((draft, order, tail, inputs))
 }

@@ -3,7 +3,7 @@
 use super::constant::{self, Constant, Int, repeated};
 use super::value::{Live, standard};
 use crate::bake::draft::{Array, Draft};
-use crate::ir::graph::{Role, Shape};
+use crate::ir::graph::{Role, Shape, Value};
 use crate::ir::op::{Activation, Axis, Op};
 use std::collections::HashMap;
 
@@ -11,8 +11,10 @@ use std::collections::HashMap;
 pub(super) struct Builder {
     /// The graph so far.
     pub(super) draft: Draft,
-    /// The first size of the model's input, where it states one.
+    /// The first size of the model's inputs, where they state one.
     pub(super) records: Option<usize>,
+    /// The model's inputs, where it has several.
+    pub(super) inputs: Vec<Value>,
     /// Values that are numbers, as the model says.
     pub(super) numbers: Vec<usize>,
     /// Values in other shapes, by value and shape.
@@ -24,16 +26,38 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// One of an input.
-    pub(super) fn new(input: Shape, records: Option<usize>) -> Builder {
-        Builder {
-            draft: Draft::new(input),
+    /// One of these inputs, and the value of each. Several stand one behind the other in a record: each is a part of it.
+    ///
+    /// # Errors
+    /// Of more values than a record may have.
+    pub(super) fn new(inputs: Vec<Value>, records: Option<usize>) -> Result<(Builder, Vec<usize>), String> {
+        let mut b = Builder {
+            draft: Draft::new(Shape::default()),
             records,
+            inputs: Vec::new(),
             numbers: Vec::new(),
             reshaped: HashMap::new(),
             turned: Vec::new(),
             names: HashMap::new(),
+        };
+        if let [one] = &inputs[..] {
+            b.draft = Draft::new(one.shape);
+            return Ok((b, vec![0]));
         }
+        let total: usize = inputs.iter().map(|i| i.shape.len()).sum();
+        if constant::elements(&[total]).is_none() {
+            return Err(format!("its inputs have more values together than a program can hold: {total}"));
+        }
+        b.draft = Draft::new(Shape::vector(total));
+        let (mut first, mut values) = (0, Vec::new());
+        for Value { name, shape } in &inputs {
+            let part = Op::Slice { axis: Axis::C, first, size: shape.len() };
+            let part = b.push(name, part, &[0], Vec::new())?;
+            values.push(b.shaped(name, part, *shape)?);
+            first += shape.len();
+        }
+        b.inputs = inputs;
+        Ok((b, values))
     }
 
     /// Adds a node to the draft. Several that come of one node of the model are told apart by a number.
@@ -118,8 +142,14 @@ impl Builder {
 
     /// Elements `at` of a vector.
     pub(super) fn select(&mut self, name: &str, live: &Live, at: &[usize]) -> Result<Live, String> {
+        let same = |value: usize| Live { value, dims: vec![at.len()], integers: live.integers };
         if let Some(value) = self.part(live.value, at) {
-            return Ok(Live { value, dims: vec![at.len()], integers: live.integers });
+            return Ok(same(value));
+        }
+        if let Some(first) = run(at) {
+            let from = self.shaped(name, live.value, Shape::vector(live.len()))?;
+            let part = Op::Slice { axis: Axis::C, first, size: at.len() };
+            return Ok(same(self.push(name, part, &[from], Vec::new())?));
         }
         let (inputs, mut weights) = (live.len(), vec![0.0; at.len() * live.len()]);
         at.iter().enumerate().for_each(|(row, &i)| weights[row * inputs + i] = 1.0);
@@ -273,6 +303,12 @@ impl Builder {
         let product = |d: &[usize]| d.iter().product();
         Shape { c: product(&live.dims[..axis]), h: live.dims[axis], w: product(&live.dims[axis + 1..]) }
     }
+}
+
+/// The first of elements that stand side by side, if they do.
+pub(super) fn run(at: &[usize]) -> Option<usize> {
+    let first = *at.first()?;
+    at.iter().copied().eq(first..first + at.len()).then_some(first)
 }
 
 /// One number for each channel where those of its elements are alike; else one for each element.

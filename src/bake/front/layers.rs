@@ -7,9 +7,9 @@ use crate::bake::Mistakes;
 use crate::bake::draft::Draft;
 use crate::bake::json::{Object, found};
 use crate::bake::matrix::{self, Files, MOST_ELEMENTS};
-use crate::ir::graph::{Role, Shape};
+use crate::ir::graph::{self, Role, Shape};
 use crate::ir::network::FinalActivation;
-use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, Window};
+use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
 use serde_json::Value;
 use std::path::Path;
 
@@ -171,8 +171,10 @@ pub(super) struct Layers {
     layers: Vec<Layer>,
     /// What each computes; `None`: nothing (a vector flattened), or it is not known.
     ops: Vec<Option<Op>>,
-    /// The value that goes out.
-    end: usize,
+    /// The values that go out, one behind the other.
+    ends: Vec<usize>,
+    /// The inputs and the outputs by their names, where there are several.
+    pub(super) several: (Vec<graph::Value>, Vec<graph::Value>),
     /// The shape of a record, if it is known.
     pub(super) input: Option<Shape>,
     /// The shape of what goes out, if it is known.
@@ -202,23 +204,37 @@ impl Layers {
         } else {
             o.require("size", mistakes);
         }
-        let mut layers: Vec<Layer> = Vec::new();
+        let inputs = named_inputs(o, mistakes);
+        let mut layers: Vec<Layer> = parts(&inputs);
+        let several = o.get("outputs").is_some();
+        let own = layers.len();
         for (i, value) in list.iter().enumerate() {
-            let layer = layer(value, o.place(), &layers, i + 1 == list.len(), (folder, files), mistakes);
+            let last = several || i + 1 == list.len();
+            let mut layer = layer(value, o.place(), (&layers, own), last, (folder, files), mistakes);
+            // Each of several outputs has a final function of its own.
+            if layer.kind == Some(Kind::Softmax) && several {
+                layer.kind = Some(Kind::Op(Op::Softmax(SoftmaxOf::Linear)));
+            }
             layers.push(layer);
         }
+        let outputs = named_outputs(o, &layers[own..], mistakes);
         let weights = |l: &Layer| matches!(l.kind, None | Some(Kind::Op(Op::Affine) | Kind::Convolution(..)));
         if !layers.iter().any(weights) && mistakes.0.len() == before {
             let message = "expected at least one AffineLayer or ConvLayer, found none";
             mistakes.add(format_args!("{}: layers", o.place()), message);
         }
-        let input = image.or_else(|| width(&layers).map(Shape::vector));
+        let total = inputs.iter().map(|i| i.shape.len()).sum();
+        let input = match o.get("inputs") {
+            Some(_) => Some(Shape::vector(total)).filter(|_| total > 0),
+            None => image.or_else(|| width(&layers).map(Shape::vector)),
+        };
         let said = o.get("input").is_some_and(|i| !i.is_object() || i.get("shape").is_some());
-        if mistakes.0.len() == before && !said {
+        if mistakes.0.len() == before && !said && inputs.is_empty() {
             report_missing_shape(o.place(), &layers, input, mistakes);
         }
         let (ops, shapes) = follow(o.place(), &layers, input, mistakes);
         let (last, end) = match layers.last().map(|l| (l.kind, l.inputs.as_deref())) {
+            _ if several => (None, layers.len()),
             Some((Some(Kind::Softmax), Some(&[end]))) => (Some(FinalActivation::Softmax), end),
             Some((Some(Kind::Op(Op::Activation(Activation::Sigmoid))), Some(&[end]))) => {
                 (Some(FinalActivation::Sigmoid), end)
@@ -228,11 +244,24 @@ impl Layers {
             }
             _ => (None, layers.len()),
         };
-        let output = shapes.get(end).copied().flatten();
+        let ends = if several { outputs.iter().map(|&i| own + i + 1).collect() } else { vec![end] };
         if mistakes.0.len() == before {
-            report_unread(o.place(), &layers, mistakes);
+            report_unread(o.place(), &layers, (&ends, several), mistakes);
         }
-        Layers { layers, ops, end, input, output, last }
+        let shapes: Option<Vec<Shape>> = ends.iter().map(|&end| shapes.get(end).copied().flatten()).collect();
+        let output = match shapes.as_deref() {
+            Some(&[one]) if !several => Some(one),
+            shapes => shapes.map(|all| Shape::vector(all.iter().map(|s| s.len()).sum())),
+        };
+        let value = |(&end, shape): (&usize, Shape)| graph::Value {
+            name: layers[end - 1].name.clone().into(),
+            shape,
+        };
+        let outputs = match several {
+            true => ends.iter().zip(shapes.unwrap_or_default()).map(value).collect(),
+            false => Vec::new(),
+        };
+        Layers { ops, ends, several: (inputs, outputs), input, output, last, layers }
     }
 
     /// A graph of them, a node for each that computes something.
@@ -254,21 +283,123 @@ impl Layers {
             let arrays = layer.arrays.into_iter().filter_map(array).collect();
             values.push(draft.push(layer.name, op, &inputs, arrays)?);
         }
-        draft.graph.outputs = vec![values[self.end]].into();
+        let mut parts = Vec::new();
+        for &end in &self.ends {
+            let (value, shape) = (values[end], Shape::vector(draft.shape(values[end]).len()));
+            parts.push(match self.ends.len() > 1 && draft.shape(value) != shape {
+                true => {
+                    let name = draft.graph.values[value].name.to_string();
+                    draft.push(name, Op::Reshape(shape), &[value], Vec::new())?
+                }
+                false => value,
+            });
+        }
+        if parts.len() > 1 {
+            parts = vec![draft.push("outputs", Op::Concat(Axis::C), &parts, Vec::new())?];
+        }
+        draft.graph.outputs = parts.into();
         Ok(draft)
     }
 }
 
-/// Reads layer `earlier.len()`.
+/// `inputs`: the network's inputs by their names, one behind the other in a record.
+fn named_inputs(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<graph::Value> {
+    let Some(list) = o.list("inputs", mistakes) else { return Vec::new() };
+    if o.get("input").is_some_and(|i| i.get("shape").is_some()) {
+        mistakes.add(o.at("input"), "expected no shape, as each of \"inputs\" has one");
+    }
+    if list.len() < 2 {
+        let message =
+            format!("expected at least two, found {}; of one input \"input\" says the shape", list.len());
+        mistakes.add(o.at("inputs"), message);
+    }
+    let mut inputs: Vec<graph::Value> = Vec::new();
+    for (i, value) in list.iter().enumerate() {
+        let place = format!("{}[{i}]", o.at("inputs"));
+        let Some(input) = Object::new(value, place, &["name", "shape"], mistakes) else { continue };
+        for key in ["name", "shape"] {
+            input.require(key, mistakes);
+        }
+        let (name, shape) = (input.text("name", mistakes), shape(&input, mistakes));
+        if let Some(name) = name {
+            check_name(&input, name, mistakes);
+            if inputs.iter().any(|other| other.name == name) {
+                mistakes.add(input.at("name"), format_args!("\"{name}\" is there twice"));
+            }
+        }
+        if let (Some(name), Some(shape)) = (name, shape) {
+            inputs.push(graph::Value { name: name.to_string().into(), shape });
+        }
+    }
+    if let Err(e) = bounded(Shape::vector(inputs.iter().map(|i| i.shape.len()).sum::<usize>().max(1))) {
+        mistakes.add(o.at("inputs"), e);
+    }
+    inputs
+}
+
+/// What gives each input its part of the record.
+fn parts(inputs: &[graph::Value]) -> Vec<Layer> {
+    let (mut layers, mut first) = (Vec::new(), 0);
+    for (i, graph::Value { name, shape }) in inputs.iter().enumerate() {
+        let size = shape.len();
+        let mut part = |name: String, op: Op, from: usize| {
+            let shown = format!("inputs[{i}] ({name})");
+            let (kind, inputs) = (Some(Kind::Op(op)), Some(vec![from]));
+            layers.push(Layer { shown, name, kind, inputs, arrays: Vec::new() });
+            layers.len()
+        };
+        let slice = Op::Slice { axis: Axis::C, first, size };
+        if *shape == Shape::vector(size) {
+            part(name.to_string(), slice, 0);
+        } else {
+            let from = part(format!("inputs[{i}]"), slice, 0);
+            part(name.to_string(), Op::Reshape(*shape), from);
+        }
+        first += size;
+    }
+    layers
+}
+
+/// `outputs`: the layers whose values go out, one behind the other.
+fn named_outputs(o: &Object<'_>, layers: &[Layer], mistakes: &mut Mistakes) -> Vec<usize> {
+    let Some(names) = o.texts("outputs", mistakes) else { return Vec::new() };
+    if names.len() < 2 {
+        let message =
+            "expected the names of at least two layers (the last layer is the output of a network with one)";
+        mistakes.add(o.at("outputs"), format_args!("{message}, found {}", names.len()));
+    }
+    let mut outputs = Vec::new();
+    for name in &names {
+        match layers.iter().position(|l| l.name == *name) {
+            Some(i) if outputs.contains(&i) => {
+                mistakes.add(o.at("outputs"), format_args!("\"{name}\" is there twice"));
+            }
+            Some(i) => outputs.push(i),
+            None => mistakes.add(o.at("outputs"), format_args!("expected names of layers, found \"{name}\"")),
+        }
+    }
+    outputs
+}
+
+/// Reports a name that none can have.
+fn check_name(o: &Object<'_>, name: &str, mistakes: &mut Mistakes) {
+    if name.is_empty() || name.contains(|c: char| c.is_control()) {
+        mistakes.add(o.at("name"), "expected a name without line breaks and control characters");
+    } else if name == INPUT {
+        mistakes.add(o.at("name"), "\"input\" is the network's input; give another name");
+    }
+}
+
+/// Reads the layer behind `earlier`, of which the first `own` are the network's inputs.
 fn layer(
     value: &Value,
     file: &str,
-    earlier: &[Layer],
+    (earlier, own): (&[Layer], usize),
     last: bool,
     (folder, files): (&Path, &mut Files<'_>),
     mistakes: &mut Mistakes,
 ) -> Layer {
-    let i = earlier.len();
+    let i = earlier.len() - own;
     let mut layer = Layer {
         shown: format!("layers[{i}]"),
         name: format!("layers[{i}]"),
@@ -292,17 +423,12 @@ fn layer(
     let keys = [&["layer", "name", from], form.keys()].concat();
     let Some(l) = Object::new(value, place, &keys, mistakes) else { return layer };
     if l.text("name", mistakes).is_some() {
-        let name = &layer.name;
-        if name.is_empty() || name.contains(|c: char| c.is_control()) {
-            mistakes.add(l.at("name"), "expected a name without line breaks and control characters");
-        } else if name == INPUT {
-            mistakes.add(l.at("name"), "\"input\" is the network's input; give another name");
-        }
+        check_name(&l, &layer.name, mistakes);
     }
     if let Some(twice) = earlier.iter().find(|e| e.name == layer.name) {
         mistakes.add(l.place(), format_args!("{} has the same name", twice.shown));
     }
-    layer.inputs = inputs(&l, form, earlier, mistakes);
+    layer.inputs = inputs(&l, form, (earlier, own), mistakes);
     if form == Form::Softmax && !last {
         mistakes.add(l.place(), "a SoftmaxLayer can only be the last layer");
         return layer;
@@ -313,10 +439,24 @@ fn layer(
 }
 
 /// The values that a layer reads: those that it names, or that of the layer before.
-fn inputs(l: &Object<'_>, form: Form, earlier: &[Layer], mistakes: &mut Mistakes) -> Option<Vec<usize>> {
+fn inputs(
+    l: &Object<'_>,
+    form: Form,
+    (earlier, own): (&[Layer], usize),
+    mistakes: &mut Mistakes,
+) -> Option<Vec<usize>> {
     let (least, most) = form.inputs();
     let (key, names) = if most == 1 {
-        let Some(name) = l.get("input") else { return Some(vec![earlier.len()]) };
+        let Some(name) = l.get("input") else {
+            if own > 0 && earlier.len() == own {
+                mistakes.add(
+                    l.place(),
+                    "expected the key \"input\" with the name of one of the network's inputs",
+                );
+                return None;
+            }
+            return Some(vec![earlier.len()]);
+        };
         l.text("input", mistakes)?;
         ("input", name.as_str().into_iter().map(String::from).collect())
     } else {
@@ -332,9 +472,12 @@ fn inputs(l: &Object<'_>, form: Form, earlier: &[Layer], mistakes: &mut Mistakes
     }
     let value = |name: &String| {
         let of_layer = || earlier.iter().position(|e| e.name == *name).map(|i| i + 1);
-        let value = if name == INPUT { Some(0) } else { of_layer() };
+        let value = if name == INPUT && own == 0 { Some(0) } else { of_layer() };
         if value.is_none() {
-            let message = "expected \"input\" or the name of a layer before this one";
+            let message = match own {
+                0 => "expected \"input\" or the name of a layer before this one",
+                _ => "expected the name of an input or of a layer before this one",
+            };
             mistakes.add(l.at(key), format_args!("{message}, found \"{name}\""));
         }
         value
@@ -743,15 +886,21 @@ fn report_missing_shape(file: &str, layers: &[Layer], input: Option<Shape>, mist
     }
 }
 
-/// Reports layers whose value nobody reads.
-fn report_unread(file: &str, layers: &[Layer], mistakes: &mut Mistakes) {
+/// Reports inputs and layers whose value nobody reads and that are none of the values that go out.
+fn report_unread(file: &str, layers: &[Layer], (ends, several): (&[usize], bool), mistakes: &mut Mistakes) {
     let read = |value: usize| layers.iter().any(|l| l.inputs.iter().flatten().any(|&v| v == value));
     for (i, layer) in layers.iter().enumerate() {
-        if i + 1 < layers.len() && !read(i + 1) {
-            mistakes.add(
-                format_args!("{file}: {}", layer.shown),
-                "no layer reads what it gives; leave it out, or name it as an input (the last layer is the output)",
-            );
+        let end = if several { ends.contains(&(i + 1)) } else { i + 1 == layers.len() };
+        if !end && !read(i + 1) {
+            let message = match several {
+                true => {
+                    "no layer reads what it gives; leave it out, or name it as an input or in \"outputs\""
+                }
+                false => {
+                    "no layer reads what it gives; leave it out, or name it as an input (the last layer is the output)"
+                }
+            };
+            mistakes.add(format_args!("{file}: {}", layer.shown), message);
         }
     }
 }

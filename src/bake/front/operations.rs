@@ -1,6 +1,6 @@
 //! Operations on values as several formats have them. Axes are those behind the records, in the order of the value's sizes.
 
-use super::builder::{Builder, per_channel};
+use super::builder::{Builder, per_channel, run};
 use super::constant::{self, Constant};
 use super::value::{Live, standard};
 use crate::ir::graph::{Role, Shape};
@@ -258,10 +258,22 @@ pub(super) fn along(b: &mut Builder, name: &str, x: &Live, a: usize, at: &[usize
         let y = b.select(name, x, at)?;
         return Ok(Live { dims: resized(&x.dims, a, at.len()), ..y });
     }
+    let image = standard(&x.dims);
+    if let Some(first) = run(at) {
+        // Along an axis of the image, where it is one.
+        let (axis, shape) = match (x.dims.len(), a) {
+            (1..=3, 0) => (Axis::C, image),
+            (3, 1) => (Axis::Y, image),
+            (2, 1) | (3, 2) => (Axis::X, image),
+            _ => (Axis::Y, shape),
+        };
+        let from = b.shaped(name, x.value, shape)?;
+        let value = b.push(name, Op::Slice { axis, first, size: at.len() }, &[from], Vec::new())?;
+        return Ok(Live { value, dims: resized(&x.dims, a, at.len()), integers: x.integers });
+    }
     // A product of the channels of each pixel with rows that have a single 1.
     let mut weights = vec![0.0; at.len() * shape.h];
     at.iter().enumerate().for_each(|(row, &i)| weights[row * shape.h + i] = 1.0);
-    let image = standard(&x.dims);
     if shape.c == 1 && image.c == shape.h {
         let flat = Live { dims: vec![image.c, image.h, image.w], ..x.clone() };
         let y = pointwise(b, name, &flat, weights, at.len())?;

@@ -1,10 +1,11 @@
 //! The end of a model: which value goes out, and what it means.
 
 use super::constant::texts;
-use super::value::{Live, Value};
+use super::value::{Live, Value, standard};
 use crate::bake::draft::Draft;
+use crate::ir::graph::{self, Shape};
 use crate::ir::network::{FinalActivation, Kind, Output};
-use crate::ir::op::{Activation, Arithmetic, Op, SoftmaxOf};
+use crate::ir::op::{Activation, Arithmetic, Axis, Op, SoftmaxOf};
 
 /// What a model gives.
 #[derive(Debug, PartialEq)]
@@ -17,23 +18,19 @@ pub(super) struct Tail {
     pub(super) output: Option<Output>,
     /// Names of the classes.
     pub(super) labels: Vec<String>,
+    /// The outputs that the value is one behind the other, where they are several.
+    pub(super) outputs: Vec<graph::Value>,
 }
 
 /// What a regressor's output means.
 pub(super) const NUMBERS: Output =
     Output { kind: Kind::Values, activation: FinalActivation::None, threshold: 0.5 };
 
-/// What the outputs of a model, with their names, mean together. `values`: numbers are asked for, not classes;
-/// `one`: how to get a model of one output.
+/// What the outputs of a model, with their names, mean together. `values`: numbers are asked for, not classes.
 ///
 /// # Errors
-/// Of outputs that are not one result.
-pub(super) fn tail(
-    draft: &Draft,
-    outputs: &[(String, Value)],
-    values: bool,
-    one: &str,
-) -> Result<Tail, String> {
+/// Of outputs that are neither one result nor numbers each.
+pub(super) fn tail(draft: &mut Draft, outputs: &[(String, Value)], values: bool) -> Result<Tail, String> {
     let names = || outputs.iter().map(|o| o.0.as_str()).collect::<Vec<_>>().join(", ");
     let (mut scores, mut class, mut flags) = (Vec::new(), Vec::new(), Vec::new());
     let mut labels: Option<Vec<String>> = None;
@@ -58,13 +55,9 @@ pub(super) fn tail(
     }
     scores.dedup();
     if scores.len() > 1 || class.len() > 1 || flags.len() > 1 || class.len() + flags.len() > 1 {
-        return Err(format!(
-            "expected one output, or a label and its probabilities; found {} ({}): a network has one result a record; \
-             {one}",
-            outputs.len(),
-            names()
-        ));
+        return joined(draft, outputs);
     }
+    let draft = &*draft;
     let of = |value: usize| Live { value, dims: vec![draft.shape(value).len()], integers: false };
     let live = match (scores.pop(), class.first(), flags.first()) {
         (Some(live), ..) => live,
@@ -89,6 +82,7 @@ pub(super) fn tail(
                 last,
                 output: output(Kind::Binary, FinalActivation::Sigmoid, 0.5),
                 labels: labels.unwrap_or_default(),
+                outputs: Vec::new(),
             });
         }
     }
@@ -116,7 +110,37 @@ pub(super) fn tail(
         }
         None => None,
     };
-    Ok(Tail { value, last, output, labels: labels.unwrap_or_default() })
+    Ok(Tail { value, last, output, labels: labels.unwrap_or_default(), outputs: Vec::new() })
+}
+
+/// The numbers of several outputs, one behind the other.
+fn joined(draft: &mut Draft, outputs: &[(String, Value)]) -> Result<Tail, String> {
+    let (mut parts, mut named, mut classes) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, value) in outputs {
+        let (Value::Live(live) | Value::Map(live, _)) = value else {
+            classes.push(name.as_str());
+            continue;
+        };
+        if named.iter().any(|v: &graph::Value| v.name == *name) {
+            return Err(format!("two outputs are called {name}: their values could not be told apart"));
+        }
+        let shape = Shape::vector(live.len());
+        parts.push(match draft.shape(live.value) == shape {
+            true => live.value,
+            false => draft.push(name, Op::Reshape(shape), &[live.value], Vec::new())?,
+        });
+        named.push(graph::Value { name: name.clone().into(), shape: standard(&live.dims) });
+    }
+    if !classes.is_empty() {
+        return Err(format!(
+            "expected numbers of each of {} outputs, or a label and its probabilities; found classes ({}): \"output\": \
+             {{\"name\": …}} in the JSON beside the model takes one output alone",
+            outputs.len(),
+            classes.join(", ")
+        ));
+    }
+    let value = draft.push("outputs", Op::Concat(Axis::C), &parts, Vec::new())?;
+    Ok(Tail { value, last: None, output: Some(NUMBERS), labels: Vec::new(), outputs: named })
 }
 
 /// Whether a value has no pixels.

@@ -1,6 +1,7 @@
 //! Network JSON (the thesis, fig. 5.3, extended): layers, their weights in files of their own, and what they mean.
 
 use super::layers::{self, Layers};
+use super::tail::NUMBERS;
 use super::{Source, default_name};
 use crate::bake::Mistakes;
 use crate::bake::json::{self, Object};
@@ -14,7 +15,7 @@ pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mi
     let file = files.shown(source.path);
     let text = matrix::utf8(source.bytes, &file, mistakes)?;
     let value = json::parse(text, &file, mistakes)?;
-    let keys: Vec<&str> = ["layers", "size"].into_iter().chain(model::KEYS).collect();
+    let keys: Vec<&str> = ["layers", "size", "inputs", "outputs"].into_iter().chain(model::KEYS).collect();
     let o = Object::new(&value, file.clone(), &keys, mistakes)?;
 
     let folder = source.path.parent().unwrap_or(Path::new("")).to_path_buf();
@@ -29,6 +30,8 @@ pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mi
         shaped: true,
         outputs: layers.output,
         last: layers.last,
+        output: Some(NUMBERS).filter(|_| !layers.several.1.is_empty()),
+        several: layers.several.clone(),
         sigmoid: "SigmoidLayer",
         ..Given::default()
     };

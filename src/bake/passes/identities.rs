@@ -10,7 +10,7 @@ pub(super) fn remove(draft: &mut Draft) -> bool {
         let (from, to) = (draft.shape(n.inputs[0]), draft.shape(n.output));
         from == to
             && match n.op {
-                Op::Activation(Activation::None) | Op::Reshape(_) => true,
+                Op::Activation(Activation::None) | Op::Reshape(_) | Op::Slice { .. } => true,
                 Op::Pad { border, .. } => border == Border::default(),
                 Op::Concat(_) => n.inputs.len() == 1,
                 Op::Transpose(axes) => keeps(from, axes),
@@ -121,7 +121,7 @@ pub(super) fn not_negative(draft: &Draft, value: usize) -> bool {
     match node.op {
         Op::Activation(Activation::Relu | Activation::Sigmoid | Activation::HardSigmoid { .. }) => true,
         Op::Activation(Activation::Clip { low, .. }) => low.get() >= 0.0,
-        Op::Pool { kind: Pool::Max, .. } | Op::Reshape(_) | Op::Transpose(_) => {
+        Op::Pool { kind: Pool::Max, .. } | Op::Reshape(_) | Op::Transpose(_) | Op::Slice { .. } => {
             not_negative(draft, node.inputs[0])
         }
         _ => false,

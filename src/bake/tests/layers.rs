@@ -5,7 +5,7 @@ use crate::bake::front;
 use crate::bake::golden::Golden;
 use crate::bake::matrix::{self, Files};
 use crate::ir::graph::Tensors;
-use crate::ir::network::InputOrder;
+use crate::ir::network::{InputOrder, named};
 use crate::ir::op::{Border, Op, Pool, Window};
 
 /// A network and its weights, without a plan for it.
@@ -385,6 +385,141 @@ fn mistakes_of_networks() {
             assert!(found.contains(expected), "{expected:?} is not in {found:?}");
         }
     }
+}
+
+/// Inputs and outputs by their names, each its part of the record and of the scores.
+#[test]
+fn several_inputs_and_outputs() {
+    let f = Folder::new();
+    f.weights("c", 4, 4).weights("m", 3, 5).weights("e", 2, 32);
+    let layers = [
+        r#"{"layer":"ConvLayer","weights":"c_w.json","biases":"c_b.json","kernel":2,"input":"camera","name":"edges"}"#,
+        r#"{"layer":"FlattenLayer"}"#,
+        r#"{"layer":"AffineLayer","weights":"e_w.json","biases":"e_b.json"}"#,
+        r#"{"layer":"SoftmaxLayer","name":"kind"}"#,
+        r#"{"layer":"AffineLayer","weights":"m_w.json","biases":"m_b.json","input":"state"}"#,
+        r#"{"layer":"TanhLayer","name":"motion"}"#,
+    ];
+    let inputs = r#""inputs":[{"name":"camera","shape":[1,3,5]},{"name":"state","shape":5}]"#;
+    let put = |extra: &str| f.network(&layers.join(","), layers.len(), &format!(",{extra}"));
+    put(&format!(r#"{inputs},"outputs":["motion","edges","kind"]"#));
+    let (network, tensors, golden) = f.read().unwrap();
+    assert_eq!((named(&network.inputs), named(&network.outputs)), {
+        ("camera 1×3×5, state 5".to_string(), "motion 3, edges 4×2×4, kind 2".to_string())
+    });
+    assert_eq!((network.width, network.outputs(), network.output.kind), (20, 37, Kind::Values));
+    assert!(golden.count > 0);
+    // By the definitions of weights in this file.
+    let raw: Vec<f64> = (0..20).map(|i| f64::from(i * 7 % 11) / 8.0 - 0.5).collect();
+    let weight = |r: usize, c: usize| (r * 7 + c) as f64 % 5.0 - 2.0;
+    let (camera, state) = raw.split_at(15);
+    let affine =
+        |x: &[f64], r: usize| x.iter().enumerate().map(|(c, x)| weight(r, c) * x).sum::<f64>() + r as f64;
+    let edges: Vec<f64> = (0..32)
+        .map(|i| {
+            let (r, y, x) = (i / 8, i / 4 % 2, i % 4);
+            let window = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(ky, kx)| camera[(y + ky) * 5 + x + kx]);
+            affine(&window, r)
+        })
+        .collect();
+    let kind = [0, 1].map(|r| affine(&edges, r));
+    let softmax = [0, 1].map(|r: usize| 1.0 / (1.0 + (kind[1 - r] - kind[r]).exp()));
+    let motion = [0, 1, 2].map(|r| affine(state, r).tanh());
+    let expected = [&motion[..], &edges, &softmax].concat();
+    let found = network.scores(&tensors, &raw);
+    assert_eq!(found.len(), expected.len());
+    for (f, e) in found.iter().zip(&expected) {
+        assert!((f - e).abs() < 1e-6, "{found:?} {expected:?}");
+    }
+    // Every plan computes it.
+    let settings = Settings {
+        root: PathBuf::from(env!("CARGO_MANIFEST_DIR")),
+        model: f.0.clone(),
+        plan: "host".into(),
+        weights: Precision::F32,
+        lab: true,
+    };
+    assert!(bake(&settings).is_ok());
+
+    let outputs = r#""outputs":["edges","kind","motion"]"#;
+    let two = r#"{"name":"camera","shape":[1,3,5]},{"name":"state","shape":5}"#;
+    for (extra, expected) in [
+        (
+            format!(r#"{inputs},"outputs":["edges","lost","edges"]"#),
+            &["outputs: expected names of layers, found \"lost\"", "outputs: \"edges\" is there twice"][..],
+        ),
+        (
+            format!(r#"{inputs},"outputs":["kind"]"#),
+            &[
+                "outputs: expected the names of at least two layers (the last layer is the output of a network with one), \
+               found 1",
+            ],
+        ),
+        (
+            format!(r#"{inputs},"outputs":["edges","kind"]"#),
+            &[
+                "layers[5] (motion): no layer reads what it gives; leave it out, or name it as an input or in \"outputs\"",
+            ],
+        ),
+        (
+            format!(r#""inputs":[{two},{{"name":"lost","shape":2}}],{outputs}"#),
+            &[
+                "inputs[2] (lost): no layer reads what it gives; leave it out, or name it as an input or in \"outputs\"",
+            ],
+        ),
+        (
+            format!(r#""inputs":[{two},{{"name":"state","shape":0}}],{outputs},"input":{{"shape":20}}"#),
+            &[
+                "input: expected no shape, as each of \"inputs\" has one",
+                "inputs[2]: shape: expected at least one value, found 0",
+                "inputs[2]: name: \"state\" is there twice",
+            ],
+        ),
+        (
+            format!(r#""inputs":[{{"name":"camera","shape":[1,3,5]}}],{outputs}"#),
+            &[
+                "inputs: expected at least two, found 1; of one input \"input\" says the shape",
+                "layers[4]: input: expected the name of an input or of a layer before this one, found \"state\"",
+            ],
+        ),
+        (
+            format!(r#"{inputs},{outputs},"output":{{"kind":"classes"}}"#),
+            &["output: kind: expected values, as the network has 3 outputs, found classes"],
+        ),
+    ] {
+        let found = put(&extra).read().err().unwrap_or_default();
+        assert_eq!(found.len(), expected.len(), "{extra}: {found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.contains(expected), "{expected:?} is not in {found:?}");
+        }
+    }
+    // The first layer says what it reads, and one output of several inputs is as that of others.
+    let layers = [
+        r#"{"layer":"ReLULayer"}"#,
+        r#"{"layer":"AffineLayer","weights":"m_w.json","biases":"m_b.json","input":"state"}"#,
+        r#"{"layer":"ReLULayer","input":"input"}"#,
+    ];
+    f.network(&layers.join(","), 3, &format!(",{inputs}"));
+    let found = f.read().err().unwrap_or_default();
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(
+        found[0]
+            .contains("layers[0]: expected the key \"input\" with the name of one of the network's inputs")
+    );
+    assert!(
+        found[1].contains("layers[2]: input: expected the name of an input or of a layer before this one")
+    );
+    let layers = [
+        r#"{"layer":"FlattenLayer","input":"camera"}"#,
+        r#"{"layer":"ConcatLayer","inputs":["layers[0]","state"]}"#,
+        r#"{"layer":"AffineLayer","weights":"j_w.json","biases":"j_b.json"}"#,
+        r#"{"layer":"SoftmaxLayer"}"#,
+    ];
+    f.weights("j", 3, 20).network(&layers.join(","), 4, &format!(",{inputs}"));
+    let (network, tensors, _) = f.read().unwrap();
+    assert_eq!((network.output.kind, network.output.activation), (Kind::Classes, FinalActivation::Softmax));
+    let found = network.scores(&tensors, &raw);
+    (0..3).for_each(|r| assert!((found[r] - affine(&raw, r)).abs() < 1e-6, "{found:?}"));
 }
 
 /// The convolutional networks of this package: what they take and give, and their vectors.

@@ -18,10 +18,11 @@ use super::value::{Live, Value, standard};
 use crate::bake::Mistakes;
 use crate::bake::matrix::Files;
 use crate::bake::model::Read;
+use crate::ir::graph;
 use crate::ir::network::InputOrder;
 use file::{Model, NodeRest, TensorRest};
 use node::Node;
-use rten_onnx::onnx::{DataType, GraphProto, NodeProto};
+use rten_onnx::onnx::{DataType, GraphProto, NodeProto, ValueInfoProto};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use tensor::Tensors;
@@ -189,9 +190,6 @@ const INSTEAD: [(&str, &str); 26] = [
     ("SVMClassifier", "train a linear model or an MLPClassifier"),
 ];
 
-/// How to get a model of one output.
-const ONE: &str = "`onnx.utils.extract_model` makes a model of one of them";
-
 /// Operation sets that are read: the first, and the last that was looked at.
 const SETS: (i64, i64) = (7, 26);
 
@@ -215,7 +213,7 @@ fn lower(
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
 ) -> Option<Lowered> {
-    let Place { file, folder, values } = *place;
+    let Place { file, folder, values, .. } = *place;
     let before = mistakes.0.len();
     let Some(graph) = &model.model.graph else {
         mistakes.add(file, "not an ONNX model: it has no graph");
@@ -238,12 +236,20 @@ fn lower(
         let constant = tensors.read(initializer, rest, &place, mistakes);
         known.insert(name, constant.map_or(Value::Unknown, |c| Value::Constant(Rc::new(c))));
     }
-    let needed = needed(graph);
-    let mut builder = input(graph, file, &mut known, mistakes);
+    let given = graph.output.iter().map(|o| o.name.as_deref().unwrap_or(""));
+    let wanted = match place.wanted(given.map(|name| (name, name.to_string()))) {
+        Ok(wanted) => wanted,
+        Err(e) => {
+            mistakes.add(file, e);
+            return None;
+        }
+    };
+    let needed = needed(graph, wanted.iter().map(|w| w.0));
+    let mut builder = inputs(graph, file, &mut known, mistakes);
     for (i, proto) in graph.node.iter().enumerate().filter(|(i, _)| needed.contains(i)) {
         let place = format!("{file}: {}", described(i, proto));
         let outputs = check(proto, &place, mistakes)
-            .then(|| inputs(proto, &known, &place, mistakes))
+            .then(|| operands(proto, &known, &place, mistakes))
             .flatten()
             .and_then(|inputs| {
                 let none = NodeRest::default();
@@ -263,20 +269,15 @@ fn lower(
             known.insert(name, outputs.next().unwrap_or(Value::Unknown));
         }
     }
-    let outputs: Vec<(String, Value)> = graph
-        .output
-        .iter()
-        .map(|o| {
-            let name = o.name.clone().unwrap_or_default();
-            let value = known.get(&*name).cloned().unwrap_or(Value::Unknown);
-            (name, value)
-        })
+    let outputs: Vec<(String, Value)> = wanted
+        .into_iter()
+        .map(|(name, own)| (own, known.get(name).cloned().unwrap_or(Value::Unknown)))
         .collect();
     if mistakes.0.len() > before {
         return None;
     }
-    let Builder { mut draft, numbers, .. } = builder?;
-    let tail = match tail::tail(&draft, &outputs, values, ONE) {
+    let Builder { mut draft, numbers, inputs, .. } = builder?;
+    let tail = match tail::tail(&mut draft, &outputs, values) {
         Ok(tail) if numbers.contains(&tail.value) => Tail { output: Some(tail::NUMBERS), ..tail },
         Ok(tail) => tail,
         Err(e) => {
@@ -285,7 +286,7 @@ fn lower(
         }
     };
     draft.graph.outputs = vec![tail.value].into();
-    match beside::finished(draft, InputOrder::Chw, tail) {
+    match beside::finished(draft, InputOrder::Chw, tail, inputs) {
         Ok(made) => Some(made),
         Err(e) => {
             mistakes.add(file, e);
@@ -328,9 +329,9 @@ fn set(proto: &NodeProto) -> &str {
     }
 }
 
-/// The nodes that the outputs need.
-fn needed(graph: &GraphProto) -> HashSet<usize> {
-    let mut names: HashSet<&str> = graph.output.iter().filter_map(|o| o.name.as_deref()).collect();
+/// The nodes that the outputs of these names need.
+fn needed<'g>(graph: &'g GraphProto, outputs: impl Iterator<Item = &'g str>) -> HashSet<usize> {
+    let mut names: HashSet<&str> = outputs.collect();
     let mut needed = HashSet::new();
     for (i, node) in graph.node.iter().enumerate().rev() {
         if node.output.iter().any(|o| names.contains(&**o)) {
@@ -341,38 +342,80 @@ fn needed(graph: &GraphProto) -> HashSet<usize> {
     needed
 }
 
-/// The builder with the model's one input. Its first axis is that of the records.
-fn input<'g>(
+/// An input of the model.
+struct Input {
+    /// The first size, where it is stated.
+    records: Option<usize>,
+    /// Sizes behind it.
+    dims: Vec<usize>,
+    /// Whether it is integers.
+    integers: bool,
+}
+
+/// The builder with the model's inputs. The first axis of each is that of the records.
+fn inputs<'g>(
     graph: &'g GraphProto,
     file: &str,
     known: &mut HashMap<&'g str, Value>,
     mistakes: &mut Mistakes,
 ) -> Option<Builder> {
-    let inputs: Vec<_> =
-        graph.input.iter().filter(|i| !known.contains_key(i.name.as_deref().unwrap_or(""))).collect();
-    for i in &inputs {
-        known.insert(i.name.as_deref().unwrap_or(""), Value::Unknown);
+    let names: Vec<(&str, &ValueInfoProto)> = graph
+        .input
+        .iter()
+        .map(|i| (i.name.as_deref().unwrap_or(""), i))
+        .filter(|i| !known.contains_key(i.0))
+        .collect();
+    if names.is_empty() {
+        mistakes.add(file, "expected an input, found none");
     }
-    let [input] = inputs[..] else {
-        let names: Vec<&str> = inputs.iter().map(|i| i.name.as_deref().unwrap_or("")).collect();
+    let mut inputs = Vec::new();
+    for &(name, info) in &names {
+        if known.insert(name, Value::Unknown).is_some() {
+            mistakes.add(file, format_args!("two inputs are called {name}"));
+        }
+        inputs.extend(input(info, &format!("{file}: input {name}"), mistakes));
+    }
+    if inputs.is_empty() || inputs.len() < names.len() {
+        return None;
+    }
+    let records = inputs[0].records;
+    if let Some(other) = inputs.iter().position(|i| i.records != records) {
+        let shown = |i: usize| {
+            let size = inputs[i].records.map_or("N".into(), |n| n.to_string());
+            let sizes = inputs[i].dims.iter().map(usize::to_string);
+            let sizes: Vec<String> = std::iter::once(size).chain(sizes).collect();
+            format!("{} [{}]", names[i].0, sizes.join(", "))
+        };
         mistakes.add(
             file,
             format_args!(
-                "expected one input, found {} ({}): a record is one array; scikit-learn's converter makes one of all \
-                 columns with `initial_types=[(\"X\", FloatTensorType([None, columns]))]`",
-                names.len(),
-                names.join(", ")
+                "expected inputs of as many records, found {} and {}: a record has a part of every input; export the model \
+                 with one first size of all",
+                shown(0),
+                shown(other)
             ),
         );
         return None;
-    };
-    let name = input.name.as_deref().unwrap_or("");
-    let place = format!("{file}: input {name}");
-    let tensor = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+    }
+    let values = names
+        .iter()
+        .zip(&inputs)
+        .map(|(&(name, _), i)| graph::Value { name: name.to_string().into(), shape: standard(&i.dims) });
+    let (builder, values) =
+        Builder::new(values.collect(), records).map_err(|e| mistakes.add(file, e)).ok()?;
+    for ((&(name, _), input), value) in names.iter().zip(inputs).zip(values) {
+        known.insert(name, Value::Live(Live { value, dims: input.dims, integers: input.integers }));
+    }
+    Some(builder)
+}
+
+/// What the model says of an input.
+fn input(info: &ValueInfoProto, place: &str, mistakes: &mut Mistakes) -> Option<Input> {
+    let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
     let kind = tensor.and_then(|t| t.elem_type).unwrap_or(DataType::FLOAT);
     let float = matches!(kind, DataType::FLOAT | DataType::DOUBLE | DataType::FLOAT16 | DataType::BFLOAT16);
     if !float && !(2..=7).contains(&kind.0) && kind != DataType::UINT32 && kind != DataType::UINT64 {
-        mistakes.add(&place, format_args!("expected numbers, found type {kind}"));
+        mistakes.add(place, format_args!("expected numbers, found type {kind}"));
         return None;
     }
     let shape = tensor.and_then(|t| t.shape.as_ref());
@@ -388,7 +431,7 @@ fn input<'g>(
     };
     let Some((first, rest)) = sizes.split_first() else {
         mistakes.add(
-            &place,
+            place,
             "expected sizes, the first that of the records, found none: export the model with them",
         );
         return None;
@@ -398,7 +441,7 @@ fn input<'g>(
     let dims: Option<Vec<usize>> = rest.iter().map(size).collect();
     let Some(dims) = dims.filter(|d| constant::elements(d).is_some()) else {
         mistakes.add(
-            &place,
+            place,
             format_args!(
                 "expected sizes that are known at build time behind that of the records, found {}: export the model \
                  with a fixed size of its input",
@@ -407,8 +450,7 @@ fn input<'g>(
         );
         return None;
     };
-    known.insert(name, Value::Live(Live { value: 0, dims: dims.clone(), integers: !float }));
-    Some(Builder::new(standard(&dims), size(first)))
+    Some(Input { records: size(first), dims, integers: !float })
 }
 
 /// How messages name a node: by its name, or its output.
@@ -451,7 +493,7 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
 }
 
 /// What the inputs of a node are; `None` where one is not known for reasons that are reported.
-fn inputs(
+fn operands(
     proto: &NodeProto,
     known: &HashMap<&str, Value>,
     place: &str,

@@ -6,7 +6,7 @@ use crate::bake::front::beside::Place;
 use crate::bake::front::fixtures::{self, Folder, Outputs, read};
 use crate::bake::matrix::Files;
 use crate::bake::{Mistakes, passes};
-use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Transform};
+use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Transform, named};
 use rten_onnx::onnx::{
     AttributeProto, AttributeType, DataLocation, DataType, Dimension, GraphProto, ModelProto, NodeProto,
     OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TypeProto, TypeProtoTensor,
@@ -113,6 +113,99 @@ fn networks_give_what_their_models_give() {
         assert_eq!(network.order == InputOrder::Hwc, matches!(name, "pixels_last" | "sequence"), "{name}");
         assert_eq!(network.folded, matches!(name, "borders" | "bytes"), "{name}");
     }
+}
+
+/// Inputs one behind the other in a record, outputs one behind the other in its scores.
+#[test]
+fn several_inputs_and_outputs_are_parts_of_one() {
+    use Outputs::*;
+    let values = (Kind::Values, FinalActivation::None);
+    let check = |name: &str, shape: &str, ops: &str, meaning, how, [inputs, outputs]: [&str; 2]| {
+        let network = check(name, shape, ops, meaning, how);
+        assert_eq!(
+            (named(&network.inputs).as_str(), named(&network.outputs).as_str()),
+            (inputs, outputs),
+            "{name}"
+        );
+        assert_eq!(network.order, InputOrder::Chw);
+        network
+    };
+    check(
+        "added",
+        "12-8-3 relu",
+        "slice slice add affine relu affine",
+        CLASSES,
+        Scores,
+        ["left 6, right 6", ""],
+    );
+    check(
+        "sensors",
+        "89-4×7×6-8-8-4 relu,tanh",
+        "slice reshape slice convolution relu max_pool affine affine tanh concat affine",
+        CLASSES,
+        Activated,
+        ["camera 2×7×6, state 5", ""],
+    );
+    let outputs = "softmax4 3, relu2 6";
+    check("embedding", "7-6-3 relu", "affine relu affine softmax concat", values, Scores, ["", outputs]);
+    check(
+        "fusion",
+        "120-4×6×5-4×6×5-2×6×5-3 relu,sigmoid",
+        "slice reshape slice reshape convolution relu convolution relu add convolution sigmoid average_pool affine \
+         reshape concat",
+        values,
+        Scores,
+        ["near 3×6×5, far 1×6×5", "sigmoid7 2×6×5, gemm10 3"],
+    );
+    check(
+        "parts",
+        "4×6×6-6×6×6-3×3×3-4 relu",
+        "convolution slice slice slice slice slice relu slice slice concat convolution reshape slice slice multiply affine",
+        CLASSES,
+        Scores,
+        ["", ""],
+    );
+}
+
+/// One output of several is a network's result as that of any other is.
+#[test]
+fn a_json_beside_the_model_chooses_an_output() {
+    let f = Folder::new("onnx");
+    f.copy("embedding").put("net.json", r#"{"output": {"name": "softmax4"}, "labels": ["a", "b", "c"]}"#);
+    let ((network, tensors, ..), _) = f.read().unwrap();
+    assert_eq!((network.output.kind, network.output.activation), CLASSES);
+    assert!(network.outputs.is_empty());
+    for (x, expected) in rows("embedding.inputs.npy").iter().zip(rows("embedding.outputs.npy")) {
+        let mut found = network.scores(&tensors, x);
+        FinalActivation::Softmax.apply(&mut found);
+        for (f, e) in found.iter().zip(&expected[..3]) {
+            assert!((f - e).abs() < 1e-5, "{found:?} {expected:?}");
+        }
+    }
+    f.put("net.json", r#"{"output": {"name": "relu2", "kind": "values"}}"#);
+    let ((network, ..), _) = f.read().unwrap();
+    assert_eq!(
+        (network.output.kind, network.outputs(), network.shape().as_str()),
+        (Kind::Values, 6, "7-6 relu")
+    );
+    let said = |json: &str| f.put("net.json", json).mistakes();
+    assert_eq!(
+        said(r#"{"output": {"name": "relu3"}}"#),
+        ["net.onnx: output: name: expected one of the model's outputs, softmax4, relu2, found \"relu3\""]
+    );
+    assert_eq!(
+        said(r#"{"output": {"kind": "classes"}, "labels": ["a", "b", "c"]}"#),
+        [
+            "net.json: output: kind: expected values, as the network has 2 outputs, found classes; \"name\" beside it \
+             takes one of them alone",
+            "net.json: labels: expected 9 names, found 3",
+        ]
+    );
+    assert_eq!(
+        said(r#"{"output": {"name": "softmax4", "threshold": 0.5}}"#),
+        ["net.json: output: threshold: expected the key \"kind\" beside it"]
+    );
+    assert_eq!(said(r#"{"output": {"name": 3}}"#)[0], "net.json: output: name: expected a string, found 3");
 }
 
 #[test]
@@ -341,11 +434,16 @@ fn what_does_not_meet_is_refused_by_name() {
     );
     refused(
         VECTOR,
-        vec![node("Relu", "a", &["x"]), node("Tanh", "b", &["x"])],
-        &[],
-        &["a_out", "b_out"],
-        "net.onnx: expected one output, or a label and its probabilities; found 2 (a_out, b_out): a network has one \
-         result a record; `onnx.utils.extract_model` makes a model of one of them",
+        vec![
+            node("Relu", "a", &["x"]),
+            node("MatMul", "m", &["x", "w"]),
+            with_int(node("ArgMax", "b", &["m_out"]), "axis", 1),
+            with_int(node("ArgMax", "c", &["x"]), "axis", 1),
+        ],
+        &[weights("w", &[4, 2])],
+        &["a_out", "b_out", "m_out", "c_out"],
+        "net.onnx: expected numbers of each of 4 outputs, or a label and its probabilities; found classes (b_out, \
+         c_out): \"output\": {\"name\": …} in the JSON beside the model takes one output alone",
     );
     let open: (&str, &[Option<i64>]) = ("x", &[None, Some(3), None, Some(8)]);
     refused(
@@ -377,15 +475,28 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
         f.mistakes(),
         ["net.onnx: expected operation set 7 to 26, found 6: onnx.version_converter makes another of it"]
     );
-    let two = model(&[VECTOR, ("y", VECTOR.1)], vec![node("Add", "a", &["x", "y"])], vec![], &["a_out"], 17);
-    f.put("net.onnx", two);
+    // What a record cannot have, of all inputs.
+    let inputs: [(&str, &[Option<i64>]); 3] = [VECTOR, ("y", &[]), ("z", &[None, Some(3), None])];
+    f.put("net.onnx", model(&inputs, vec![node("Add", "a", &["x", "y"])], vec![], &["a_out"], 17));
     assert_eq!(
         f.mistakes(),
         [
-            "net.onnx: expected one input, found 2 (x, y): a record is one array; scikit-learn's converter makes one of all \
-          columns with `initial_types=[(\"X\", FloatTensorType([None, columns]))]`"
+            "net.onnx: input y: expected sizes, the first that of the records, found none: export the model with them",
+            "net.onnx: input z: expected sizes that are known at build time behind that of the records, found [N, 3, ?]: \
+             export the model with a fixed size of its input",
         ]
     );
+    let inputs: [(&str, &[Option<i64>]); 3] = [VECTOR, ("y", &[Some(1), Some(4)]), ("z", &[None, Some(4)])];
+    f.put("net.onnx", model(&inputs, vec![node("Add", "a", &["x", "y"])], vec![], &["a_out"], 17));
+    assert_eq!(
+        f.mistakes(),
+        [
+            "net.onnx: expected inputs of as many records, found x [N, 4] and y [1, 4]: a record has a part of every \
+             input; export the model with one first size of all"
+        ]
+    );
+    f.put("net.onnx", model(&[], vec![node("Add", "a", &["x", "y"])], vec![], &["a_out"], 17));
+    assert_eq!(f.mistakes()[0], "net.onnx: expected an input, found none");
     f.put("net.onnx", model(&[VECTOR], vec![node("Sigmoid", "a", &["x"])], vec![], &["a_out"], 17));
     assert_eq!(
         f.mistakes(),
@@ -657,13 +768,15 @@ fn node_test(folder: &Path, mut model: Model) -> String {
     }
     let (mut files, mut mistakes) = (Vec::new(), Mistakes::default());
     let mut files = Files { root: folder, read: &mut files };
-    let place = Place { file: "model.onnx", folder, values: true };
+    let place = Place { file: "model.onnx", folder, values: true, output: None };
     let lowered = lower(&model, &place, &mut files, &mut mistakes);
-    let Some((draft, order, tail)) = lowered else {
+    let Some((draft, order, tail, _)) = lowered else {
         assert!(!mistakes.0.is_empty());
         return format!("refused: {}", mistakes.0.join("; "));
     };
     let (first, output) = (first.unwrap(), tensor(&data.join("output_0.pb")).unwrap());
+    let others: Vec<TensorProto> =
+        (1..tail.outputs.len()).map(|i| tensor(&data.join(format!("output_{i}.pb"))).unwrap()).collect();
     let numbers = |tensor: &TensorProto| {
         let read = tensors::constant(tensor, &TensorRest::default(), None).unwrap();
         (read.dims.first().copied().unwrap_or(1), read.numbers().unwrap())
@@ -696,7 +809,9 @@ fn node_test(folder: &Path, mut model: Model) -> String {
                 }
                 _ => {}
             }
-            let expected = &expected[record * (expected.len() / rows)..][..expected.len() / rows];
+            let row = |all: &[f64]| all[record * (all.len() / rows)..][..all.len() / rows].to_vec();
+            let mut expected = row(&expected);
+            others.iter().for_each(|o| expected.extend(row(&numbers(o).1)));
             // Values are not rounded to the halves that a model may ask for.
             let bound = match output.data_type {
                 Some(DataType::FLOAT16) => 2f64.powi(-11),
@@ -706,7 +821,7 @@ fn node_test(folder: &Path, mut model: Model) -> String {
             let close = |(f, e): (&f64, &f64)| {
                 (f - e).abs() <= bound * e.abs().max(1.0) || f == e || (f.is_nan() && e.is_nan())
             };
-            if found.len() != expected.len() || !found.iter().zip(expected).all(close) {
+            if found.len() != expected.len() || !found.iter().zip(&expected).all(close) {
                 return format!("FAILS: record {record}: {found:?}, expected {expected:?}");
             }
         }

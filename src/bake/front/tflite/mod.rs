@@ -13,11 +13,11 @@ use super::beside::{self, Lowered, Place};
 use super::builder::Builder;
 use super::constant::{Constant, elements};
 use super::tail;
-use super::value::{Class, Live, Value, standard};
+use super::value::{self, Class, Live, standard};
 use crate::bake::Mistakes;
 use crate::bake::matrix::Files;
 use crate::bake::model::Read;
-use crate::ir::graph::Shape;
+use crate::ir::graph::{Shape, Value};
 use crate::ir::network::InputOrder;
 use flat::Table;
 use std::collections::{HashMap, HashSet};
@@ -26,7 +26,7 @@ use tensor::Tensor;
 
 /// Operators of values that are computed, by their codes in the schema: name, number of the table of its options (0: they
 /// do not matter).
-const OPS: [(i32, &str, u8); 44] = [
+const OPS: [(i32, &str, u8); 48] = [
     (0, "ADD", 11),
     (1, "AVERAGE_POOL_2D", 5),
     (2, "CONCATENATION", 10),
@@ -51,6 +51,7 @@ const OPS: [(i32, &str, u8); 44] = [
     (42, "DIV", 29),
     (43, "SQUEEZE", 30),
     (45, "STRIDED_SLICE", 32),
+    (49, "SPLIT", 35),
     (50, "LOG_SOFTMAX", 0),
     (53, "CAST", 37),
     (54, "PRELU", 0),
@@ -59,13 +60,16 @@ const OPS: [(i32, &str, u8); 44] = [
     (57, "MINIMUM", 0),
     (59, "NEG", 0),
     (60, "PADV2", 0),
+    (65, "SLICE", 48),
     (70, "EXPAND_DIMS", 0),
     (74, "SUM", 27),
     (77, "SHAPE", 0),
     (81, "REDUCE_PROD", 27),
     (82, "REDUCE_MAX", 27),
     (83, "PACK", 59),
+    (88, "UNPACK", 64),
     (98, "LEAKY_RELU", 75),
+    (102, "SPLIT_V", 79),
     (111, "ELU", 0),
     (114, "QUANTIZE", 0),
     (117, "HARD_SWISH", 0),
@@ -77,7 +81,7 @@ const OPS: [(i32, &str, u8); 44] = [
 const OF_CONSTANTS: [&str; 3] = ["GATHER", "PACK", "REDUCE_PROD"];
 
 /// Operators that are not supported: code, name, what to use instead.
-const INSTEAD: [(i32, &str, &str); 71] = [
+const INSTEAD: [(i32, &str, &str); 67] = [
     (5, "DEPTH_TO_SPACE", END),
     (7, "EMBEDDING_LOOKUP", TEXTS),
     (8, "FLOOR", ""),
@@ -96,7 +100,6 @@ const INSTEAD: [(i32, &str, &str); 71] = [
     (46, "BIDIRECTIONAL_SEQUENCE_RNN", TIME),
     (47, "EXP", ""),
     (48, "TOPK_V2", "let the network end before it: `-o top=K` gives the K most probable classes"),
-    (49, "SPLIT", "use STRIDED_SLICE (x[..., a:b]) instead"),
     (51, "DELEGATE", "convert the model for no particular device"),
     (52, "BIDIRECTIONAL_SEQUENCE_LSTM", TIME),
     (58, "LESS", ""),
@@ -104,7 +107,6 @@ const INSTEAD: [(i32, &str, &str); 71] = [
     (62, "GREATER_EQUAL", ""),
     (63, "LESS_EQUAL", ""),
     (64, "SELECT", ""),
-    (65, "SLICE", "use STRIDED_SLICE (x[..., a:b]) instead"),
     (66, "SIN", ""),
     (67, "TRANSPOSE_CONV", END),
     (69, "TILE", ""),
@@ -117,7 +119,6 @@ const INSTEAD: [(i32, &str, &str); 71] = [
     (79, "ARG_MIN", "use ARG_MAX of the negative"),
     (80, "FAKE_QUANT", "convert the model to integers or to floats"),
     (85, "ONE_HOT", ""),
-    (88, "UNPACK", "use STRIDED_SLICE (x[..., a:b]) instead"),
     (89, "REDUCE_MIN", "use REDUCE_MAX of the negative"),
     (90, "FLOOR_DIV", ""),
     (92, "SQUARE", "use MUL instead"),
@@ -126,7 +127,6 @@ const INSTEAD: [(i32, &str, &str); 71] = [
     (99, "SQUARED_DIFFERENCE", NORM),
     (100, "MIRROR_PAD", "use PAD instead"),
     (101, "ABS", ""),
-    (102, "SPLIT_V", "use STRIDED_SLICE (x[..., a:b]) instead"),
     (104, "CEIL", ""),
     (106, "ADD_N", "use ADD instead"),
     (107, "GATHER_ND", ""),
@@ -161,9 +161,6 @@ const DILATED: &str = "convert the model with one record (`keras.Input(…, batc
 
 /// The code of operators that a program brings along.
 const CUSTOM: i32 = 32;
-
-/// How to get a model of one output.
-const ONE: &str = "convert a model with one output";
 
 /// A value that is computed, and its tensor.
 #[derive(Clone, Debug, PartialEq)]
@@ -207,6 +204,8 @@ struct Graph<'b> {
     inputs: Vec<i32>,
     outputs: Vec<i32>,
     operators: Vec<Operator<'b>>,
+    /// What the model's signature calls inputs and outputs.
+    signature: HashMap<i32, String>,
 }
 
 impl<'b> Graph<'b> {
@@ -239,6 +238,7 @@ impl<'b> Graph<'b> {
             inputs: subgraph.ints(1)?,
             outputs: subgraph.ints(2)?,
             operators,
+            signature: signature(&model)?,
         })
     }
 
@@ -252,9 +252,14 @@ impl<'b> Graph<'b> {
         self.tensor(i).map_or_else(|| format!("tensor {i}"), |t| t.name.clone())
     }
 
-    /// The operators that the outputs need.
-    fn needed(&self) -> HashSet<usize> {
-        let mut tensors: HashSet<i32> = self.outputs.iter().copied().collect();
+    /// What an input or an output is called: by the signature, or as its tensor.
+    fn called(&self, i: i32) -> String {
+        self.signature.get(&i).cloned().unwrap_or_else(|| self.name(i))
+    }
+
+    /// The operators that these outputs need.
+    fn needed(&self, outputs: impl Iterator<Item = i32>) -> HashSet<usize> {
+        let mut tensors: HashSet<i32> = outputs.collect();
         let mut needed = HashSet::new();
         for (i, operator) in self.operators.iter().enumerate().rev() {
             if operator.outputs.iter().any(|o| tensors.contains(o)) {
@@ -264,6 +269,16 @@ impl<'b> Graph<'b> {
         }
         needed
     }
+}
+
+/// The names of a signature, where there is one.
+fn signature(model: &Table<'_>) -> Result<HashMap<i32, String>, String> {
+    // Model: signature_defs 7. SignatureDef: inputs 0, outputs 1. TensorMap: name 0, tensor_index 1.
+    let signatures = model.tables(7)?;
+    let [signature] = &signatures[..] else { return Ok(HashMap::new()) };
+    let maps = [signature.tables(0)?, signature.tables(1)?].concat();
+    let named = |map: &Table<'_>| Ok((i32::try_from(map.unsigned(1)?).unwrap_or(-1), map.text(0)?));
+    maps.iter().map(named).collect()
 }
 
 impl<'b> Operator<'b> {
@@ -323,15 +338,22 @@ pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mi
 fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Option<Lowered> {
     let (before, file) = (mistakes.0.len(), place.file);
     let mut known: HashMap<i32, Held> = HashMap::new();
-    let input = input(graph, file, &mut known, mistakes);
-    let order = input.as_ref().map_or(InputOrder::Chw, |i| i.1);
-    let mut builder = input.map(|i| i.0);
-    let needed = graph.needed();
+    let wanted = match place.wanted(graph.outputs.iter().map(|&o| (o, graph.called(o)))) {
+        Ok(wanted) => wanted,
+        Err(e) => {
+            mistakes.add(file, e);
+            return None;
+        }
+    };
+    let inputs = inputs(graph, file, &mut known, mistakes);
+    let order = inputs.as_ref().map_or(InputOrder::Chw, |i| i.1);
+    let mut builder = inputs.map(|i| i.0);
+    let needed = graph.needed(wanted.iter().map(|w| w.0));
     for (i, operator) in graph.operators.iter().enumerate().filter(|(i, _)| needed.contains(i)) {
         let name = operator.outputs.first().map_or_else(|| format!("operator {i}"), |&o| graph.name(o));
         let place = format!("{file}: operator {i} ({}), output {name}", operator.name());
         let outputs = check(operator, &place, mistakes)
-            .and_then(|op| Some((op, inputs(graph, operator, &mut known, &place, mistakes)?)))
+            .and_then(|op| Some((op, operands(graph, operator, &mut known, &place, mistakes)?)))
             .and_then(|(op, inputs)| {
                 let Some(output) = operator.outputs.first().and_then(|&o| graph.tensor(o)) else {
                     mistakes.add(&place, "damaged: it has no output");
@@ -341,40 +363,39 @@ fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Optio
                 let builder = builder.as_mut()?;
                 ops::compute(builder, &node).map_err(|e| mistakes.add(&place, hinted(e))).ok()
             });
-        for (k, &o) in operator.outputs.iter().enumerate() {
-            let value = outputs.clone().filter(|_| k == 0).unwrap_or(Held::Unknown);
-            known.insert(o, value);
+        let mut outputs = outputs.unwrap_or_default().into_iter();
+        for &o in &operator.outputs {
+            known.insert(o, outputs.next().unwrap_or(Held::Unknown));
         }
     }
     if mistakes.0.len() > before {
         return None;
     }
     let mut builder = builder?;
-    let mut outputs: Vec<(String, Value)> = Vec::new();
-    for &o in &graph.outputs {
-        let name = graph.name(o);
+    let mut outputs: Vec<(String, value::Value)> = Vec::new();
+    for (o, name) in wanted {
         let value = match known.get(&o) {
             Some(Held::Live(t)) => match ops::plain(&mut builder, &name, t) {
-                Ok(live) => Value::Live(live),
+                Ok(live) => value::Value::Live(live),
                 Err(e) => {
                     mistakes.add(format_args!("{file}: output {name}"), e);
                     return None;
                 }
             },
-            Some(Held::Class(class)) => Value::Class(class.clone()),
-            Some(Held::Constant(c)) => Value::Constant(c.clone()),
-            Some(Held::Unknown) => Value::Unknown,
+            Some(Held::Class(class)) => value::Value::Class(class.clone()),
+            Some(Held::Constant(c)) => value::Value::Constant(c.clone()),
+            Some(Held::Unknown) => value::Value::Unknown,
             None if graph.tensor(o).is_some_and(Tensor::known) => {
-                Value::Constant(Rc::new(Constant::ints(vec![], vec![0])))
+                value::Value::Constant(Rc::new(Constant::ints(vec![], vec![0])))
             }
-            None => Value::Unknown,
+            None => value::Value::Unknown,
         };
         outputs.push((name, value));
     }
-    let mut draft = builder.draft;
-    let made = tail::tail(&draft, &outputs, place.values, ONE).and_then(|tail| {
+    let Builder { mut draft, inputs, .. } = builder;
+    let made = tail::tail(&mut draft, &outputs, place.values).and_then(|tail| {
         draft.graph.outputs = vec![tail.value].into();
-        beside::finished(draft, order, tail)
+        beside::finished(draft, order, tail, inputs)
     });
     match made {
         Ok(made) => {
@@ -405,8 +426,19 @@ fn notes(graph: &Graph<'_>, file: &str, mistakes: &mut Mistakes) {
              interpreter's in close cases",
         );
     }
-    let input = graph.inputs.first().and_then(|&i| graph.tensor(i));
-    if let Some((scale, summand)) = input.filter(|t| !t.float()).and_then(Tensor::transform) {
+    let transform = |i: i32| graph.tensor(i).filter(|t| !t.float()).and_then(Tensor::transform);
+    let quantised: Vec<_> =
+        graph.inputs.iter().filter_map(|&i| Some((graph.called(i), transform(i)?))).collect();
+    if let (true, [_, ..]) = (graph.inputs.len() > 1, &quantised[..]) {
+        let each = quantised.iter().map(|(name, (scale, summand))| format!("{name} · {scale} + {summand}"));
+        mistakes.note(
+            file,
+            format_args!(
+                "a record's values are the real numbers that the integers of its inputs stand for: {}",
+                each.collect::<Vec<_>>().join(", ")
+            ),
+        );
+    } else if let [(_, (scale, summand))] = quantised[..] {
         mistakes.note(
             file,
             format_args!(
@@ -417,30 +449,83 @@ fn notes(graph: &Graph<'_>, file: &str, mistakes: &mut Mistakes) {
     }
 }
 
-/// The builder with the model's one input, whose first axis is that of the records, and the order of a record's values. An
-/// image's channels come last in the file and first in the graph.
-fn input(
+/// The builder with the model's inputs, whose first axis is that of the records, and the order of a record's values. The
+/// channels of the one input, if it is an image, come last in the file and first in the graph.
+fn inputs(
     graph: &Graph<'_>,
     file: &str,
     known: &mut HashMap<i32, Held>,
     mistakes: &mut Mistakes,
 ) -> Option<(Builder, InputOrder)> {
-    for &i in &graph.inputs {
-        known.insert(i, Held::Unknown);
+    if graph.inputs.is_empty() {
+        mistakes.add(file, "expected an input, found none");
     }
-    let &[i] = &graph.inputs[..] else {
-        let names: Vec<String> = graph.inputs.iter().map(|&i| graph.name(i)).collect();
+    let mut inputs: Vec<Input> = Vec::new();
+    for (k, &i) in graph.inputs.iter().enumerate() {
+        known.insert(i, Held::Unknown);
+        let (place, name) = (format!("{file}: input {}", graph.name(i)), graph.called(i));
+        let twice = graph.inputs[..k].iter().any(|&other| graph.called(other) == name);
+        if twice {
+            mistakes.add(file, format_args!("two inputs are called {name}"));
+        }
+        inputs.extend(input(graph, i, &place, mistakes).filter(|_| !twice));
+    }
+    if inputs.is_empty() || inputs.len() < graph.inputs.len() {
+        return None;
+    }
+    let names = || graph.inputs.iter().map(|&i| graph.called(i));
+    let records = inputs[0].records;
+    if inputs.iter().any(|i| i.records != records) {
+        let shown = |i: &Input| i.records.map_or("any number".to_string(), |n| n.to_string());
+        let sizes = names().zip(&inputs).map(|(name, i)| format!("{name} has {}", shown(i)));
         mistakes.add(
             file,
             format_args!(
-                "expected one input, found {} ({}): a record is one array; concatenate them in the model",
-                names.len(),
-                names.join(", ")
+                "expected inputs of as many records ({}): a record has a part of every input; convert the model with one \
+                 first size of all",
+                sizes.collect::<Vec<_>>().join(", ")
             ),
         );
         return None;
+    }
+    let (values, order) = match &inputs[..] {
+        [one] => {
+            let (shape, order) = match one.dims[..] {
+                [h, w, c] if c == 1 || h * w == 1 => (Shape { c, h, w }, InputOrder::Chw),
+                [h, w, c] => (Shape { c, h, w }, InputOrder::Hwc),
+                _ => (standard(&one.dims), InputOrder::Chw),
+            };
+            (vec![Value { name: "input".into(), shape }], order)
+        }
+        _ => {
+            let value = |(name, i): (String, &Input)| Value { name: name.into(), shape: standard(&i.dims) };
+            (names().zip(&inputs).map(value).collect(), InputOrder::Chw)
+        }
     };
-    let place = format!("{file}: input {}", graph.name(i));
+    let alone = inputs.len() == 1;
+    let (builder, values) = Builder::new(values, records).map_err(|e| mistakes.add(file, e)).ok()?;
+    for ((&i, Input { dims, integers, .. }), value) in graph.inputs.iter().zip(inputs).zip(values) {
+        let (dims, order) = match dims[..] {
+            [h, w, c] if alone => (vec![c, h, w], vec![2, 0, 1]),
+            _ => (dims.clone(), (0..dims.len()).collect()),
+        };
+        known.insert(i, Held::Live(Turned { live: Live { value, dims, integers }, order }));
+    }
+    Some((builder, order))
+}
+
+/// An input of the model.
+struct Input {
+    /// The first size, where it is stated.
+    records: Option<usize>,
+    /// Sizes behind it.
+    dims: Vec<usize>,
+    /// Whether it is integers.
+    integers: bool,
+}
+
+/// What the model says of an input.
+fn input(graph: &Graph<'_>, i: i32, place: &str, mistakes: &mut Mistakes) -> Option<Input> {
     let Some(tensor) = graph.tensor(i) else {
         mistakes.add(place, "damaged: there is no such tensor");
         return None;
@@ -476,16 +561,7 @@ fn input(
         return None;
     }
     let records = usize::try_from(first).ok().filter(|&n| n > 0);
-    let integers = tensor.integers();
-    let (shape, dims, axes, order) = match dims[..] {
-        [h, w, c] => {
-            let order = if c == 1 || h * w == 1 { InputOrder::Chw } else { InputOrder::Hwc };
-            (Shape { c, h, w }, vec![c, h, w], vec![2, 0, 1], order)
-        }
-        _ => (standard(&dims), dims.clone(), (0..dims.len()).collect(), InputOrder::Chw),
-    };
-    known.insert(i, Held::Live(Turned { live: Live { value: 0, dims, integers }, order: axes }));
-    Some((Builder::new(shape, records), order))
+    Some(Input { records, dims, integers: tensor.integers() })
 }
 
 /// The name of an operator that is known; another is reported.
@@ -509,7 +585,7 @@ fn check(operator: &Operator<'_>, place: &str, mistakes: &mut Mistakes) -> Optio
 }
 
 /// What the inputs of an operator are; `None` where one is not known for reasons that are reported.
-fn inputs(
+fn operands(
     graph: &Graph<'_>,
     operator: &Operator<'_>,
     known: &mut HashMap<i32, Held>,

@@ -53,7 +53,16 @@ impl Node<'_> {
 }
 
 /// What an operator gives.
-pub(super) fn compute(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
+pub(super) fn compute(b: &mut Builder, node: &Node<'_>) -> Result<Vec<Held>, String> {
+    let parts = matches!(node.op, "SPLIT" | "SPLIT_V" | "UNPACK");
+    match parts && node.inputs.iter().any(|i| matches!(i, Some(Held::Live(_)))) {
+        true => Ok(split(b, node)?.into_iter().map(Held::Live).collect()),
+        false => Ok(vec![one(b, node)?]),
+    }
+}
+
+/// What an operator with one output gives.
+fn one(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
     let constants: Option<Vec<&Constant>> = node
         .inputs
         .iter()
@@ -98,7 +107,8 @@ pub(super) fn compute(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> 
         "TRANSPOSE" => transpose(node)?,
         "CONCATENATION" => concat(b, node)?,
         "PAD" | "PADV2" => pad(b, node)?,
-        "STRIDED_SLICE" => slice(b, node)?,
+        "STRIDED_SLICE" => strided_slice(b, node)?,
+        "SLICE" => slice(b, node)?,
         _ => {
             let x = node.live(0)?;
             Turned { live: b.activation(&node.name, &x.live, activation(node)?)?, ..x.clone() }
@@ -618,7 +628,7 @@ fn taken(node: &Node<'_>, sizes: &[usize]) -> Result<Taken, String> {
     Ok(taken)
 }
 
-fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+fn strided_slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
     let mut x = node.live(0)?.clone();
     let sizes: Vec<usize> = std::iter::once(usize::MAX).chain(dims(&x)).collect();
     if node.needed(1, "begins")?.len() > 0 && node.options.int(4, 0)? & 1 == 1 {
@@ -643,6 +653,86 @@ fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         .collect();
     let dims = kept.iter().map(|k| k.1).collect();
     Ok(Turned { live: Live { dims, ..x.live }, order: kept.into_iter().map(|k| k.0).collect() })
+}
+
+/// So many elements of each axis from one on; -1: to the end.
+fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
+    let mut x = node.live(0)?.clone();
+    let (begins, counts) = (node.needed(1, "begins")?.integers()?, node.needed(2, "sizes")?.integers()?);
+    if begins.len() != x.order.len() + 1 || counts.len() != begins.len() {
+        let rank = x.order.len() + 1;
+        return Err(format!("expected {rank} begins and sizes, found {begins:?} and {counts:?}"));
+    }
+    if begins[0] != 0 || counts[0] == 0 {
+        return Err("axis 0 is that of the records".into());
+    }
+    for (a, n) in dims(&x).into_iter().enumerate() {
+        let (begin, count) = (begins[a + 1], counts[a + 1]);
+        let first = usize::try_from(begin).ok().filter(|&first| first < n);
+        let end = first.and_then(|first| match count {
+            -1 => Some(n),
+            count => first.checked_add(usize::try_from(count).ok()?).filter(|&end| end > first && end <= n),
+        });
+        let (Some(first), Some(end)) = (first, end) else {
+            let shown = shown(&x);
+            return Err(format!(
+                "{count} elements from {begin} on of axis {} of {shown} are not there",
+                a + 1
+            ));
+        };
+        let (place, at) = (position(&x, a as i64 + 1)?, (first..end).collect::<Vec<_>>());
+        x.live = operations::along(b, &node.name, &x.live, place, &at)?;
+    }
+    Ok(x)
+}
+
+/// Parts one behind the other along an axis; of UNPACK that axis goes.
+fn split(b: &mut Builder, node: &Node<'_>) -> Result<Vec<Turned>, String> {
+    let axis_of = |i: usize| {
+        let axes = node.needed(i, "an axis")?.integers()?;
+        let &[axis] = &axes[..] else { return Err(format!("expected one axis, found {}", axes.len())) };
+        Ok(axis)
+    };
+    let (x, axis) = match node.op {
+        "SPLIT" => (node.live(1)?, axis_of(0)?),
+        "SPLIT_V" => (node.live(0)?, axis_of(2)?),
+        // UnpackOptions: num 0, axis 1.
+        _ => (node.live(0)?, node.options.int(1, 0)?.into()),
+    };
+    let place = position(x, axis)?;
+    let (n, gone) = (x.live.dims[place], x.order[place]);
+    let sizes = match node.op {
+        "SPLIT_V" => {
+            let sizes = node.needed(1, "sizes")?.integers()?;
+            let stated = sizes.iter().filter(|&&s| s >= 0).fold(0i64, |sum, &s| sum.saturating_add(s));
+            let rest = n as i64 - stated;
+            // No size at all where it is none.
+            let size = |&s: &i64| usize::try_from(if s == -1 { rest } else { s }).ok().filter(|&s| s <= n);
+            sizes.iter().map(|s| size(s).unwrap_or(0)).collect()
+        }
+        // SplitOptions: num_splits 0.
+        op => {
+            let count = node.count(0, if op == "SPLIT" { "num_splits" } else { "num" }, 0)?;
+            vec![n / count; count]
+        }
+    };
+    if sizes.contains(&0) || sizes.iter().sum::<usize>() != n || (node.op == "UNPACK" && sizes.len() != n) {
+        return Err(format!("parts of {sizes:?} along axis {axis} of {} do not meet", shown(x)));
+    }
+    let (mut first, mut parts) = (0, Vec::new());
+    for size in sizes {
+        let at: Vec<usize> = (first..first + size).collect();
+        let mut part =
+            Turned { live: operations::along(b, &node.name, &x.live, place, &at)?, order: x.order.clone() };
+        if node.op == "UNPACK" {
+            part.live.dims.remove(place);
+            part.order.remove(place);
+            part.order.iter_mut().filter(|a| **a > gone).for_each(|a| *a -= 1);
+        }
+        parts.push(part);
+        first += size;
+    }
+    Ok(parts)
 }
 
 /// What an operator makes of constants alone.

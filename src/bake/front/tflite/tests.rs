@@ -2,7 +2,7 @@
 
 use super::{INSTEAD, OPS};
 use crate::bake::front::fixtures::{self, Folder, Outputs, read_with_notes};
-use crate::ir::network::{FinalActivation, InputOrder, Kind, Network};
+use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, named};
 use std::path::PathBuf;
 
 /// Checks a model of the folder.
@@ -66,9 +66,9 @@ fn networks_give_what_their_models_give() {
         (
             "moves",
             (
-                "2×5×9-4×5×9-3×4×5-2×4×5-1×4×5-2×3×5-6",
-                "convolution concat pad convolution softmax convolution convolution concat transpose convolution \
-                 transpose reshape transpose reshape average_pool affine",
+                "2×5×9-4×5×9-3×4×5-2×3×5-6",
+                "convolution concat pad convolution softmax slice slice concat transpose convolution transpose reshape \
+                 transpose reshape average_pool affine",
             ),
             CLASSES,
             Scores,
@@ -123,6 +123,34 @@ fn networks_give_what_their_models_give() {
     let wrong: Vec<&str> =
         list.into_iter().filter_map(|l| std::panic::catch_unwind(|| checked(l)).err().map(|_| l.0)).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// Inputs one behind the other in a record, outputs one behind the other in its scores, called as the signature does.
+#[test]
+fn several_inputs_and_outputs_are_parts_of_one() {
+    let network = check(
+        "several",
+        "64-3×6×5-2×6×5-5-3 relu,sigmoid,tanh",
+        "slice slice reshape transpose convolution relu convolution sigmoid average_pool affine tanh concat affine softmax \
+         transpose transpose reshape reshape concat",
+        (Kind::Values, FinalActivation::None),
+        Outputs::Scores,
+        1e-4,
+    );
+    assert_eq!((named(&network.inputs), named(&network.outputs)), {
+        ("state 4, camera 6×5×2".into(), "action 3, mask 6×5×2, features 6×5×3".into())
+    });
+    assert_eq!(network.order, InputOrder::Chw);
+    let network = check(
+        "splits",
+        "2×6×6-6×6×6-5-3×3×3-5 relu,tanh",
+        "convolution slice slice relu subtract slice slice affine slice slice slice slice slice slice slice slice transpose \
+         reshape reshape reshape concat reshape transpose convolution tanh slice slice affine add",
+        CLASSES,
+        Outputs::Scores,
+        1e-4,
+    );
+    assert!(network.inputs.is_empty() && network.outputs.is_empty());
 }
 
 /// The interpreter rounds activations to integers: scores are as close as those are, classes the same where scores are
@@ -239,7 +267,18 @@ fn all_that_is_not_supported_is_named_at_once() {
     );
     refused(
         "inputs",
-        &["expected one input, found 2 (x, Relu): a record is one array; concatenate them in the model"],
+        &[
+            "input x: expected sizes that are known at build time behind that of the records, found [-1, -1, 6, 2]: \
+             convert the model with a fixed size of its input",
+            "input MaxPool2d: expected numbers, found BOOL",
+        ],
+    );
+    refused(
+        "records_of_inputs",
+        &[
+            "expected inputs of as many records (x has any number, Relu has 4): a record has a part of every input; \
+             convert the model with one first size of all",
+        ],
     );
     refused(
         "sparse",
@@ -259,13 +298,7 @@ fn all_that_is_not_supported_is_named_at_once() {
         ],
     );
     refused("version", &["expected version 3 of the schema, found 2"]);
-    refused(
-        "outputs",
-        &[
-            "expected one output, or a label and its probabilities; found 2 (Identity_1, MaxPool2d): a network has one \
-             result a record; convert a model with one output",
-        ],
-    );
+    refused("outputs", &["two outputs are called Identity_1: their values could not be told apart"]);
     let f = Folder::new("tflite");
     f.put("net.tflite", "no model at all");
     assert_eq!(
