@@ -51,15 +51,8 @@ pub(crate) fn verify() -> Result<(), Error> {
     block().verify().map_err(|why| damaged(&why))
 }
 
-/// All of it as text.
-///
-/// # Errors
-/// What is not as the build left it.
-pub(crate) fn text() -> Result<String, Error> {
-    block().text().map_err(|why| damaged(&why))
-}
-
-fn damaged(why: &str) -> Error {
+/// What a program says whose block is not as the build left it.
+pub(crate) fn damaged(why: &str) -> Error {
     Error::Check(format!("the network in this program is damaged: {why}; copy the program anew"))
 }
 

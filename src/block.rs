@@ -16,19 +16,17 @@
 //! Everything is little-endian and of fixed width ([`crate::ir::wire`]). A start checks the header and the sections that
 //! it parses, [`Block::verify`] all of them.
 
-use crate::ir::network::{Network, named};
+use crate::ir::network::Network;
 use crate::ir::plan::Plan;
 use crate::ir::wire::{self, Wire};
-use crate::registry::{KernelSources, Library};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
-use std::fmt::Write;
 
 /// The first bytes.
 const MAGIC: [u8; 8] = *b"mortonnt";
 
 /// The version of the format: another one is not read.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// The block and its constants start at multiples of this many bytes.
 pub(crate) const PAGE: usize = 4096;
@@ -43,9 +41,9 @@ pub(crate) enum Section {
     Network,
     /// [`PlanSection`]
     Plan,
-    /// [`Library`]
+    /// [`crate::registry::Library`]
     Library,
-    /// [`KernelSources`]
+    /// [`crate::registry::KernelSources`]
     Sources,
     /// Constants, each from a page on.
     Constants,
@@ -163,7 +161,7 @@ impl Block {
     }
 
     /// Offset, bytes and hash of a section.
-    fn entry(self, section: Section) -> (usize, usize, &'static [u8]) {
+    pub(crate) fn entry(self, section: Section) -> (usize, usize, &'static [u8]) {
         let at = 24 + section as usize * ENTRY;
         (u64_at(self.0, at) as usize, u64_at(self.0, at + 8) as usize, &self.0[at + 16..at + ENTRY])
     }
@@ -197,65 +195,6 @@ impl Block {
     /// The first that is not as it was written.
     pub(crate) fn verify(self) -> Result<(), String> {
         Section::ALL.into_iter().try_for_each(|section| self.check(section))
-    }
-
-    /// All of it as text: a line for each section, value, node, constant, buffer and step.
-    ///
-    /// # Errors
-    /// What is not as it was written.
-    pub(crate) fn text(self) -> Result<String, String> {
-        self.verify()?;
-        let (network, given): NetworkSection = self.read(Section::Network)?;
-        let (plan, (offsets, steps)): PlanSection = self.read(Section::Plan)?;
-        let library: Library = self.read(Section::Library)?;
-        let sources: KernelSources = self.read(Section::Sources)?;
-        let mut s = String::new();
-        let _ = writeln!(s, "block version {VERSION}, {} bytes, SHA-256 {}", self.len(), self.hash());
-        for section in Section::ALL {
-            let (offset, bytes, hash) = self.entry(section);
-            let _ =
-                writeln!(s, "section {}: {bytes} bytes at {offset}, SHA-256 {}", section.name(), hex(hash));
-        }
-        let Network { name, hash, width, order, graph, output, labels, features, transform, folded, .. } =
-            &network;
-        let Network { weights, inputs, outputs, .. } = &network;
-        let _ = writeln!(s, "network {name:?}, hash {hash}, {width} inputs, weights {weights:?}");
-        let _ = writeln!(s, "output {output:?}, labels {labels:?}");
-        let _ = writeln!(s, "input {order:?}, {transform:?}, folded {folded}, features {features:?}");
-        let _ = writeln!(s, "golden vectors given {given}");
-        let _ = writeln!(
-            s,
-            "graph inputs {:?} ({}), outputs {:?} ({})",
-            graph.inputs,
-            named(inputs),
-            graph.outputs,
-            named(outputs)
-        );
-        graph.values.iter().enumerate().for_each(|(i, v)| _ = writeln!(s, "value {i} {v:?}"));
-        graph.tensors.iter().enumerate().for_each(|(i, t)| _ = writeln!(s, "tensor {i} {t:?}"));
-        graph.nodes.iter().enumerate().for_each(|(i, n)| _ = writeln!(s, "node {i} {n:?}"));
-        let Plan { name, engine, batch, padded_batch, granule, arena_bytes, arena_bound, .. } = &plan;
-        let _ = writeln!(
-            s,
-            "plan {name:?} on {engine}, batch {batch}, padded {padded_batch}, granule {granule}, arena {arena_bytes} bytes, \
-             bound {arena_bound}"
-        );
-        for (i, (c, offset)) in plan.constants.iter().zip(offsets.iter()).enumerate() {
-            let _ = writeln!(s, "constant {i} at {offset} {c:?}");
-        }
-        plan.buffers.iter().enumerate().for_each(|(i, b)| _ = writeln!(s, "buffer {i} {b:?}"));
-        plan.steps.iter().enumerate().for_each(|(i, step)| _ = writeln!(s, "step {i} {step:?}"));
-        plan.few.iter().for_each(|few| _ = writeln!(s, "{few:?}"));
-        let _ = writeln!(s, "library {}", library.hash);
-        library.kernels.iter().for_each(|k| _ = writeln!(s, "kernel {k:?}"));
-        for p in library.plans.iter() {
-            let n = steps.iter().find(|(name, _)| *name == p.name).map_or(0, |n| n.1);
-            let _ = writeln!(s, "recipe, {n} steps here, {p:?}");
-        }
-        library.devices.iter().for_each(|d| _ = writeln!(s, "device class {d:?}"));
-        library.hosts.iter().for_each(|h| _ = writeln!(s, "host class {h:?}"));
-        sources.iter().for_each(|(path, text)| _ = writeln!(s, "source {path}, {} bytes", text.len()));
-        Ok(s)
     }
 }
 

@@ -177,7 +177,7 @@ fn the_block_as_text_is_the_golden_file() {
         devices: Vec::new().into(),
         hosts: Vec::new().into(),
     };
-    let text = opened(&baked).text().unwrap();
+    let text = crate::lab::block::text(opened(&baked)).unwrap();
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tiny.txt");
     if std::env::var_os("MORTONNET_BLESS").is_some() {
         std::fs::write(&path, &text).unwrap();
@@ -847,7 +847,7 @@ fn flop_are_counted_as_the_library_says() {
         let recipe = baked.library.plan(plan).unwrap();
         let products = |library: &Library| -> u64 {
             let plan = planner::plan(&baked.network, recipe, library, None).unwrap();
-            plan.steps.iter().filter(|s| s.operation.is_product()).map(|s| s.flop).sum()
+            plan.full().iter().filter(|s| s.operation.is_product()).map(|s| s.flop).sum()
         };
         assert_eq!(products(&baked.library), baked.network.flop(), "{plan}");
         let mut other = baked.library.clone();
@@ -1132,7 +1132,7 @@ fn standalone_activations_work_under_every_plan() {
     let b = f.bake().unwrap();
     assert_eq!(b.network.graph.nodes[0].op, Op::Activation(Activation::Tanh));
     // The input is copied: what the stream has written stays.
-    assert_eq!(f.bake_plan("mali-midgard").unwrap().plan.steps.len(), 6);
+    assert_eq!(f.bake_plan("mali-midgard").unwrap().plan.full().len(), 6);
 }
 
 /// A chain of affine layers with these activations between and behind them.
@@ -1248,7 +1248,7 @@ fn layouts_that_do_not_meet_are_repacked() {
     let graph = chain(&[5, 6, 3], &[Activation::Relu]);
     let plan = plan_of(&graph, recipe).unwrap();
     assert_eq!(planner::check::check(&plan, library), Vec::<String>::new());
-    let kernels: Vec<&str> = plan.steps.iter().map(|s| &*s.kernel).collect();
+    let kernels: Vec<&str> = plan.full().iter().map(|s| &*s.kernel).collect();
     assert_eq!(
         kernels.join(" "),
         "matmul_blocked_nt_1x4x4 bias_rm relu_unbound repack_any matmul_blocked_nt_1x4x4 bias_rm argmax_rm"
@@ -1275,20 +1275,20 @@ fn layouts_that_do_not_meet_are_repacked() {
     );
     // Where layouts meet there is nothing to copy: a matrix of one row is both.
     let one = plan_of(&chain(&[5, 1], &[]), recipe).unwrap();
-    assert!(one.steps.iter().all(|s| s.operation != Operation::Repack));
+    assert!(one.full().iter().all(|s| s.operation != Operation::Repack));
     let with = |name: &str, kernels: &[&str]| {
         let kernels: Vec<_> = kernels.iter().map(|k| k.to_string().into()).collect();
         PlanRecipe { kernels: kernels.into(), ..library.plan(name).unwrap().clone() }
     };
     let packed = with("desktop", &["affine_packed_4x4", "repack_any", "argmax_packed"]);
-    assert_eq!(plan_of(&chain(&[5, 6, 3], &[]), &packed).unwrap().steps.len(), 3);
+    assert_eq!(plan_of(&chain(&[5, 6, 3], &[]), &packed).unwrap().full().len(), 3);
 
     // Any kernels chain: chunks to row major for the bias, to other chunks for the arg-max.
     let mixed = with("desktop", &["matmul_morton_4_2", "bias_rm", "repack_any", "argmax_packed"]);
     let plan = plan_of(&chain(&[5, 6, 3], &[]), &mixed).unwrap();
     assert_eq!(planner::check::check(&plan, library), Vec::<String>::new());
     let copies: Vec<&str> =
-        plan.steps.iter().filter(|s| s.operation == Operation::Repack).map(|s| &*s.options).collect();
+        plan.full().iter().filter(|s| s.operation == Operation::Repack).map(|s| &*s.options).collect();
     let [to_rows, to_chunks] = ["-DFROM=1,4,2,1,1,1 -DTO=0,1,1", "-DFROM=0,1,1 -DTO=1,4,2,1,1,1"];
     assert_eq!(copies, [to_rows, to_chunks, to_rows, "-DFROM=0,1,1 -DTO=1,1,16,0,1,1"]);
 
@@ -1300,7 +1300,7 @@ fn layouts_that_do_not_meet_are_repacked() {
     }
     let plan = plan_of(&fork, recipe).unwrap();
     assert_eq!(planner::check::check(&plan, library), Vec::<String>::new());
-    assert_eq!(plan.steps.iter().filter(|s| s.operation == Operation::Repack).count(), 1);
+    assert_eq!(plan.full().iter().filter(|s| s.operation == Operation::Repack).count(), 1);
 }
 
 /// The checker sees a repack that copies between other layouts, with other sizes, or too little.

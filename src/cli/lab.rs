@@ -2,6 +2,7 @@
 
 use super::Command;
 use super::given::{Follows, Form, Given, Spec, named, number, usage};
+use crate::baked;
 use crate::error::Error;
 use crate::ir::layout::Layout;
 use crate::ir::network::Precision;
@@ -309,4 +310,14 @@ fn square(given: &mut Given) -> Result<Vec<usize>, Error> {
         Some(Sizes::Squares(sizes)) => Ok(sizes),
         None => Ok(Vec::new()),
     }
+}
+
+pub(super) fn take_block(given: &mut Given) -> Result<Command, Error> {
+    given.flag("info");
+    Ok(Command::Block)
+}
+
+/// All that is baked, as text.
+pub(super) fn block() -> Result<String, Error> {
+    crate::lab::block::text(baked::block()).map_err(|why| baked::damaged(&why))
 }

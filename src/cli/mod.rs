@@ -89,6 +89,7 @@ pub(crate) enum Command {
         json: bool,
     },
     /// Print all that is baked.
+    #[cfg(feature = "lab")]
     Block,
     /// Benchmarks.
     #[cfg(feature = "lab")]
@@ -134,7 +135,7 @@ static FORMS: [Form; 5] = [
     Form { name: "classifying records", take: classify::take },
     Form { name: "--selftest", take: selftest::take },
     Form { name: "--list-devices", take: take_list_devices },
-    Form { name: "--info=block", take: take_block },
+    Form { name: "--info=block", take: lab::take_block },
     Form { name: "--info", take: take_info },
 ];
 
@@ -204,7 +205,8 @@ pub fn main() -> ExitCode {
                     info::page(&request).and_then(|page| print(&escape::lines(&page)))
                 }
                 Command::Info { request, json: true } => info::json(&request).and_then(|page| print(&page)),
-                Command::Block => baked::text().and_then(|text| print(&escape::lines(&text))),
+                #[cfg(feature = "lab")]
+                Command::Block => lab::block().and_then(|text| print(&escape::lines(&text))),
                 #[cfg(feature = "lab")]
                 Command::Bench(bench) => bench.run(&mut print),
                 #[cfg(feature = "lab")]
@@ -246,11 +248,6 @@ fn take_info(given: &mut Given) -> Result<Command, Error> {
         _ => Err(format!("--info has a page, or json, found \"{kind}\"")),
     })?;
     Ok(Command::Info { request: request(given)?, json: json.unwrap_or(false) })
-}
-
-fn take_block(given: &mut Given) -> Result<Command, Error> {
-    given.flag("info");
-    Ok(Command::Block)
 }
 
 /// Takes what says where the baked network runs.

@@ -1,5 +1,6 @@
 //! What stands in for the commands of the lab in a program without it (cargo feature `lab`).
 
+use super::Command;
 use super::given::{Form, Given, Spec};
 use crate::error::Error;
 use std::ffi::OsStr;
@@ -30,4 +31,10 @@ pub(super) fn help(word: Word) -> String {
 
 pub(super) fn form(word: Word, _: &Given) -> &'static Form {
     match word {}
+}
+
+pub(super) fn take_block(_: &mut Given) -> Result<Command, Error> {
+    Err(Error::Usage(
+        "--info=block: this program was built without the lab: build it without --no-default-features".into(),
+    ))
 }

@@ -302,8 +302,12 @@ mod tests {
         let mut refused = 0;
         for plan in library().plans.iter() {
             for other in library().plans.iter().filter(|other| other.kernels != plan.kernels) {
-                let mixed =
-                    PlanRecipe { kernels: other.kernels.clone(), groups: Cow::Borrowed(&[]), ..plan.clone() };
+                let mixed = PlanRecipe {
+                    kernels: other.kernels.clone(),
+                    groups: Cow::Borrowed(&[]),
+                    few: None,
+                    ..plan.clone()
+                };
                 let part_of = other.kernels.iter().all(|k| plan.kernels.contains(k));
                 let found = read_back(&plan.name, &mixed);
                 assert_eq!(found.is_ok(), part_of, "{} {}: {found:?}", plan.name, other.name);

@@ -2,6 +2,7 @@
 //! the documents that the kernels come from.
 
 pub(crate) mod against;
+pub(crate) mod block;
 pub(crate) mod cache;
 pub(crate) mod case;
 pub(crate) mod host;
