@@ -24,10 +24,11 @@ kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 g
     if (i < fours) {
         WINDOW_INSIDE;
         const uint wide = end_x - from_x;
-        uint tap = (from_y * WINDOW_WIDTH + from_x) * fours + i;
         // Behind the last channel the last one is read again: its sums are not used.
-        uint4 v = 4 * min((uint4)(0, 1, 2, 3) + 4 * i, OUTPUTS - 1);
-        v += chunk * (4 * l) + unit + 4 * IN_ROW(from_y, from_x);
+        const uint last = OUTPUTS - 1 - 4 * i;
+        const uint r1 = 4 * min(1u, last), r2 = 4 * min(2u, last), r3 = 4 * min(3u, last);
+        global const WEIGHT4 *pa = a + UNIT4 * ((from_y * WINDOW_WIDTH + from_x) * fours + i);
+        global const float4 *pb = b + (chunk * (4 * l) + unit + 16 * i + 4 * IN_ROW(from_y, from_x));
         const float4 s = bias[i];
         c0 += s.s0;
         c1 += s.s1;
@@ -35,16 +36,16 @@ kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 g
         c3 += s.s3;
         for (uint lines = end_y - from_y; lines; --lines) {
             for (uint n = wide; n; --n) {
-                const float4 w = LOAD4(a, tap);
-                c0 += w.s0 * b[v.s0];
-                c1 += w.s1 * b[v.s1];
-                c2 += w.s2 * b[v.s2];
-                c3 += w.s3 * b[v.s3];
-                tap += fours;
-                v += 4 * DILATION_X * IN_PIXEL;
+                const float4 w = LOAD4(pa, 0);
+                c0 += w.s0 * pb[0];
+                c1 += w.s1 * pb[r1];
+                c2 += w.s2 * pb[r2];
+                c3 += w.s3 * pb[r3];
+                pa += UNIT4 * fours;
+                pb += 4 * DILATION_X * IN_PIXEL;
             }
-            tap += (WINDOW_WIDTH - wide) * fours;
-            v += 4 * (DILATION_Y * IN_LINE - wide * DILATION_X * IN_PIXEL);
+            pa += UNIT4 * (WINDOW_WIDTH - wide) * fours;
+            pb += (int)(4 * (DILATION_Y * IN_LINE - wide * DILATION_X * IN_PIXEL));
         }
         c0 = ACTIVATE(c0);
         c1 = ACTIVATE(c1);

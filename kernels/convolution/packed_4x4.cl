@@ -25,22 +25,24 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
     RUNS_INSIDE;
     // Where a run begins in a and b. One counter serves both, and down to 0 it needs no bound: they are 4 before it.
     const uint tap = (from_y * WINDOW_WIDTH + from_x) * GROUP_CHANNELS;
-    uint2 from = (uint2)((i >> 2) * (4 * taps) + (i & 3) + 4 * tap, chunk * (4 * l) + unit + 4 * IN_ROW(from_y, from_x)) - 4;
+    global const WEIGHT4 *pa = a + UNIT4 * ((i >> 2) * (4 * taps) + (i & 3) + 4 * tap) - UNIT4 * 4;
+    global const float4 *pb = b + (chunk * (4 * l) + unit + 4 * IN_ROW(from_y, from_x)) - 4;
     const float4 s = bias[i];
     float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
     for (uint lines = end_y - from_y; lines; --lines) {
         for (uint run = runs; run; --run) {
             for (uint k = 4 * length; k; k -= 4) {
-                const uint2 p = from + k;
-                const float4 w = LOAD4(a, p.s0), v = b[p.s1];
+                const float4 w = LOAD4(pa, k), v = pb[k];
                 c0 += w.s0 * v;
                 c1 += w.s1 * v;
                 c2 += w.s2 * v;
                 c3 += w.s3 * v;
             }
-            from += 4 * (uint2)(GROUP_CHANNELS, DILATION_X * IN_PIXEL);
+            pa += UNIT4 * 4 * GROUP_CHANNELS;
+            pb += 4 * DILATION_X * IN_PIXEL;
         }
-        from += 4 * (uint2)((WINDOW_WIDTH - runs) * GROUP_CHANNELS, DILATION_Y * IN_LINE - runs * DILATION_X * IN_PIXEL);
+        pa += UNIT4 * 4 * ((WINDOW_WIDTH - runs) * GROUP_CHANNELS);
+        pb += (int)(4 * (DILATION_Y * IN_LINE - runs * DILATION_X * IN_PIXEL));
     }
     r[at] = ACTIVATE(c0);
     r[at + 4] = ACTIVATE(c1);

@@ -17,20 +17,20 @@ kernel void pool_packed(uint l, uint h, float2 params, uint16 geometry,
     if (c < OUTPUTS) {
         WINDOW_INSIDE;
         const uint wide = end_x - from_x;
-        uint v = chunk * (4 * l) + unit + 4 * (c + IN_ROW(from_y, from_x));
+        global const float4 *pb = b + (chunk * (4 * l) + unit + 4 * (c + IN_ROW(from_y, from_x)));
         found = (float4)(POOL == 0 ? -INFINITY : 0.0f);
         for (uint lines = end_y - from_y; lines; --lines) {
             for (uint n = wide; n; --n) {
-                const float4 next = b[v];
+                const float4 next = *pb;
 #if POOL == 0
                 // NaN stays.
                 found = next > found || isnan(next) ? next : found;
 #else
                 found += next;
 #endif
-                v += 4 * DILATION_X * IN_PIXEL;
+                pb += 4 * DILATION_X * IN_PIXEL;
             }
-            v += 4 * (DILATION_Y * IN_LINE - wide * DILATION_X * IN_PIXEL);
+            pb += (int)(4 * (DILATION_Y * IN_LINE - wide * DILATION_X * IN_PIXEL));
         }
 #if POOL
         found /= ELEMENTS;
