@@ -4,7 +4,11 @@
 // Layouts: a C, a column for each element of the window in the order ky, kx; b and r C_1_16_R; bias is plain.
 // ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
-// Dimension 0 runs over fours of channels, dimension 1 over fours of columns, pixel by pixel.
+// Dimension 0 runs over fours of channels, dimension 1 over fours of columns, chunk by chunk and there pixel by pixel.
+// GROUP_0, GROUP_1: work-items of a work-group. Where they are not known, a compiler for Midgard leaves 8 registers.
+#ifdef GROUP_0
+__attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
+#endif
 kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 geometry,
                                          global const WEIGHT4 *restrict a,
                                          global const float4 *restrict b,
@@ -12,29 +16,37 @@ kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 g
                                          global float4 *restrict r)
 {
     const uint i = get_global_id(0), fours = (OUTPUTS + 3) / 4;
-    PIXEL_AND(j);
-    const uint at = (j >> 2) * (4 * h) + 4 * (OUT_ROW + 4 * i) + (j & 3);
+    if (4 * i >= OUT_PIXEL)
+        return;
+    PACKED_PIXEL_AND(chunk, unit);
+    const uint at = chunk * (4 * h) + 4 * (OUT_ROW + 4 * i) + unit;
     float4 c0 = (float4)(0.0f), c1 = c0, c2 = c0, c3 = c0;
     if (i < fours) {
         WINDOW_INSIDE;
+        const uint wide = end_x - from_x;
         // Behind the last channel the last one is read again: its sums are not used.
         const uint last = OUTPUTS - 1 - 4 * i;
         const uint r1 = 4 * min(1u, last), r2 = 4 * min(2u, last), r3 = 4 * min(3u, last);
-        global const float4 *pb = b + (j >> 2) * (4 * l) + (j & 3) + 16 * i;
+        global const WEIGHT4 *pa = a + UNIT4 * ((from_y * WINDOW_WIDTH + from_x) * fours + i);
+        global const float4 *pb = b + (chunk * (4 * l) + unit + 16 * i + 4 * IN_ROW(from_y, from_x));
         const float4 s = bias[i];
         c0 += s.s0;
         c1 += s.s1;
         c2 += s.s2;
         c3 += s.s3;
-        for (uint ky = from_y; ky < end_y; ++ky)
-            for (uint kx = from_x; kx < end_x; ++kx) {
-                const float4 w = LOAD4(a, (ky * WINDOW_WIDTH + kx) * fours + i);
-                global const float4 *v = pb + 4 * IN_ROW(ky, kx);
-                c0 += w.s0 * v[0];
-                c1 += w.s1 * v[r1];
-                c2 += w.s2 * v[r2];
-                c3 += w.s3 * v[r3];
+        for (uint lines = end_y - from_y; lines; --lines) {
+            for (uint n = wide; n; --n) {
+                const float4 w = LOAD4(pa, 0);
+                c0 += w.s0 * pb[0];
+                c1 += w.s1 * pb[r1];
+                c2 += w.s2 * pb[r2];
+                c3 += w.s3 * pb[r3];
+                pa += UNIT4 * fours;
+                pb += 4 * DILATION_X * IN_PIXEL;
             }
+            pa += UNIT4 * (WINDOW_WIDTH - wide) * fours;
+            pb += (int)(4 * (DILATION_Y * IN_LINE - wide * DILATION_X * IN_PIXEL));
+        }
         c0 = ACTIVATE(c0);
         c1 = ACTIVATE(c1);
         c2 = ACTIVATE(c2);

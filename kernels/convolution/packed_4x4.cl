@@ -5,7 +5,11 @@
 // Layouts: a R_16_1_C, its columns in the order ky, kx, c; b and r C_1_16_R; bias is plain.
 // ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
-// Dimension 0 runs over fours of outputs, dimension 1 over fours of columns, pixel by pixel.
+// Dimension 0 runs over fours of outputs, dimension 1 over fours of columns, chunk by chunk and there pixel by pixel.
+// GROUP_0, GROUP_1: work-items of a work-group. Where they are not known, a compiler for Midgard leaves 8 registers.
+#ifdef GROUP_0
+__attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
+#endif
 kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometry,
                                    global const WEIGHT4 *restrict a,
                                    global const float4 *restrict b,
@@ -13,29 +17,33 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
                                    global float4 *restrict r)
 {
     const uint i = get_global_id(0);
-    PIXEL_AND(j);
+    if (4 * i >= OUT_PIXEL)
+        return;
+    PACKED_PIXEL_AND(chunk, unit);
+    const uint at = chunk * (4 * h) + 4 * (OUT_ROW + 4 * i) + unit;
     WINDOW_INSIDE;
     RUNS_INSIDE;
-    global const WEIGHT4 *pa = a + UNIT4 * ((i >> 2) * (4 * taps) + (i & 3));
-    global const float4 *pb = b + (j >> 2) * (4 * l) + (j & 3);
+    // Where a run begins in a and b. One counter serves both, and down to 0 it needs no bound: they are 4 before it.
+    const uint tap = (from_y * WINDOW_WIDTH + from_x) * GROUP_CHANNELS;
+    global const WEIGHT4 *pa = a + UNIT4 * ((i >> 2) * (4 * taps) + (i & 3) + 4 * tap) - UNIT4 * 4;
+    global const float4 *pb = b + (chunk * (4 * l) + unit + 4 * IN_ROW(from_y, from_x)) - 4;
     const float4 s = bias[i];
     float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
-    for (uint ky = from_y; ky < end_y; ++ky) {
-        uint tap = (ky * WINDOW_WIDTH + from_x) * GROUP_CHANNELS;
-        uint row = IN_ROW(ky, from_x);
-        for (uint run = 0; run < runs; ++run) {
-            for (uint k = 0; k < length; ++k) {
-                const float4 w = LOAD4(pa, 4 * (tap + k)), v = pb[4 * (row + k)];
+    for (uint lines = end_y - from_y; lines; --lines) {
+        for (uint run = runs; run; --run) {
+            for (uint k = 4 * length; k; k -= 4) {
+                const float4 w = LOAD4(pa, k), v = pb[k];
                 c0 += w.s0 * v;
                 c1 += w.s1 * v;
                 c2 += w.s2 * v;
                 c3 += w.s3 * v;
             }
-            tap += GROUP_CHANNELS;
-            row += step;
+            pa += UNIT4 * 4 * GROUP_CHANNELS;
+            pb += 4 * DILATION_X * IN_PIXEL;
         }
+        pa += UNIT4 * 4 * ((WINDOW_WIDTH - runs) * GROUP_CHANNELS);
+        pb += (int)(4 * (DILATION_Y * IN_LINE - runs * DILATION_X * IN_PIXEL));
     }
-    const uint at = (j >> 2) * (4 * h) + 4 * (OUT_ROW + 4 * i) + (j & 3);
     r[at] = ACTIVATE(c0);
     r[at + 4] = ACTIVATE(c1);
     r[at + 8] = ACTIVATE(c2);

@@ -4,33 +4,38 @@
 // Layouts: b and r C_1_16_R.
 // POOL: as in common/geometry.
 // ACTIVATION: as in common/activation.
-// Dimension 0 runs over the channels and the rows of padding behind them, dimension 1 over fours of columns, pixel by
-// pixel.
+// Dimension 0 runs over the channels and the rows of padding behind them, dimension 1 over fours of columns, chunk by chunk
+// and there pixel by pixel.
 kernel void pool_packed(uint l, uint h, float2 params, uint16 geometry,
                         global const float4 *restrict b,
                         global float4 *restrict r)
 {
     const uint c = get_global_id(0);
-    PIXEL_AND(j);
+    PACKED_PIXEL_AND(chunk, unit);
+    const uint at = chunk * (4 * h) + 4 * (OUT_ROW + c) + unit;
     float4 found = (float4)(0.0f);
     if (c < OUTPUTS) {
         WINDOW_INSIDE;
-        global const float4 *pb = b + (j >> 2) * (4 * l) + (j & 3) + 4 * c;
+        const uint wide = end_x - from_x;
+        global const float4 *pb = b + (chunk * (4 * l) + unit + 4 * (c + IN_ROW(from_y, from_x)));
         found = (float4)(POOL == 0 ? -INFINITY : 0.0f);
-        for (uint ky = from_y; ky < end_y; ++ky)
-            for (uint kx = from_x; kx < end_x; ++kx) {
-                const float4 v = pb[4 * IN_ROW(ky, kx)];
+        for (uint lines = end_y - from_y; lines; --lines) {
+            for (uint n = wide; n; --n) {
+                const float4 next = *pb;
 #if POOL == 0
                 // NaN stays.
-                found = v > found || isnan(v) ? v : found;
+                found = next > found || isnan(next) ? next : found;
 #else
-                found += v;
+                found += next;
 #endif
+                pb += 4 * DILATION_X * IN_PIXEL;
             }
+            pb += (int)(4 * (DILATION_Y * IN_LINE - wide * DILATION_X * IN_PIXEL));
+        }
 #if POOL
         found /= ELEMENTS;
 #endif
         found = ACTIVATE(found);
     }
-    r[(j >> 2) * (4 * h) + 4 * (OUT_ROW + c) + (j & 3)] = found;
+    r[at] = found;
 }
