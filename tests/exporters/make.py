@@ -17,8 +17,8 @@ A folder FOLDER/FRAMEWORK-NAME for each network has
     keras.json, torch.json, …       what such a file does not say: the order of the input's values, their scaling
     inputs.npy                      all records in raw units, shape (n, values), float32
     scores.npy                      their scores before a final softmax or sigmoid, shape (n, outputs)
-    results.npy                     what the framework gives at last: probabilities, or the scores again
-    classes.npy                     the class that it gives, as an index, shape (n, 1)
+    results.npy                     their probabilities
+    classes.npy                     the class that the framework gives, as an index, shape (n, 1)
     labels.txt                      names of the classes, where it has them, a line each
 """
 
@@ -213,10 +213,10 @@ def torch(root):
         caught = []
         watch = last.register_forward_pre_hook(lambda _, given: caught.append(given[0]))
         with torch.no_grad():
-            results = model(seen).numpy()
+            given = model(seen)
         watch.remove()
-        scores = caught[-1].numpy() if caught else results
-        save(folder, records, scores, results, results.argmax(1))
+        scores, results = (caught[-1], given) if caught else (given, torch.softmax(given, 1))
+        save(folder, records, scores, results, given.argmax(1))
         torch.onnx.export(model, (seen[:1],), str(folder / "torch.onnx"))
         torch.onnx.export(model, (seen[:1],), str(folder / "torch_script.onnx"), dynamo=False)
         for file in ("torch", "torch_script"):
