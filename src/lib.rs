@@ -37,6 +37,8 @@ mod escape;
 mod ir;
 #[cfg(feature = "lab")]
 mod lab;
+#[cfg(test)]
+mod models;
 mod observe;
 #[allow(dead_code)] // The build uses the rest.
 mod ops;

@@ -10,6 +10,7 @@ mod checks;
 mod devices;
 mod docs;
 mod filter;
+mod images;
 mod limits;
 mod multi;
 mod overflow;

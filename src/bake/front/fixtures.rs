@@ -13,7 +13,7 @@ pub(super) fn folder(format: &str) -> PathBuf {
 }
 
 /// A model as the build reads it, and the files that it read.
-pub(super) fn read(path: &Path) -> Result<(Read, Vec<PathBuf>), Vec<String>> {
+pub(crate) fn read(path: &Path) -> Result<(Read, Vec<PathBuf>), Vec<String>> {
     let (read, files, mistakes) = read_with_notes(path);
     match read {
         Some(read) if mistakes.0.is_empty() => Ok((read, files)),
@@ -36,7 +36,7 @@ pub(super) fn read_with_notes(path: &Path) -> (Option<Read>, Vec<PathBuf>, Mista
 }
 
 /// The rows of an .npy.
-pub(super) fn rows(path: &Path) -> Vec<Vec<f64>> {
+pub(crate) fn rows(path: &Path) -> Vec<Vec<f64>> {
     let bytes = std::fs::read(path).unwrap();
     let header = npy::parse_header(&bytes).unwrap().unwrap();
     let body = bytes[header.data_offset..].chunks_exact(header.dtype.size());

@@ -4,7 +4,7 @@ mod beside;
 mod builder;
 mod constant;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 mod fold;
 mod layers;
 mod onnx;

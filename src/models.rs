@@ -1,0 +1,251 @@
+//! Whole models, as the build reads them, on every engine, against what other programs make of the same records.
+
+use crate::bake::front::fixtures::{self, rows};
+use crate::baked::library;
+use crate::cl::{self, Device};
+use crate::engine::host::HostEngine;
+use crate::engine::model::{Model, recipe};
+use crate::engine::opencl::{OpenClEngine, Wanted};
+use crate::engine::sources::Sources;
+use crate::engine::{Engine, SLOTS};
+use crate::ir::graph::Tensors;
+use crate::ir::network::{Kind, Network};
+use crate::observe::profile::Phases;
+use crate::ops::bound::score_bound;
+use crate::registry::EngineKind;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Classes and scores of records.
+type Answers = Vec<(Option<u32>, Vec<f64>)>;
+
+/// The folder that an environment variable names; `tests/run --all` sets it.
+fn folder(variable: &str) -> PathBuf {
+    PathBuf::from(std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set")))
+}
+
+/// A model's network and weights, with records.
+struct Given {
+    network: Network,
+    tensors: Tensors,
+    records: Vec<Vec<f64>>,
+}
+
+impl Given {
+    /// Reads a model as the build does, which checks the golden vectors beside it.
+    fn read(model: &Path, records: Vec<Vec<f64>>) -> Given {
+        let ((network, tensors, golden, _), _) =
+            fixtures::read(model).unwrap_or_else(|e| panic!("{}: {}", model.display(), e.join("\n")));
+        assert!(golden.count > 1, "{}", model.display());
+        Given { network, tensors, records }
+    }
+
+    /// In float64.
+    fn reference(&self) -> Answers {
+        let scores = self.records.iter().map(|x| self.network.scores(&self.tensors, x));
+        scores.map(|scores| (self.network.class(&scores), scores)).collect()
+    }
+
+    /// By an engine, in batches of at most `batch`, both slots by turns.
+    fn run(&self, engine: &mut dyn Engine, batch: usize) -> Answers {
+        let mut answers = Answers::new();
+        for (turn, part) in self.records.chunks(batch.min(engine.batch())).enumerate() {
+            let slot = turn % SLOTS;
+            for (n, raw) in part.iter().enumerate() {
+                let mut record = engine.record(slot, n).unwrap();
+                let seen = raw.iter().enumerate().map(|(i, &x)| self.network.transform.apply(i, x) as f32);
+                seen.enumerate().for_each(|(i, x)| record.set(i, x));
+            }
+            engine.submit(slot, part.len()).unwrap();
+            engine.collect(slot).unwrap();
+            answers.extend((0..part.len()).map(|n| {
+                let answer = engine.answer(slot, n);
+                let scores: Vec<f64> = answer.scores.iter().map(f64::from).collect();
+                let class = match self.network.output.kind {
+                    Kind::Classes => answer.class,
+                    _ => self.network.class(&scores),
+                };
+                (class, scores)
+            }));
+        }
+        answers
+    }
+
+    fn on_opencl(&self, device: &Device, model: &Model, batch: usize) -> Answers {
+        let wanted = Wanted { scores: true, classes: self.network.output.kind == Kind::Classes };
+        let sources = Sources::default().uncached();
+        let engine = OpenClEngine::new(device, model, wanted, false, &sources, &mut Phases::default());
+        self.run(&mut engine.unwrap_or_else(|e| panic!("{}: {e}", model.plan.name)), batch)
+    }
+
+    fn on_host(&self, threads: usize, batch: usize) -> Answers {
+        let recipe = recipe("host", EngineKind::Host).unwrap();
+        let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), None).unwrap();
+        self.run(&mut HostEngine::new(model, threads, false).unwrap(), batch)
+    }
+}
+
+/// What another program makes of the records.
+struct Expected {
+    scores: Vec<Vec<f64>>,
+    /// The scores behind the network's last function.
+    results: Vec<Vec<f64>>,
+    classes: Vec<Option<u32>>,
+}
+
+impl Expected {
+    /// What the network itself gives in float64.
+    fn of(given: &Given) -> Expected {
+        let (classes, scores): (_, Vec<Vec<f64>>) = given.reference().into_iter().unzip();
+        let mut results = scores.clone();
+        results.iter_mut().for_each(|values| given.network.output.activation.apply(values));
+        Expected { scores, results, classes }
+    }
+
+    /// Adds to `failed` what is wrong with `answers`: other classes, scores or results that are more than `bound` (of the
+    /// largest of all records, those of the record, and the value itself) off. Gives the largest error in units of the bound.
+    fn compare(
+        &self,
+        given: &Given,
+        answers: &Answers,
+        bound: fn(f64, &[f64], f64) -> f64,
+        place: &str,
+        failed: &mut Vec<String>,
+    ) -> f64 {
+        assert_eq!((answers.len(), self.scores.len()), (self.classes.len(), self.results.len()), "{place}");
+        let mut worst = (0.0, String::new());
+        let most = [&self.scores, &self.results].map(|records| largest(&records.concat()));
+        for (n, (class, scores)) in answers.iter().enumerate() {
+            if *class != self.classes[n] {
+                failed.push(format!("{place}: record {n}: class {class:?}, expected {:?}", self.classes[n]));
+            }
+            let mut results = scores.clone();
+            given.network.output.activation.apply(&mut results);
+            let pairs = [(scores, &self.scores[n], most[0]), (&results, &self.results[n], most[1])];
+            for (found, expected, most) in pairs {
+                assert_eq!(found.len(), expected.len(), "{place}");
+                for (f, &e) in found.iter().zip(expected) {
+                    let excess = (f - e).abs() / bound(most, expected, e);
+                    if excess > worst.0 || excess.is_nan() {
+                        let excess = if excess.is_nan() { f64::INFINITY } else { excess };
+                        worst = (excess, format!("{place}: record {n}: {f}, expected {e}"));
+                    }
+                }
+            }
+        }
+        failed.extend((worst.0 > 1.0).then_some(worst.1));
+        worst.0
+    }
+}
+
+/// The largest absolute value.
+fn largest(values: &[f64]) -> f64 {
+    values.iter().fold(0.0, |most, v| most.max(v.abs()))
+}
+
+/// Networks of frameworks, each with the files that exporters have made of it.
+const TRAINED: [(&str, &[&str]); 8] = [
+    ("sklearn-digits", &["network.json", "skl2onnx.onnx"]),
+    ("sklearn-wine", &["network.json", "skl2onnx.onnx"]),
+    ("sklearn-cancer", &["network.json", "skl2onnx.onnx"]),
+    ("sklearn-iris", &["network.json", "skl2onnx.onnx"]),
+    ("keras-cnn", &["keras.tflite", "keras.onnx"]),
+    ("torch-cnn", &["net.onnx", "torch.onnx", "torch_script.onnx"]),
+    ("torch-residual", &["net.onnx", "torch.onnx", "torch_script.onnx"]),
+    ("torch-mobile", &["net.onnx", "torch.onnx", "torch_script.onnx"]),
+];
+
+/// Of all records: the framework's classes, its scores and probabilities within 1e-4 · max(1, |value|), in float64 and on
+/// the host.
+#[test]
+#[ignore = "needs the folder that tests/exporters/make.py has written in MORTONNET_EXPORTERS"]
+fn networks_of_frameworks_give_what_their_frameworks_give() {
+    let root = folder("MORTONNET_EXPORTERS");
+    // Frameworks that tests/run could not install.
+    let missing = std::fs::read_to_string(root.join("missing")).unwrap_or_default();
+    let mut failed = Vec::new();
+    for (name, files) in TRAINED {
+        if missing.lines().any(|framework| name.starts_with(framework)) {
+            continue;
+        }
+        let folder = root.join(name);
+        let [inputs, scores, results, classes] =
+            ["inputs", "scores", "results", "classes"].map(|what| rows(&folder.join(format!("{what}.npy"))));
+        let classes: Vec<Option<u32>> = classes.iter().map(|c| Some(c[0] as u32)).collect();
+        assert!(inputs.len() >= 150 && classes.iter().any(|c| *c != classes[0]), "{name}");
+        let expected = Expected { scores, results, classes };
+        let labels = std::fs::read_to_string(folder.join("labels.txt")).unwrap_or_default();
+        for file in files {
+            let given = Given::read(&folder.join(file), inputs.clone());
+            // A class without a name is called by its index.
+            let names = &given.network.labels;
+            let label = |i: usize| names.get(i).map_or(i.to_string(), |l| l.to_string());
+            if !labels.lines().enumerate().all(|(i, l)| l == label(i)) {
+                failed.push(format!("{name}/{file}: labels {names:?}, expected {labels}"));
+            }
+            let mut most = 0f64;
+            for (engine, answers) in [
+                ("float64", given.reference()),
+                ("host, batches", given.on_host(2, 256)),
+                ("host, single records", given.on_host(1, 1)),
+            ] {
+                let place = format!("{name}/{file}, {engine}");
+                let bound = |_: f64, _: &[f64], e: f64| score_bound(e);
+                most = most.max(expected.compare(&given, &answers, bound, &place, &mut failed));
+            }
+            println!("{name}/{file}: {} records, at most {most:.3} of the bound off", inputs.len());
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// Networks of the shapes of MLPerf Tiny: the classes of ONNX Runtime, and what it gives within 1e-4 of its largest value; the
+/// network's own values in float64 within 1e-4 of a record's largest, or of 1. From either format, on the host and on PoCL
+/// under every plan, record by record and in a batch.
+#[test]
+#[ignore = "needs the folder that tests/zoo/make.py has written in MORTONNET_ZOO"]
+fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
+    let root = folder("MORTONNET_ZOO");
+    let all = cl::devices(cl::Library::open().expect("the tests need OpenCL")).unwrap();
+    let mut failed = Vec::new();
+    for name in ["autoencoder", "ds-cnn", "resnet-8", "mobilenet-v1-0.25"] {
+        let [inputs, scores, results] =
+            ["inputs", "scores", "results"].map(|what| rows(&root.join(format!("{name}_{what}.npy"))));
+        let most = inputs.len();
+        for format in ["onnx", "tflite"] {
+            let start = Instant::now();
+            let given = Given::read(&root.join(format!("{name}.{format}")), inputs.clone());
+            let network = &given.network;
+            let classes = scores.iter().map(|s| network.class(s)).collect();
+            let expected = Expected { scores: scores.clone(), results: results.clone(), classes };
+            let own = Expected::of(&given);
+            let mut check = |place: &str, answers: Answers| {
+                let place = format!("{name}.{format}, {place}");
+                let theirs =
+                    expected.compare(&given, &answers, |most, _, _| 1e-4 * most, &place, &mut failed);
+                let bound = |_: f64, record: &[f64], _: f64| score_bound(largest(record));
+                let ours = own.compare(&given, &answers, bound, &place, &mut failed);
+                let took = start.elapsed().as_secs_f64();
+                println!("{place}: {theirs:.3} and {ours:.3} of the bounds off, {took:.1} s");
+            };
+            check("float64", given.reference());
+            for (threads, batch) in [(1, 1), (1, most), (2, 1), (2, most)] {
+                let place = format!("host, {threads} threads, batches of {batch}");
+                check(&place, given.on_host(threads, batch));
+            }
+            for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+                for batch in [1, most] {
+                    let model = Model::new(network.clone(), &given.tensors, recipe, library(), Some(batch));
+                    let model = model.unwrap_or_else(|e| panic!("{name}.{format}: {e}"));
+                    // What runs where one launch for all layers cannot.
+                    let single = model.layer_by_layer();
+                    for model in [Some(model), single].iter().flatten() {
+                        let place = format!("{}, batches of {batch}", model.plan.name);
+                        check(&place, given.on_opencl(&all.devices[0], model, batch));
+                    }
+                }
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
