@@ -51,6 +51,7 @@ const FUSED: Kernels = Kernels {
         }
     },
     line: image::line::<Lanes4>,
+    takes_lines: Lanes4::REGISTERS,
     combine: image::combine::<Lanes4>,
 };
 
@@ -71,6 +72,7 @@ const PLAIN: Kernels = Kernels {
         }
     },
     line: image::line::<Lanes4>,
+    takes_lines: Lanes4::REGISTERS,
     combine: image::combine::<Lanes4>,
 };
 
