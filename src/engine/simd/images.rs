@@ -2,10 +2,10 @@
 //!
 //! A convolution is a product: the micro-kernel of affine layers takes the windows of some pixels for records. Nothing is
 //! copied: a window is runs of values that are neighbours in the image, and a table says where each begins; runs in the
-//! border are zeros elsewhere, and only those across an edge are laid down. A window of one pixel is taken where it
-//! stands.
+//! border are zeros elsewhere, and only those across an edge are laid down, or all where they are short. A window of one
+//! pixel is taken where it stands.
 
-use super::micro::{Kernels, Line, Made, Runs, activate_each, bounds};
+use super::micro::{Kernels, Line, Made, Runs, activate_each, bounds, together};
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
@@ -21,9 +21,15 @@ const MOST: usize = 256;
 /// What the lanes of every instruction set divide.
 const LANES: usize = 16;
 
+/// Runs of fewer values are laid down, window by window: to change over to the next run costs more than to copy it.
+const SHORT: usize = 16;
+
 /// Windows of a convolution at a time, whole tiles of `tile`.
 fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
-    (ADDRESSES / runs(geometry).0.max(1)).clamp(1, MOST).next_multiple_of(tile)
+    let (runs, length) = runs(geometry);
+    // Values and addresses take the same room in the cache.
+    let each = if length < SHORT { (runs * length).div_ceil(4) } else { runs };
+    (ADDRESSES / each.max(1)).clamp(1, MOST).next_multiple_of(tile)
 }
 
 /// Whether a line of a window is one run: its pixels are neighbours, and so are their channels.
@@ -43,6 +49,9 @@ pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
         return 0;
     }
     let ((runs, length), most) = (runs(geometry), at_a_time(geometry, tile));
+    if length < SHORT {
+        return most * runs * length;
+    }
     let ((_, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
     let columns = window.size.1;
     let across = |x: &usize| {
@@ -88,21 +97,25 @@ pub(super) unsafe fn convolve(
         let x = x.wrapping_add(input.first + pixels.start * input.pixel);
         return product(pixels.len(), (x, input.pixel, None), result(pixels.start));
     }
-    let (most, length) = (at_a_time(geometry, tile), runs(geometry).1);
-    let table = room.cast::<*const f32>();
-    let spare = room.wrapping_add(self::table(geometry, most));
+    let (most, (runs, length)) = (at_a_time(geometry, tile), runs(geometry));
+    let table = (length >= SHORT).then_some(room.cast::<*const f32>());
+    let spare = table.map_or(room, |_| room.wrapping_add(self::table(geometry, most)));
     let mut first = pixels.start;
     while first < pixels.end {
         let end = pixels.end.min(first + most);
         // SAFETY: the caller's promise.
         unsafe { point(geometry, first..end, x, (zeros, spare), table) };
-        product(end - first, (x, 0, Some(Runs { table, length })), result(first));
+        let windows = match table {
+            Some(table) => (x, 0, Some(Runs { table, length })),
+            None => (room.cast_const(), runs * length, None),
+        };
+        product(end - first, windows, result(first));
         first = end;
     }
 }
 
 /// Writes where the runs of some pixels' windows begin: run r of pixel n of them at r · pixels + n. What is across an edge
-/// is laid down in `spare`.
+/// is laid down in `spare`; without a table all is, window after window.
 ///
 /// SAFETY: as `convolve`.
 unsafe fn point(
@@ -110,65 +123,95 @@ unsafe fn point(
     pixels: Range<usize>,
     x: *const f32,
     (zeros, mut spare): (*const f32, *mut f32),
-    table: *mut *const f32,
+    table: Option<*mut *const f32>,
 ) {
     let ((image, from), to, window) = (geometry.input, geometry.output.1, &geometry.window);
     let (rows, columns) = window.size;
+    let (runs, length) = runs(geometry);
     // Runs of a line of the window, and pixels of a run.
     let (turns, span) = if in_lines(geometry) { (1, columns) } else { (columns, 1) };
+    let (step, windows) = (window.stride.1, spare);
     let mut first = pixels.start;
     while first < pixels.end {
         let (y, column) = (first / to.w, first % to.w);
         let count = (to.w - column).min(pixels.end - first);
         let top = y * window.stride.0;
         let inside_y = inside(top, window.border.top, window.dilation.0, rows, from.h);
-        for (ky, kx) in (0..rows).flat_map(|ky| (0..turns).map(move |kx| (ky, kx))) {
-            let entries = table.wrapping_add((ky * turns + kx) * pixels.len() + first - pixels.start);
+        for ky in 0..rows {
             let within = inside_y.contains(&ky);
             let line =
                 (top + ky * window.dilation.0).wrapping_sub(window.border.top).wrapping_mul(image.line);
             let line = x.wrapping_add(image.first.wrapping_add(line));
             // Runs that begin at these columns of the image are inside.
             let whole = if within { (from.w + 1).saturating_sub(span) } else { 0 };
-            let step = window.stride.1;
             let left = column * step;
-            let mut at = (left + kx * window.dilation.1).wrapping_sub(window.border.left);
-            let mut address = line.wrapping_add(at.wrapping_mul(image.pixel));
-            let mut i = 0;
-            while i < count {
-                let inside_x = if at < whole { ((whole - 1 - at) / step + 1).min(count - i) } else { 0 };
-                for _ in 0..inside_x {
-                    // SAFETY: the table has an entry for each run of each pixel.
-                    unsafe { *entries.add(i) = address };
-                    address = address.wrapping_add(step * image.pixel);
-                    i += 1;
-                }
-                if i == count {
-                    break;
-                }
-                at = at.wrapping_add(inside_x * step);
-                let covered = inside(left + i * step, window.border.left, 1, columns, from.w);
-                let run = if !within || span == 1 || covered.is_empty() {
-                    zeros
-                } else {
-                    let (to, length) = (spare, columns * from.c);
-                    spare = spare.wrapping_add(length);
-                    let (before, count) = (covered.start * from.c, covered.len() * from.c);
-                    // SAFETY: `scratch` has counted these runs; what is covered is inside the image.
-                    unsafe {
-                        to.write_bytes(0, before);
-                        std::ptr::copy_nonoverlapping(address.wrapping_add(before), to.add(before), count);
-                        to.add(before + count).write_bytes(0, length - before - count);
+            for kx in 0..turns {
+                let run = ky * turns + kx;
+                // Where the next pixel's address goes, or its values.
+                let mut entry = table.map(|t| t.wrapping_add(run * pixels.len() + first - pixels.start));
+                let mut laid = windows.wrapping_add(((first - pixels.start) * runs + run) * length);
+                let mut at = (left + kx * window.dilation.1).wrapping_sub(window.border.left);
+                let mut address = line.wrapping_add(at.wrapping_mul(image.pixel));
+                for i in 0..count {
+                    // Of a run of pixels across an edge those that are inside.
+                    let (mut values, mut covered) = (address, 0..0);
+                    if at >= whole {
+                        values = zeros;
+                        if within && span > 1 {
+                            let (begin, border) = (left + i * step, window.border.left);
+                            covered = border.saturating_sub(begin)
+                                ..columns.min((border + from.w).saturating_sub(begin));
+                        }
                     }
-                    to
-                };
-                // SAFETY: as above.
-                unsafe { *entries.add(i) = run };
-                (i, at) = (i + 1, at.wrapping_add(step));
-                address = address.wrapping_add(step * image.pixel);
+                    let across = !covered.is_empty();
+                    // SAFETY: the table has an entry for each run of each pixel; `scratch` has counted the runs that are
+                    // laid down; what is copied is inside the image, or zeros.
+                    unsafe {
+                        if across || entry.is_none() {
+                            let to = if entry.is_some() { spare } else { laid };
+                            copy(values, to, length);
+                            if across {
+                                let skip = covered.start * from.c;
+                                copy(address.wrapping_add(skip), to.add(skip), covered.len() * from.c);
+                            }
+                        }
+                        if let Some(entry) = &mut entry {
+                            **entry = if across { spare } else { values };
+                            *entry = entry.add(1);
+                            spare = spare.wrapping_add(if across { length } else { 0 });
+                        }
+                    }
+                    at = at.wrapping_add(step);
+                    laid = laid.wrapping_add(runs * length);
+                    address = address.wrapping_add(step * image.pixel);
+                }
             }
         }
         first += count;
+    }
+}
+
+/// Copies a run: a call would take longer, short as most are.
+///
+/// SAFETY: `from` is good for `count` values, `to` as well, and they do not overlap.
+#[inline(always)]
+unsafe fn copy(from: *const f32, to: *mut f32, count: usize) {
+    const FOUR: usize = 4;
+    // SAFETY: the caller's promise; the last four may be copied in part again.
+    unsafe {
+        let four = |i: usize| {
+            let values = from.add(i).cast::<[f32; FOUR]>().read_unaligned();
+            to.add(i).cast::<[f32; FOUR]>().write_unaligned(values);
+        };
+        if count < FOUR {
+            return (0..count).for_each(|i| *to.add(i) = *from.add(i));
+        }
+        let mut i = 0;
+        while i + FOUR < count {
+            four(i);
+            i += FOUR;
+        }
+        four(count - FOUR);
     }
 }
 
@@ -192,10 +235,29 @@ pub(super) unsafe fn windows(
     (x, result): (*const f32, *mut f32),
 ) {
     let ((input, from), (output, to), window) = (geometry.input, geometry.output, &geometry.window);
-    let border = window.border;
-    for y in lines {
-        let top = y * window.stride.0;
-        let turns = inside(top, border.top, window.dilation.0, window.size.0, from.h);
+    let (border, size, stride) = (window.border, window.size, window.stride);
+    let whole = |border: usize, n: usize, (size, dilation): (usize, usize), stride: usize, count: usize| {
+        let end = (border + n + stride).saturating_sub((size - 1) * dilation + 1) / stride;
+        (border.div_ceil(stride), end.min(count))
+    };
+    let columns = whole(border.left, from.w, (size.1, window.dilation.1), stride.1, to.w);
+    // Lines whose windows are inside with all their rows share weights. Lines that are pages apart would share the few
+    // ways of the same set of the cache.
+    let alike = whole(border.top, from.h, (size.0, window.dilation.0), stride.0, to.h);
+    let alike = if made == Made::Products && kernels.takes_lines && input.line % 1024 != 0 {
+        lines.start.max(alike.0)..lines.end.min(alike.1)
+    } else {
+        0..0
+    };
+    let mut y = lines.start;
+    while y < lines.end {
+        let mut count = 1;
+        if alike.contains(&y) {
+            count = together(alike.end - y, alike.len());
+            y = y.min(alike.end - count);
+        }
+        let top = y * stride.0;
+        let turns = inside(top, border.top, window.dilation.0, size.0, from.h);
         let room = (border.top + from.h + border.bottom - top).div_ceil(window.dilation.0);
         let line = Line {
             made,
@@ -204,27 +266,34 @@ pub(super) unsafe fn windows(
             width: from.w,
             top: (top + turns.start * window.dilation.0).saturating_sub(border.top),
             turns: (turns.start, turns.end),
-            columns: window.size.1,
-            stride: window.stride.1,
+            columns: size.1,
+            stride: stride.1,
             dilation: window.dilation,
             left: border.left,
             weights,
             biases,
+            lines: count,
+            line_steps: (stride.0 * input.line, output.line),
+            whole: columns,
             channels: output.pixel,
             real: to.c,
-            pixels: (0, to.w),
+            pixels: to.w,
             result: result.wrapping_add(output.first + y * output.line),
             result_step: output.pixel,
             bounds: bounds(activation).unwrap_or((f32::NEG_INFINITY, f32::INFINITY)),
-            bordered: (window.size.0.min(room), border.left + from.w + border.right),
+            bordered: (size.0.min(room), border.left + from.w + border.right),
         };
         // SAFETY: the caller's promise; the pixels of a line are whole vectors, one after the other.
         unsafe {
             (kernels.line)(&line);
             if bounds(activation).is_none() {
-                (kernels.activate)(activation, line.result, to.w * output.pixel);
+                for n in 0..count {
+                    let values = line.result.wrapping_add(n * output.line);
+                    (kernels.activate)(activation, values, to.w * output.pixel);
+                }
             }
         }
+        y += count;
     }
 }
 

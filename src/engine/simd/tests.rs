@@ -272,7 +272,7 @@ struct Windowed {
 impl Windowed {
     /// Sizes from `random`; `None` where the window has no place. With `outputs` 0 channel by channel.
     fn new(random: &mut dyn FnMut(usize) -> usize, outputs: usize) -> Option<Windowed> {
-        let from = Shape { c: [1, 2, 3, 5, 16, 19, 80][random(7)], h: 1 + random(9), w: 1 + random(14) };
+        let from = Shape { c: [1, 2, 3, 5, 16, 19, 80][random(7)], h: 1 + random(14), w: 1 + random(14) };
         let size = (1 + random(4), 1 + random(5));
         let mut border = || Border {
             top: random(size.0.max(2)),

@@ -17,6 +17,7 @@ pub(super) const NEON: Kernels = Kernels {
     affine_of_halves: kernel::affine::<F32x4, Half, 4, 2, 4>,
     activate: kernel::activate::<F32x4>,
     line: image::line::<F32x4>,
+    takes_lines: F32x4::REGISTERS,
     combine: image::combine::<F32x4>,
 };
 

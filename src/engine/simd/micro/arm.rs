@@ -3,7 +3,7 @@
 
 use super::image;
 use super::kernel::Subproblem;
-use super::vector::Lanes4;
+use super::vector::{Lanes4, Vector};
 use super::{Affine, Kernels};
 
 /// What the CPU offers, the best first.
@@ -51,6 +51,7 @@ const FUSED: Kernels = Kernels {
         }
     },
     line: image::line::<Lanes4>,
+    takes_lines: Lanes4::REGISTERS,
     combine: image::combine::<Lanes4>,
 };
 
@@ -71,6 +72,7 @@ const PLAIN: Kernels = Kernels {
         }
     },
     line: image::line::<Lanes4>,
+    takes_lines: Lanes4::REGISTERS,
     combine: image::combine::<Lanes4>,
 };
 

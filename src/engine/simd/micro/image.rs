@@ -16,7 +16,7 @@ pub(crate) enum Made {
     Products,
 }
 
-/// Windows of one line of an image's pixels.
+/// Windows of one line of an image's pixels, or of some lines one below the other.
 ///
 /// What makes it sound to compute: for each turn of the window that is inside the image, `x` is good for the channels of
 /// that pixel rounded up to whole vectors; `weights` and `biases` are for as many (of [`Made::Products`]); `result` for
@@ -46,12 +46,18 @@ pub(crate) struct Line {
     pub(crate) weights: *const f32,
     /// A summand for each channel; null where there are none.
     pub(crate) biases: *const f32,
+    /// Lines, whose windows are inside the image alike: 1, or of products as many as [`together`] says.
+    pub(crate) lines: usize,
+    /// Values from a window to that of the next line, and from a line of the result to the next.
+    pub(crate) line_steps: (usize, usize),
+    /// Columns of the result whose windows are inside the line with all their turns.
+    pub(crate) whole: (usize, usize),
     /// Channels with those of padding that are written: whole vectors.
     pub(crate) channels: usize,
     /// Channels that count; zeros are written behind them.
     pub(crate) real: usize,
-    /// Columns of the result, the first and the one behind the last.
-    pub(crate) pixels: (usize, usize),
+    /// Columns of the result.
+    pub(crate) pixels: usize,
     /// Pixel 0 of the line of the result.
     pub(crate) result: *mut f32,
     /// Values from a pixel of the result to the next.
@@ -71,15 +77,6 @@ impl Line {
         let first = if from < self.left { (self.left - from).div_ceil(step) } else { 0 };
         let room = (self.left + self.width).saturating_sub(from).div_ceil(step);
         (first, self.columns.min(room))
-    }
-
-    /// Columns of the result whose windows are inside the line with all their turns.
-    #[inline(always)]
-    fn whole(&self) -> (usize, usize) {
-        let (first, end) = self.pixels;
-        let reach = (self.columns - 1) * self.dilation.1 + 1;
-        let behind = (self.left + self.width + self.stride).saturating_sub(reach) / self.stride;
-        (first.max(self.left.div_ceil(self.stride)), end.min(behind))
     }
 
     /// Elements of the window at column `at` that a mean is of.
@@ -107,70 +104,72 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
             Made::Products => windows::<V, true>(line),
             Made::Max | Made::Mean | Made::PaddedMean => windows::<V, false>(line),
         }
-        let (first, end) = line.pixels;
-        for at in first..end {
-            let to = line.result.add(at * line.result_step);
-            let mut c = line.real;
-            while c % 8 != 0 {
-                *to.add(c) = 0.0;
-                c += 1;
-            }
-            while c < line.channels {
-                to.add(c).cast::<[f32; 8]>().write_unaligned([0.0; 8]);
-                c += 8;
+        let padded = if line.real < line.channels { line.lines } else { 0 };
+        for y in 0..padded {
+            for at in 0..line.pixels {
+                let to = line.result.add(y * line.line_steps.1 + at * line.result_step);
+                let mut c = line.real;
+                while c % 8 != 0 {
+                    *to.add(c) = 0.0;
+                    c += 1;
+                }
+                while c < line.channels {
+                    to.add(c).cast::<[f32; 8]>().write_unaligned([0.0; 8]);
+                    c += 8;
+                }
             }
         }
     }
 }
 
-/// Pixels whose windows are inside alike and that share what is loaded of the weights.
+/// Pixels whose windows are inside alike and that share what is loaded of the weights, in a line or one below the other.
 const TOGETHER: usize = 8;
 
 /// Vectors of channels of one pixel that are computed together.
 const VECTORS: usize = 4;
 
+/// How many of `left` pixels (or lines) that are inside alike, of `all`, are computed next: 1 where they are too few. The
+/// last ones may be computed again.
+#[inline(always)]
+pub(crate) fn together(left: usize, all: usize) -> usize {
+    match left {
+        2.. if all >= TOGETHER && left > TOGETHER / 2 => TOGETHER,
+        2.. if all >= TOGETHER / 2 => TOGETHER / 2,
+        _ => 1,
+    }
+}
+
 /// SAFETY: as `line`.
 #[inline(always)]
 unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
-    let (first, end) = line.whole();
-    let together = PRODUCTS && V::REGISTERS;
-    let inside = if together { end.saturating_sub(first) } else { 0 };
-    let mut at = line.pixels.0;
-    while at < line.pixels.1 {
-        let mut c = 0;
-        // SAFETY: passed on; the pixels are of the line, the channels whole vectors.
-        unsafe {
-            if together && inside >= TOGETHER / 2 && at >= first && at < end {
-                // The last ones may be computed again.
-                let turns = (0, line.columns);
-                if inside >= TOGETHER {
-                    at = at.min(end - TOGETHER);
-                    while c < line.channels {
-                        some::<V, PRODUCTS, TOGETHER, 1>(line, at, c, turns);
-                        c += V::LANES;
-                    }
-                    at += TOGETHER;
-                } else {
-                    at = at.min(end - TOGETHER / 2);
-                    while c < line.channels {
-                        some::<V, PRODUCTS, { TOGETHER / 2 }, 1>(line, at, c, turns);
-                        c += V::LANES;
-                    }
-                    at += TOGETHER / 2;
-                }
-                continue;
-            }
-            let turns = line.inside(at);
-            while together && c + VECTORS * V::LANES <= line.channels {
-                some::<V, PRODUCTS, 1, VECTORS>(line, at, c, turns);
-                c += VECTORS * V::LANES;
-            }
-            while c < line.channels {
-                some::<V, PRODUCTS, 1, 1>(line, at, c, turns);
-                c += V::LANES;
-            }
-            at += 1;
+    let (first, end) = line.whole;
+    let some_at_once = PRODUCTS && V::REGISTERS;
+    let mut at = 0;
+    while at < line.pixels {
+        let (mut count, mut turns, mut next) = (line.lines, line.inside(at), at + 1);
+        if some_at_once && count == 1 && (first..end).contains(&at) {
+            count = together(end - at, end - first);
+            at = at.min(end - count);
+            (turns, next) = ((0, line.columns), at + count);
         }
+        let mut c = 0;
+        while c < line.channels {
+            // SAFETY: passed on; the pixels are of the line, the channels whole vectors.
+            unsafe {
+                if some_at_once && count == TOGETHER {
+                    some::<V, PRODUCTS, TOGETHER, 1>(line, at, c, turns);
+                } else if some_at_once && count > 1 {
+                    some::<V, PRODUCTS, { TOGETHER / 2 }, 1>(line, at, c, turns);
+                } else if some_at_once && c + VECTORS * V::LANES <= line.channels {
+                    some::<V, PRODUCTS, 1, VECTORS>(line, at, c, turns);
+                    c += (VECTORS - 1) * V::LANES;
+                } else {
+                    some::<V, PRODUCTS, 1, 1>(line, at, c, turns);
+                }
+            }
+            c += V::LANES;
+        }
+        at = next;
     }
 }
 
@@ -190,7 +189,8 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
     let (first, end) = line.turns;
     let steps = (line.dilation.0 * across, line.dilation.1 * pixel);
     let start = (at * line.stride + from * line.dilation.1).wrapping_sub(line.left);
-    let apart = line.stride * pixel;
+    let (apart, result_apart) =
+        if line.lines > 1 { line.line_steps } else { (line.stride * pixel, line.result_step) };
     // SAFETY: the line's promise: turns from `first` to `end` and `from` to `to` are inside the image.
     unsafe {
         let mut top = line.x.wrapping_add(line.top * across + start.wrapping_mul(pixel) + c);
@@ -231,8 +231,9 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
         unrolled!(p < P, {
             unrolled!(i < N, {
                 // NaN where there was one, or where the sum overflowed.
-                let value = lost[p][i].fma(sums[p][i], scale);
-                let to = line.result.wrapping_add((at + p) * line.result_step + c + i * V::LANES);
+                let value = if PRODUCTS { sums[p][i] } else { lost[p][i].fma(sums[p][i], scale) };
+                let to =
+                    line.result.wrapping_add(at * line.result_step + p * result_apart + c + i * V::LANES);
                 largest.min(least.max(value)).fma(value, zero).store(to);
             });
         });

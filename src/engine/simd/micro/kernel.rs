@@ -257,7 +257,7 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
         unsafe {
             let x = V::load(values.add(i));
             let (zero, one) = (V::splat(0.0), V::splat(1.0));
-            let [a, b] = parameters.map(|p| V::splat(p));
+            let (a, b) = (V::splat(parameters[0]), V::splat(parameters[1]));
             let times = |x: V, factor: f32| zero.fma(x, V::splat(factor));
             // What e is raised to, where an exponential is needed.
             let power = match activation {

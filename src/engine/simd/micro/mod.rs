@@ -26,8 +26,8 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(super) use image::Line;
 pub(crate) use image::Made;
+pub(super) use image::{Line, together};
 pub(super) use kernel::{Runs, Subproblem};
 pub(super) use vector::Half;
 
@@ -86,6 +86,8 @@ pub(super) struct Kernels {
     pub(crate) activate: unsafe fn(Activation, *mut f32, usize),
     /// SAFETY: the line is sound, the CPU has the instruction set.
     pub(crate) line: unsafe fn(&Line),
+    /// Whether `line` takes several lines at a time.
+    pub(crate) takes_lines: bool,
     /// First operand, second, result, and how many values: `combine` of `image.rs`.
     ///
     /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
@@ -122,6 +124,7 @@ const PORTABLE: Kernels = Kernels {
     affine_of_halves: kernel::affine::<Lanes4, Half, 1, 1, 1>,
     activate: activate_each,
     line: image::line::<Lanes4>,
+    takes_lines: Lanes4::REGISTERS,
     combine: image::combine::<Lanes4>,
 };
 

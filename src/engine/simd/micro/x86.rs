@@ -50,6 +50,7 @@ const AVX2: Kernels = Kernels {
     affine_of_halves: avx2_affine_of_halves,
     activate: avx2_activate,
     line: avx2_line,
+    takes_lines: F32x8::REGISTERS,
     combine: avx2_combine,
 };
 
@@ -191,6 +192,7 @@ mod avx512 {
         affine_of_halves: avx512_affine_of_halves,
         activate: avx512_activate,
         line: avx512_line,
+        takes_lines: F32x16::REGISTERS,
         combine: avx512_combine,
     };
 
