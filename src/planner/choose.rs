@@ -275,6 +275,7 @@ impl<'l> Planner<'l> {
             let multiple = &mut self.matrices[input].row_multiple;
             *multiple = lcm(*multiple, lcm(a.col_align, x));
             rows = lcm(a.row_align, y);
+            self.common_dimension(kernel, input, affine[0].0);
         }
         let graph = &self.network.graph;
         let name = &graph.nodes[last].name;
@@ -294,6 +295,18 @@ impl<'l> Planner<'l> {
             ..Draft::new(kernel, last, (input, output))
         });
         output
+    }
+
+    /// Of a variant: as many rows of the matrix that it reads as the weights have columns which full batches are computed
+    /// with, so that these serve it, too.
+    fn common_dimension(&mut self, kernel: &Kernel, input: usize, node: usize) {
+        let weights = self.network.graph.nodes[node].tensors[0];
+        let constants = self.known.full.filter(|_| kernel.of_few()).map_or(&[][..], |full| &full.constants);
+        let columns = constants.iter().find(|c| c.tensor == Some(weights)).map_or(0, |c| c.padded.1);
+        let Matrix { rows, row_multiple, .. } = &mut self.matrices[input];
+        if columns >= *rows && columns % *row_multiple == 0 {
+            *row_multiple = columns;
+        }
     }
 
     /// An affine node in two steps: parts of the common dimension, then their sum with bias and activation.
