@@ -433,7 +433,7 @@ impl Workspaces {
 const MOST_WORKSPACES: usize = 64;
 
 /// Bytes between steps that a thread's tile has: what its own caches hold.
-const TILE_BYTES: usize = 1 << 18;
+const TILE_BYTES: usize = 1 << 19;
 
 /// Where the values of a hidden buffer are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
