@@ -46,7 +46,7 @@ pub(crate) struct Line {
     pub(crate) weights: *const f32,
     /// A summand for each channel; null where there are none.
     pub(crate) biases: *const f32,
-    /// Lines, whose windows are inside the image alike: 1, or of products as many as [`together`] says.
+    /// Lines, whose windows are inside the image alike: 1, or those that [`Kernels`](super::Kernels) has together.
     pub(crate) lines: usize,
     /// Values from a window to that of the next line, and from a line of the result to the next.
     pub(crate) line_steps: (usize, usize),
@@ -122,8 +122,8 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
     }
 }
 
-/// Pixels whose windows are inside alike and that share what is loaded of the weights, in a line or one below the other.
-const TOGETHER: usize = 8;
+/// Pixels whose windows are inside alike and that share what is loaded of the weights, side by side or one below the other.
+pub(super) const TOGETHER: usize = 8;
 
 /// Vectors of channels of one pixel that are computed together.
 const VECTORS: usize = 4;
