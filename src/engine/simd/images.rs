@@ -152,36 +152,50 @@ unsafe fn point(
                 let mut laid = windows.wrapping_add(((first - pixels.start) * runs + run) * length);
                 let mut at = (left + kx * window.dilation.1).wrapping_sub(window.border.left);
                 let mut address = line.wrapping_add(at.wrapping_mul(image.pixel));
-                for i in 0..count {
-                    // Of a run of pixels across an edge those that are inside.
-                    let (mut values, mut covered) = (address, 0..0);
-                    if at >= whole {
-                        values = zeros;
-                        if within && span > 1 {
-                            let (begin, border) = (left + i * step, window.border.left);
-                            covered = border.saturating_sub(begin)
-                                ..columns.min((border + from.w).saturating_sub(begin));
-                        }
-                    }
-                    let across = !covered.is_empty();
-                    // SAFETY: the table has an entry for each run of each pixel; `scratch` has counted the runs that are
-                    // laid down; what is copied is inside the image, or zeros.
-                    unsafe {
-                        if across || entry.is_none() {
-                            let to = if entry.is_some() { spare } else { laid };
-                            copy(values, to, length);
-                            if across {
-                                let skip = covered.start * from.c;
-                                copy(address.wrapping_add(skip), to.add(skip), covered.len() * from.c);
+                let mut i = 0;
+                while i < count {
+                    let inside_x = if at < whole { ((whole - 1 - at) / step + 1).min(count - i) } else { 0 };
+                    for _ in 0..inside_x {
+                        // SAFETY: the table has an entry for each run of each pixel, or `scratch` has counted the
+                        // windows; the run is inside the image.
+                        unsafe {
+                            match &mut entry {
+                                Some(entry) => {
+                                    **entry = address;
+                                    *entry = entry.add(1);
+                                }
+                                None => copy(address, laid, length),
                             }
                         }
+                        laid = laid.wrapping_add(runs * length);
+                        address = address.wrapping_add(step * image.pixel);
+                    }
+                    i += inside_x;
+                    if i == count {
+                        break;
+                    }
+                    at = at.wrapping_add(inside_x * step);
+                    let covered = inside(left + i * step, window.border.left, 1, columns, from.w);
+                    let nothing = !within || span == 1 || covered.is_empty();
+                    let to = if entry.is_some() { spare } else { laid };
+                    // SAFETY: `scratch` has counted these runs; what is covered is inside the image.
+                    unsafe {
+                        if nothing && entry.is_none() {
+                            to.write_bytes(0, length);
+                        } else if !nothing {
+                            let (before, count) = (covered.start * from.c, covered.len() * from.c);
+                            to.write_bytes(0, before);
+                            let inside = address.wrapping_add(before);
+                            std::ptr::copy_nonoverlapping(inside, to.add(before), count);
+                            to.add(before + count).write_bytes(0, length - before - count);
+                        }
                         if let Some(entry) = &mut entry {
-                            **entry = if across { spare } else { values };
+                            **entry = if nothing { zeros } else { to };
                             *entry = entry.add(1);
-                            spare = spare.wrapping_add(if across { length } else { 0 });
+                            spare = spare.wrapping_add(if nothing { 0 } else { length });
                         }
                     }
-                    at = at.wrapping_add(step);
+                    (i, at) = (i + 1, at.wrapping_add(step));
                     laid = laid.wrapping_add(runs * length);
                     address = address.wrapping_add(step * image.pixel);
                 }
@@ -191,7 +205,7 @@ unsafe fn point(
     }
 }
 
-/// Copies a run: a call would take longer, short as most are.
+/// Copies a short run: a call would take longer.
 ///
 /// SAFETY: `from` is good for `count` values, `to` as well, and they do not overlap.
 #[inline(always)]
@@ -204,7 +218,8 @@ unsafe fn copy(from: *const f32, to: *mut f32, count: usize) {
             to.add(i).cast::<[f32; FOUR]>().write_unaligned(values);
         };
         if count < FOUR {
-            return (0..count).for_each(|i| *to.add(i) = *from.add(i));
+            (0..count).for_each(|i| *to.add(i) = *from.add(i));
+            return;
         }
         let mut i = 0;
         while i + FOUR < count {

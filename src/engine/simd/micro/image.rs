@@ -231,7 +231,7 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
         unrolled!(p < P, {
             unrolled!(i < N, {
                 // NaN where there was one, or where the sum overflowed.
-                let value = if PRODUCTS { sums[p][i] } else { lost[p][i].fma(sums[p][i], scale) };
+                let value = lost[p][i].fma(sums[p][i], scale);
                 let to =
                     line.result.wrapping_add(at * line.result_step + p * result_apart + c + i * V::LANES);
                 largest.min(least.max(value)).fma(value, zero).store(to);
