@@ -22,7 +22,7 @@ const MOST: usize = 256;
 const LANES: usize = 16;
 
 /// Runs of fewer values are laid down, window by window: to change over to the next run costs more than to copy it.
-const SHORT: usize = 16;
+const SHORT: usize = 8;
 
 /// Windows of a convolution at a time, whole tiles of `tile`.
 fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
@@ -256,10 +256,10 @@ pub(super) unsafe fn windows(
         (border.div_ceil(stride), end.min(count))
     };
     let columns = whole(border.left, from.w, (size.1, window.dilation.1), stride.1, to.w);
-    // Lines whose windows are inside with all their rows share weights. Lines that are pages apart would share the few
-    // ways of the same set of the cache.
+    // Lines whose windows are inside with all their rows share weights, where a line has too few pixels to. Lines that
+    // are pages apart would share the few ways of the same set of the cache.
     let alike = whole(border.top, from.h, (size.0, window.dilation.0), stride.0, to.h);
-    let alike = if made == Made::Products && kernels.takes_lines && input.line % 1024 != 0 {
+    let alike = if made == Made::Products && kernels.takes_lines && to.w < 8 && input.line % 1024 != 0 {
         lines.start.max(alike.0)..lines.end.min(alike.1)
     } else {
         0..0
