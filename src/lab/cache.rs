@@ -31,7 +31,7 @@ use crate::baked::library;
 use crate::cl::Device;
 use crate::ir::layout::{Layout, Offsets};
 use crate::lab::table::{Cell, Measured, Plot, Row, Section};
-use crate::registry::{Kernel, Most, Operation, lcm};
+use crate::registry::{Kernel, Most, Operand, Operation, lcm};
 
 /// Largest size: three matrices in 2³² elements.
 pub(crate) const MAX_SIZE: usize = 32768;
@@ -233,7 +233,9 @@ impl Pattern {
         };
         let source = kernel.source.as_deref()?;
         let operands = [a, b, to];
-        let layouts = operands.iter().map(|o| o.representation.clone()).collect::<Option<Vec<_>>>()?;
+        // Kernels of few records, which take any layout, go together in plans by records one after the other.
+        let layout = |o: &&Operand| o.representation.clone().or(kernel.of_few().then_some(Layout::C));
+        let layouts = operands.iter().map(layout).collect::<Option<Vec<_>>>()?;
         let define = |name: &str| kernel.defines.iter().find(|d| d.0 == name).map(|d| d.1 as usize);
         let free = if r.sweep.is_empty() { (32, 1) } else { (4, 16) };
         let group = r.work_group.map_or(free, |group| r.dimensions(group));
@@ -256,14 +258,15 @@ impl Pattern {
             block: WHOLE,
         };
         match (r.tile, kernel.operation) {
-            // A work-group that stages its operands reads each element once: BK or TILE terms at a time, all of a
-            // record, or as many as there are work-items to share them.
+            // A work-group that stages its operands reads each element once: BK, TILE or SLICES terms at a time, all of
+            // a record, or as many as there are work-items to share them.
             (tile, operation) if r.needs.local_bytes > 0 => {
                 let whole = r.dimensions(group);
                 p.tile = tile.map_or([scale[0] * whole.0, scale[1] * whole.1], |t| [t.0, t.1]);
                 p.group = [1, 1];
-                let all = if operation == Operation::Pair { WHOLE } else { items };
-                p.k_step = define("BK").or(define("TILE")).unwrap_or(all);
+                let of_record = matches!(operation, Operation::Pair | Operation::Layers);
+                let all = if of_record { WHOLE } else { items };
+                p.k_step = define("BK").or(define("TILE")).or(define("SLICES")).unwrap_or(all);
             }
             // A work-group has the records of its tile, and goes down all rows.
             (Some(tile), Operation::Layers) => {
@@ -1503,7 +1506,14 @@ mod tests {
                     four(&ks.map(|k| k * w4 + col).collect::<Vec<_>>()),
                 ]
             }
-            "pair_records" => {
+            "affine_few" => {
+                let (quads, slices) = (define("QUADS"), define("SLICES"));
+                let ks = k..l.min(k + slices);
+                let rows = row * quads..(h / 4).min((row + 1) * quads);
+                let a = rows.flat_map(|quad| ks.clone().map(move |k| k * (h / 4) + quad));
+                [four(&a.collect::<Vec<_>>()), ks.clone().map(|k| col * l + k).collect()]
+            }
+            "pair_records" | "layers_few" => {
                 let a = (0..l).flat_map(|k| (0..h / 4).map(move |quad| quad + k * (h / 4)));
                 [four(&a.collect::<Vec<_>>()), (col * l..col * l + l).collect()]
             }
