@@ -238,7 +238,7 @@ fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
                     let model = Model::new(network.clone(), &given.tensors, recipe, library(), Some(batch));
                     let model = model.unwrap_or_else(|e| panic!("{name}.{format}: {e}"));
                     // What runs where one launch for all layers cannot.
-                    let single = model.layer_by_layer();
+                    let single = model.simpler().last().map(|m| m.1);
                     for model in [Some(model), single].iter().flatten() {
                         let place = format!("{}, batches of {batch}", model.plan.name);
                         check(&place, given.on_opencl(&all.devices[0], model, batch));

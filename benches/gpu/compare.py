@@ -5,7 +5,7 @@
 
 Images: the networks of MLPerf Tiny and MobileNet-v1, as in `bench network --shape`, resident, batches of 1 and 100. PyTorch: a CUDA graph of
 convolutions with bias and ReLU (no batch norm: folded on both sides), cudnn.benchmark, the faster of both memory formats.
-Networks: batches of 100 random records.
+Networks: batches of 1 and 100 random records.
 - Resident: weights and input on the device, from the first enqueue to the end of the last step (PyTorch: replay of a
   CUDA graph and a synchronise).
 - Host to host: to classes on the host, and both begin alike: with records in page-locked memory, which the device's
@@ -18,6 +18,7 @@ classes that are read without scores against those with.
 import argparse
 import csv
 import io
+import itertools
 import statistics
 import subprocess
 import time
@@ -150,10 +151,10 @@ def torch_images(name, batch):
     return min(times)
 
 
-def torch_network(sizes):
+def torch_network(sizes, batch):
     """Replay of a CUDA graph, and from pinned and from ordinary memory to classes on the host, in microseconds."""
     model = network(sizes)
-    x, plain = torch.rand(BATCH, sizes[0], device="cuda"), torch.rand(BATCH, sizes[0])
+    x, plain = torch.rand(batch, sizes[0], device="cuda"), torch.rand(batch, sizes[0])
     host = plain.pin_memory()
     return (
         wall(captured(model, x).replay),
@@ -201,19 +202,19 @@ def images(ours, options):
 
 
 def networks(ours, _):
-    print("| network | resident | 95th | PyTorch | ratio", end=" ")
+    print("| network | batch | resident | 95th | PyTorch | ratio", end=" ")
     print("| from page-locked | PyTorch | ratio | from ordinary | PyTorch | ratio |")
-    print("|---" + "|--:" * 10 + "|")
-    for name, sizes in NETWORKS.items():
+    print("|---" + "|--:" * 11 + "|")
+    for (name, sizes), batch in itertools.product(NETWORKS.items(), (1, BATCH)):
         with torch.inference_mode():
-            peers = torch_network(sizes)
-        shape = ("network", "--shape", name, "--batch", str(BATCH))
+            peers = torch_network(sizes, batch)
+        shape = ("network", "--shape", name, "--batch", str(batch))
         resident, host = ours(*shape)[0], ours(*shape, "--host")[0]
         cells = [f"{float(resident['median_us']):.1f} | {float(resident['p95_us']):.1f}"]
         times = (float(r) for r in (resident["median_us"], host["from_slot_us"], host["median_us"]))
         for i, (time_us, peer) in enumerate(zip(times, peers)):
             cells += [f"{time_us:.1f}"] * (i > 0) + [f"{peer:.1f}", f"{time_us / peer:.2f}"]
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        print(f"| {name} | {batch} | {' | '.join(cells)} |", flush=True)
     print()
 
 

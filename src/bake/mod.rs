@@ -286,4 +286,4 @@ pub(crate) fn shown(root: &Path, path: &Path) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

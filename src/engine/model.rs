@@ -6,7 +6,7 @@ use crate::ir::network::Network;
 use crate::ir::plan::{Constant, Plan};
 pub(crate) use crate::ir::values::Values;
 use crate::planner;
-use crate::registry::{EngineKind, Library, Operation, PlanRecipe};
+use crate::registry::{EngineKind, Library, PlanRecipe};
 
 /// The bytes of a constant as stored.
 pub(crate) fn bytes(values: &Values) -> &[u8] {
@@ -47,17 +47,22 @@ impl Model {
         Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again })
     }
 
-    /// The same with a launch for each layer; `None` where that is no other plan.
-    pub(crate) fn layer_by_layer(&self) -> Option<Model> {
-        let library = baked::library();
-        if !self.plan.steps.iter().any(|s| s.operation == Operation::Layers) {
-            return None;
-        }
-        let recipe = library.layer_by_layer(&self.recipe)?;
-        let plan = planned(&self.network, &recipe, library, Some(self.plan.batch)).ok()?;
-        let (constants, again) = laid_out(&plan, &self.plan, |i| self.constants[i].clone()).ok()?;
-        let laid_out_again = self.laid_out_again + again;
-        Some(Model { network: self.network.clone(), recipe, plan, constants, laid_out_again })
+    /// The same with less that a limit of a device may forbid, the least change first, and what that is: without the
+    /// variant for few records, with a launch for each layer, with both.
+    pub(crate) fn simpler(&self) -> impl Iterator<Item = (&'static str, Model)> + use<'_> {
+        let separate = baked::library().layer_by_layer(&self.recipe);
+        let alone = |recipe: &PlanRecipe| PlanRecipe { few: None, ..recipe.clone() };
+        let (full, last) = (self.plan.few.map(|_| alone(&self.recipe)), separate.as_ref().map(alone));
+        let separately = "a launch for each layer";
+        let all = [("nothing of its own for few records", full), (separately, separate), (separately, last)];
+        all.into_iter().filter_map(|(what, recipe)| {
+            let recipe = recipe?;
+            let plan = planned(&self.network, &recipe, baked::library(), Some(self.plan.batch)).ok()?;
+            (plan.steps != self.plan.steps).then_some(())?;
+            let (constants, again) = laid_out(&plan, &self.plan, |i| self.constants[i].clone()).ok()?;
+            let laid_out_again = self.laid_out_again + again;
+            Some((what, Model { network: self.network.clone(), recipe, plan, constants, laid_out_again }))
+        })
     }
 
     /// Any network under `recipe`; `tensors` has the numbers of its graph's arrays.
@@ -107,7 +112,8 @@ fn laid_out(
             continue;
         }
         let same = |f: &Constant| f.tensor == c.tensor;
-        let i = from.constants.iter().position(same).ok_or_else(|| {
+        let equal = from.constants.iter().position(|f| f == c);
+        let i = equal.or_else(|| from.constants.iter().position(same)).ok_or_else(|| {
             format!("plan {}: {}: plan {} has no {}", plan.name, c.name, from.name, c.role.name())
         })?;
         let found = &from.constants[i];

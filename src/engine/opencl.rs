@@ -94,8 +94,8 @@ struct Timeline {
 const EXCHANGES: usize = 16;
 
 impl OpenClEngine {
-    /// Creates everything on `device`. `timed` measures every launch. The phases say what start-up took. Where the
-    /// plan is one launch and a limit of the device does not allow that, each layer has its own
+    /// Creates everything on `device`. `timed` measures every launch. The phases say what start-up took. Where a limit
+    /// of the device does not allow the plan one launch for all layers, or its variant for few records, it goes without
     /// ([`OpenClEngine::instead`] says which limit). A kernel that does not compile, or a driver that fails, is an error.
     pub(crate) fn new(
         device: &Device,
@@ -107,10 +107,17 @@ impl OpenClEngine {
     ) -> Result<OpenClEngine, Error> {
         let found = OpenClEngine::with(device, model, wanted, timed, sources, phases);
         let Err(Error::Limit(why)) = found else { return found };
-        let Some(other) = model.layer_by_layer() else { return Err(Error::Limit(why)) };
-        let mut engine = OpenClEngine::with(device, &other, wanted, timed, sources, phases)?;
-        engine.instead = Some(format!("a launch for each layer: {why}"));
-        Ok(engine)
+        for (what, other) in model.simpler() {
+            match OpenClEngine::with(device, &other, wanted, timed, sources, phases) {
+                Err(Error::Limit(_)) => {}
+                made => {
+                    let mut engine = made?;
+                    engine.instead = Some(format!("{what}: {why}"));
+                    return Ok(engine);
+                }
+            }
+        }
+        Err(Error::Limit(why))
     }
 
     /// The plan that it runs.

@@ -63,3 +63,26 @@ pub(crate) fn text(block: Block) -> Result<String, String> {
     sources.iter().for_each(|(path, text)| _ = writeln!(s, "source {path}, {} bytes", text.len()));
     Ok(s)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    /// The block of a small network as text, for readers. `MORTONNET_BLESS=1 cargo test` writes it anew.
+    #[test]
+    fn the_block_as_text_is_the_golden_file() {
+        let text = text(crate::bake::tests::tiny_block()).unwrap();
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tiny.txt");
+        if std::env::var_os("MORTONNET_BLESS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let golden = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            text == golden,
+            "{} differs; MORTONNET_BLESS=1 writes it anew, then read the change",
+            path.display()
+        );
+        assert!(!text.contains(env!("CARGO_MANIFEST_DIR")));
+    }
+}
