@@ -3,7 +3,7 @@
 
 use super::image;
 use super::kernel::Subproblem;
-use super::vector::Lanes4;
+use super::vector::{Lanes4, Vector};
 use super::{Affine, Kernels};
 
 /// What the CPU offers, the best first.

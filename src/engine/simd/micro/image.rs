@@ -46,7 +46,7 @@ pub(crate) struct Line {
     pub(crate) weights: *const f32,
     /// A summand for each channel; null where there are none.
     pub(crate) biases: *const f32,
-    /// Lines, whose windows are inside the image alike: 1, or those that [`Kernels`](super::Kernels) has together.
+    /// Lines, whose windows are inside the image alike: 1, or of products as many as [`together`] says.
     pub(crate) lines: usize,
     /// Values from a window to that of the next line, and from a line of the result to the next.
     pub(crate) line_steps: (usize, usize),
