@@ -460,7 +460,8 @@ impl Lab {
         }
         if takes_any_layouts(entry) {
             let mut worst = 0.0f64;
-            for (from, to) in REPACKED {
+            let pairs = if entry.of_few() { &OF_FEW[..] } else { &REPACKED[..] };
+            for &(from, to) in pairs {
                 worst = worst.max(self.check(&laid_out(entry, from, to), group)?);
             }
             return Ok(worst);
@@ -816,6 +817,9 @@ const REPACKED: [(&str, &str); 8] = [
     ("R_8_8_R_4_4_R_2_2_R", "R_2_4_R"),
     ("C", "C_16_8_R_4_8_C_2_2_R"),
 ];
+
+/// Those of kernels of few records: with panels of either kind of plan, and where rows are not equally far apart.
+const OF_FEW: [(&str, &str); 3] = [("C", "R"), ("C_1_16_R", "C_1_16_R"), ("C_16_10_C", "C")];
 
 /// Whether a kernel takes layouts that its entry does not name.
 fn takes_any_layouts(entry: &Entry) -> bool {

@@ -12,7 +12,9 @@ fn without_the_lab_the_stream_is_the_same_and_the_program_is_small() {
     let bytes = code_bytes(&program);
     assert!(bytes < 1_200_000, "{bytes} bytes of code");
 
-    for args in [&["bench"][..], &["bench", "matmul"], &["tune", "--help"], &["-d", "0", "tune"], &["--info=block"]] {
+    for args in
+        [&["bench"][..], &["bench", "matmul"], &["tune", "--help"], &["-d", "0", "tune"], &["--info=block"]]
+    {
         let r = run(&program, args, "");
         assert_eq!((r.code, &*r.out), (Some(2), ""), "{args:?}: {}", r.err);
         assert!(r.err.contains("this program was built without the lab: "), "{}", r.err);
