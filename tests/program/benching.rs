@@ -60,13 +60,17 @@ fn chosen_kernels_are_right_on_oclgrind_with_mali_like_limits() {
 #[ignore = "long: tests/run --all"]
 fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
     const LARGE: (&str, &str) = ("OCLGRIND_LOCAL_MEM_SIZE", "49152");
+    // Made for the work-groups of large GPUs.
+    const WIDE: (&str, &str) = ("OCLGRIND_MAX_WGSIZE", "1024");
     let names = device_kernels();
+    let (wide, others): (Vec<&str>, Vec<&str>) = names.iter().map(|n| &**n).partition(|n| *n == "layers_few");
     let (untracked, others): (Vec<&str>, Vec<&str>) =
-        names.iter().map(|n| &**n).partition(|n| n.contains("image") || n.starts_with("matmul_tiled"));
+        others.into_iter().partition(|n| n.contains("image") || n.starts_with("matmul_tiled"));
     let (large, small): (Vec<&str>, Vec<&str>) =
         others.into_iter().partition(|n| n.starts_with("affine_tiled") || n.starts_with("pair"));
     assert!(small.len() > 50, "{small:?}");
     std::thread::scope(|s| {
+        s.spawn(|| right(Witness::Oclgrind, &[WIDE], &wide));
         s.spawn(|| right(Witness::Oclgrind, &[LARGE, ("OCLGRIND_UNINITIALIZED", "0")], &untracked));
         // In parts: one process of all of them would go on alone for minutes when the others have ended.
         for third in large.chunks(large.len().div_ceil(3)) {
