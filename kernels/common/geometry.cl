@@ -33,7 +33,7 @@
     const uint pixel = number / units, unit = number - pixel * units; \
     const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH
 // The same where columns are packed by 16: dimension 1 runs over fours of them, chunk by chunk and there pixel by pixel,
-// so that the lines of an image that a window needs are still in the cache. fours: those of a chunk, of which `unit` is one.
+// so that the lines of an image that a window needs are still in the cache. unit: which of a chunk's fours.
 #define PACKED_PIXEL_AND(chunk, unit) \
     const uint number = (uint)get_global_id(1) >> 2, unit = get_global_id(1) & 3; \
     const uint chunk = number / (OUT_HEIGHT * OUT_WIDTH), pixel = number - chunk * (OUT_HEIGHT * OUT_WIDTH); \

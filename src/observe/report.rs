@@ -158,9 +158,7 @@ fn us(x: Option<f64>) -> String {
     })
 }
 
-/// Records that the steady-state runs of a step had: all but those of the first run. Blocks of the host engine and
-/// batches of a device have at most so many records.
-/// GFLOPS of a step over all its runs, among those of `records` records.
+/// GFLOPS of a step over its runs, of `records` records less those that another variant of the plan computed.
 fn gflops(records: u64, flop: u64, times: &StepTimes) -> Option<f64> {
     let us = times.run.total_us();
     let records = records.saturating_sub(times.missed);
