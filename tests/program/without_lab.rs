@@ -9,7 +9,7 @@ use std::fs;
 #[ignore = "long: tests/run --all"]
 fn without_the_lab_the_stream_is_the_same_and_the_program_is_small() {
     let program = release("target/tests-without-lab", &["--no-default-features"]);
-    let bytes = code_bytes(&program);
+    let bytes = code_bytes(&program, DIGITS.as_ref());
     assert!(bytes < 1_200_000, "{bytes} bytes of code");
 
     for args in
