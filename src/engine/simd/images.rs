@@ -2,8 +2,9 @@
 //!
 //! A convolution is a product: the micro-kernel of affine layers takes the windows of some pixels for records. Nothing is
 //! copied: a window is runs of values that are neighbours in the image, and a table says where each begins; runs in the
-//! border are zeros elsewhere, and only those across an edge are laid down, or all where they are short. A window of one
-//! pixel is taken where it stands.
+//! border are zeros elsewhere, and only those across an edge are laid down. A window of one pixel is taken where it
+//! stands. Where runs are short, strips are laid down: of every column of windows, what they cover, line below line, so
+//! that a window is one run and shares its lines with those above and below it.
 
 use super::micro::{Kernels, Line, Made, Runs, activate_each, bounds, together};
 use crate::ir::graph::Shape;
@@ -15,21 +16,43 @@ use std::ops::Range;
 /// Addresses of runs at a time: a core's first-level cache keeps them beside the values.
 const ADDRESSES: usize = 1024;
 
+/// Values of strips at a time: as many bytes.
+const STRIPS: usize = 2048;
+
 /// Most windows at a time.
 const MOST: usize = 256;
 
 /// What the lanes of every instruction set divide.
 const LANES: usize = 16;
 
-/// Runs of fewer values are laid down, window by window: to change over to the next run costs more than to copy it.
+/// Windows whose runs are shorter are read from strips: to change over to the next run costs more than to copy it.
 const SHORT: usize = 8;
 
 /// Windows of a convolution at a time, whole tiles of `tile`.
 fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
-    let (runs, length) = runs(geometry);
+    let (to, (runs, length)) = (geometry.output.1, runs(geometry));
     // Values and addresses take the same room in the cache.
-    let each = if length < SHORT { (runs * length).div_ceil(4) } else { runs };
-    (ADDRESSES / each.max(1)).clamp(1, MOST).next_multiple_of(tile)
+    let most = if length >= SHORT {
+        ADDRESSES / runs
+    } else {
+        let values = |lines: usize| to.w * lines * strip(geometry, 1) / strip_lines(geometry, 1);
+        let more =
+            (STRIPS.saturating_sub(values(strip_lines(geometry, 1)))) / values(geometry.window.stride.0);
+        if more > 0 { (1 + more) * to.w } else { STRIPS / strip(geometry, 1) }
+    };
+    most.clamp(1, MOST).next_multiple_of(tile)
+}
+
+/// Lines of the image that windows of so many lines cover, with those between them.
+fn strip_lines(geometry: &Geometry, lines: usize) -> usize {
+    let window = &geometry.window;
+    ((lines - 1) * window.stride.0 + (window.size.0 - 1) * window.dilation.0 + 1)
+        .next_multiple_of(window.dilation.0)
+}
+
+/// Values of a strip for so many lines of windows.
+fn strip(geometry: &Geometry, lines: usize) -> usize {
+    strip_lines(geometry, lines) * geometry.window.size.1 * geometry.input.1.c
 }
 
 /// Whether a line of a window is one run: its pixels are neighbours, and so are their channels.
@@ -50,7 +73,10 @@ pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
     }
     let ((runs, length), most) = (runs(geometry), at_a_time(geometry, tile));
     if length < SHORT {
-        return most * runs * length;
+        let (w, h) = (geometry.output.1.w, geometry.output.1.h);
+        // Of fewer than a line at a time none goes on to the next.
+        let lines = if most < w { 1 } else { h.min(most.div_ceil(w) + 1) };
+        return table(1, most) + w.min(most) * strip(geometry, lines);
     }
     let ((_, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
     let columns = window.size.1;
@@ -59,12 +85,12 @@ pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
         in_lines(geometry) && (1..columns).contains(&turns)
     };
     let (across, lines) = ((0..to.w).filter(across).count(), to.h.min(most / to.w + 2));
-    table(geometry, most) + most.min(across * lines) * runs * length
+    table(runs, most) + most.min(across * lines) * runs * length
 }
 
-/// Values that the table of `count` windows takes, whole cache lines.
-fn table(geometry: &Geometry, count: usize) -> usize {
-    (runs(geometry).0 * count * size_of::<*const f32>() / size_of::<f32>()).next_multiple_of(LANES)
+/// Values that the table of `count` windows of so many runs takes, whole cache lines.
+fn table(runs: usize, count: usize) -> usize {
+    (runs * count * size_of::<*const f32>() / size_of::<f32>()).next_multiple_of(LANES)
 }
 
 /// Whether windows can be taken where they stand: single pixels, one after the other.
@@ -98,24 +124,87 @@ pub(super) unsafe fn convolve(
         return product(pixels.len(), (x, input.pixel, None), result(pixels.start));
     }
     let (most, (runs, length)) = (at_a_time(geometry, tile), runs(geometry));
-    let table = (length >= SHORT).then_some(room.cast::<*const f32>());
-    let spare = table.map_or(room, |_| room.wrapping_add(self::table(geometry, most)));
+    let table = room.cast::<*const f32>();
     let mut first = pixels.start;
     while first < pixels.end {
-        let end = pixels.end.min(first + most);
+        let mut end = pixels.end.min(first + most);
         // SAFETY: the caller's promise.
-        unsafe { point(geometry, first..end, x, (zeros, spare), table) };
-        let windows = match table {
-            Some(table) => (x, 0, Some(Runs { table, length })),
-            None => (room.cast_const(), runs * length, None),
+        let length = unsafe {
+            if length < SHORT {
+                if most < to.w {
+                    end = end.min((first / to.w + 1) * to.w);
+                }
+                lay(geometry, first..end, x, room.wrapping_add(self::table(1, most)), table);
+                runs * length
+            } else {
+                let spare = room.wrapping_add(self::table(runs, most));
+                point(geometry, first..end, x, (zeros, spare), table);
+                length
+            }
         };
-        product(end - first, windows, result(first));
+        product(end - first, (x, 0, Some(Runs { table, length })), result(first));
         first = end;
     }
 }
 
+/// Lays down the strips of some pixels' windows, column after column, and writes where each window begins. Lines that a
+/// window takes one after the other are neighbours: of dilated ones each d-th.
+///
+/// SAFETY: as `convolve`.
+unsafe fn lay(
+    geometry: &Geometry,
+    pixels: Range<usize>,
+    x: *const f32,
+    strips: *mut f32,
+    table: *mut *const f32,
+) {
+    let ((image, from), to, window) = (geometry.input, geometry.output.1, &geometry.window);
+    let (y, end) = (pixels.start / to.w, (pixels.end - 1) / to.w + 1);
+    let columns = if end - y == 1 { pixels.start % to.w..(pixels.end - 1) % to.w + 1 } else { 0..to.w };
+    let (lines, size) = (strip_lines(geometry, end - y), strip(geometry, end - y));
+    let ((length, dilation), apart) = ((size / lines, window.dilation.0), lines / window.dilation.0);
+    let place = |line: usize| (line % dilation * apart + line / dilation) * length;
+    let strip = |column: usize| strips.wrapping_add((column - columns.start) * size);
+    let top = (y * window.stride.0).wrapping_sub(window.border.top);
+    let in_lines = in_lines(geometry);
+    for column in columns.clone() {
+        let left = column * window.stride.1;
+        let covered = inside(left, window.border.left, window.dilation.1, window.size.1, from.w);
+        let (before, behind) = (covered.start * from.c, (window.size.1 - covered.end) * from.c);
+        let at = (left + covered.start * window.dilation.1).wrapping_sub(window.border.left);
+        let address = x.wrapping_add(image.first.wrapping_add(at.wrapping_mul(image.pixel)));
+        let strip = strip(column);
+        for n in 0..lines {
+            let (line, to) = (top.wrapping_add(n), strip.wrapping_add(place(n)));
+            // SAFETY: `scratch` has counted the strips; what is covered is inside the image.
+            unsafe {
+                if line >= from.h {
+                    zero(to, length);
+                    continue;
+                }
+                zero(to, before);
+                let address = address.wrapping_add(line * image.line);
+                if in_lines {
+                    copy(address, to.add(before), length - before - behind);
+                } else {
+                    for k in 0..covered.len() {
+                        let address = address.wrapping_add(k * window.dilation.1 * image.pixel);
+                        copy(address, to.add(before + k * from.c), from.c);
+                    }
+                }
+                zero(to.add(length - behind), behind);
+            }
+        }
+    }
+    for (i, pixel) in pixels.enumerate() {
+        let window = strip(pixel % to.w).wrapping_add(place((pixel / to.w - y) * window.stride.0));
+        // SAFETY: the table has an entry for each pixel.
+        unsafe { *table.add(i) = window };
+    }
+}
+
 /// Writes where the runs of some pixels' windows begin: run r of pixel n of them at r · pixels + n. What is across an edge
-/// is laid down in `spare`; without a table all is, window after window.
+/// is laid down in `spare`.
 ///
 /// SAFETY: as `convolve`.
 unsafe fn point(
@@ -123,14 +212,14 @@ unsafe fn point(
     pixels: Range<usize>,
     x: *const f32,
     (zeros, mut spare): (*const f32, *mut f32),
-    table: Option<*mut *const f32>,
+    table: *mut *const f32,
 ) {
     let ((image, from), to, window) = (geometry.input, geometry.output.1, &geometry.window);
     let (rows, columns) = window.size;
-    let (runs, length) = runs(geometry);
+    let (_, length) = runs(geometry);
     // Runs of a line of the window, and pixels of a run.
     let (turns, span) = if in_lines(geometry) { (1, columns) } else { (columns, 1) };
-    let (step, windows) = (window.stride.1, spare);
+    let step = window.stride.1;
     let mut first = pixels.start;
     while first < pixels.end {
         let (y, column) = (first / to.w, first % to.w);
@@ -147,27 +236,19 @@ unsafe fn point(
             let left = column * step;
             for kx in 0..turns {
                 let run = ky * turns + kx;
-                // Where the next pixel's address goes, or its values.
-                let mut entry = table.map(|t| t.wrapping_add(run * pixels.len() + first - pixels.start));
-                let mut laid = windows.wrapping_add(((first - pixels.start) * runs + run) * length);
+                // Where the next pixel's address goes.
+                let mut entry = table.wrapping_add(run * pixels.len() + first - pixels.start);
                 let mut at = (left + kx * window.dilation.1).wrapping_sub(window.border.left);
                 let mut address = line.wrapping_add(at.wrapping_mul(image.pixel));
                 let mut i = 0;
                 while i < count {
                     let inside_x = if at < whole { ((whole - 1 - at) / step + 1).min(count - i) } else { 0 };
                     for _ in 0..inside_x {
-                        // SAFETY: the table has an entry for each run of each pixel, or `scratch` has counted the
-                        // windows; the run is inside the image.
+                        // SAFETY: the table has an entry for each run of each pixel; the run is inside the image.
                         unsafe {
-                            match &mut entry {
-                                Some(entry) => {
-                                    **entry = address;
-                                    *entry = entry.add(1);
-                                }
-                                None => copy(address, laid, length),
-                            }
+                            *entry = address;
+                            entry = entry.add(1);
                         }
-                        laid = laid.wrapping_add(runs * length);
                         address = address.wrapping_add(step * image.pixel);
                     }
                     i += inside_x;
@@ -177,32 +258,35 @@ unsafe fn point(
                     at = at.wrapping_add(inside_x * step);
                     let covered = inside(left + i * step, window.border.left, 1, columns, from.w);
                     let nothing = !within || span == 1 || covered.is_empty();
-                    let to = if entry.is_some() { spare } else { laid };
                     // SAFETY: `scratch` has counted these runs; what is covered is inside the image.
                     unsafe {
-                        if nothing && entry.is_none() {
-                            to.write_bytes(0, length);
-                        } else if !nothing {
+                        if !nothing {
                             let (before, count) = (covered.start * from.c, covered.len() * from.c);
-                            to.write_bytes(0, before);
+                            spare.write_bytes(0, before);
                             let inside = address.wrapping_add(before);
-                            std::ptr::copy_nonoverlapping(inside, to.add(before), count);
-                            to.add(before + count).write_bytes(0, length - before - count);
+                            std::ptr::copy_nonoverlapping(inside, spare.add(before), count);
+                            spare.add(before + count).write_bytes(0, length - before - count);
                         }
-                        if let Some(entry) = &mut entry {
-                            **entry = if nothing { zeros } else { to };
-                            *entry = entry.add(1);
-                            spare = spare.wrapping_add(if nothing { 0 } else { length });
-                        }
+                        *entry = if nothing { zeros } else { spare };
+                        entry = entry.add(1);
+                        spare = spare.wrapping_add(if nothing { 0 } else { length });
                     }
                     (i, at) = (i + 1, at.wrapping_add(step));
-                    laid = laid.wrapping_add(runs * length);
                     address = address.wrapping_add(step * image.pixel);
                 }
             }
         }
         first += count;
     }
+}
+
+/// Zeros for a short run.
+///
+/// SAFETY: `to` is good for `count` values.
+#[inline(always)]
+unsafe fn zero(to: *mut f32, count: usize) {
+    // SAFETY: the caller's promise.
+    (0..count).for_each(|i| unsafe { *to.add(i) = 0.0 });
 }
 
 /// Copies a short run: a call would take longer.
