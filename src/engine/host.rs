@@ -370,7 +370,8 @@ mod tests {
         for (outputs, window, activation) in [
             (20, window(3, 1, 1), Activation::Relu),
             (0, window(3, 1, 1), Activation::HardSwish),
-            (40, window(1, 1, 0), Activation::Sigmoid),
+            (32, window(1, 1, 0), Activation::Sigmoid),
+            (48, window(3, 1, 1), Activation::Tanh),
             (70, window(3, 2, 1), Activation::Relu),
             (130, window(3, 2, 1), Activation::Tanh),
             (0, window(5, 1, 2), Activation::Relu),

@@ -3,6 +3,7 @@
 
 use crate::ir::network::{Network, Precision};
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, SLOTS, Step, TEXT_BYTES};
+use crate::ir::view::Geometry;
 use crate::registry::{DeviceClass, EngineKind, Library, Operation, PlanRecipe};
 
 /// Bytes that a plan takes on a device, beside the program, its kernels and the driver.
@@ -19,6 +20,30 @@ pub(crate) struct Memory {
 /// Bytes of weights from which on the host engine splits an affine layer by rows: what a core's second-level cache holds.
 /// What such a layer reads and writes is kept for the whole batch.
 pub(crate) const LARGE: usize = 1 << 20;
+
+/// Whether the host engine may compute a convolution to so many channels by tiles of 2 × 2 pixels (Winograd), over weights
+/// that its start makes: where four products of nine are enough, for all that is outside of the image; where channels
+/// are whole vectors; and where a core's second-level cache holds the weights, which are 16/9 of the others.
+pub(crate) fn by_tiles(geometry: &Geometry, outputs: usize) -> bool {
+    let Geometry { input: (_, from), output: (_, to), window, groups } = *geometry;
+    let tiles = to.h.div_ceil(2) * to.w.div_ceil(2);
+    let pays = 16 * tiles * 4 <= 9 * to.h * to.w * 3;
+    let whole = from.c % 16 == 0 && outputs % 16 == 0 && 16 * from.c * outputs * size_of::<f32>() <= LARGE;
+    let each = window.stride == (1, 1) && window.dilation == (1, 1);
+    window.size == (3, 3) && each && groups == 1 && pays && whole
+}
+
+/// Bytes of the weights that the start makes for a step, which is then computed by tiles.
+fn tiles_of(plan: &Plan, step: &Step) -> u64 {
+    let (Some(Arg::Geometry(geometry)), Operation::Convolution) = (step.args.first(), step.operation) else {
+        return 0;
+    };
+    let of = |a: &Arg| if let Arg::Constant(c) = *a { Some(&plan.constants[c]) } else { None };
+    let weights = step.args.iter().find_map(of);
+    let outputs = weights.map_or(0, |w| w.padded.0);
+    let bytes = 16 * geometry.input.1.c * outputs * size_of::<f32>();
+    if by_tiles(geometry, outputs) { bytes as u64 } else { 0 }
+}
 
 impl Memory {
     /// The memory of `plan`; `apart`: each value between steps has a buffer of its own, as on devices with memory of their
@@ -46,7 +71,11 @@ impl Memory {
                 ((hidden + tile) * plan.batch as u64, slots * of_slots * plan.batch as u64)
             }
         };
-        Memory { constants: plan.constant_bytes() as u64, arena, batch }
+        let tiles = match plan.engine {
+            EngineKind::OpenCl => 0,
+            EngineKind::Host => plan.steps.iter().map(|s| tiles_of(plan, s)).sum(),
+        };
+        Memory { constants: plan.constant_bytes() as u64 + tiles, arena, batch }
     }
 
     /// All of it.

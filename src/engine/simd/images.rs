@@ -6,6 +6,7 @@
 //! stands. Where runs are short, strips are laid down: of every column of windows, what they cover, line below line, so
 //! that a window is one run and shares its lines with those above and below it.
 
+use super::micro::winograd::{ELEMENTS, Pixels, Transforms};
 use super::micro::{Kernels, Line, Made, Runs, activate_each, bounds, together};
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
@@ -311,6 +312,95 @@ unsafe fn copy(from: *const f32, to: *mut f32, count: usize) {
             i += FOUR;
         }
         four(count - FOUR);
+    }
+}
+
+/// Values of tiles at a time: twice what a first-level cache holds, so that a call serves many.
+const TILES: usize = 1 << 14;
+
+/// Tiles of 2 × 2 pixels of an image.
+pub(super) fn tiles(geometry: &Geometry) -> usize {
+    let to = geometry.output.1;
+    to.h.div_ceil(2) * to.w.div_ceil(2)
+}
+
+/// Tiles at a time, whole ones of `tile` records, of results of so many channels.
+fn tiles_at_a_time(geometry: &Geometry, rows: usize, tile: usize) -> usize {
+    (TILES / ELEMENTS / (geometry.input.1.c + rows)).max(16).min(tiles(geometry)).next_multiple_of(tile)
+}
+
+/// What [`convolve_tiles`] needs besides the image.
+pub(super) fn tiles_scratch(geometry: &Geometry, rows: usize, tile: usize) -> usize {
+    let channels = geometry.input.1.c;
+    ELEMENTS * (tiles_at_a_time(geometry, rows, tile) * (channels + rows) + channels)
+}
+
+/// Some tiles of a convolution by 3 × 3, to `rows` channels. `product` is given an element of the tiles, how many, their
+/// channels one after the other, and where the sums of their products go; the other arguments are those of `convolve`,
+/// and `zeros` has the channels of a pixel.
+///
+/// SAFETY: as `convolve`.
+pub(super) unsafe fn convolve_tiles(
+    (kernels, transforms): (&Kernels, &Transforms),
+    geometry: &Geometry,
+    (rows, activation): (usize, Activation),
+    tiles: Range<usize>,
+    (x, result): (*const f32, *mut f32),
+    (zeros, room): (*const f32, *mut f32),
+    product: &dyn Fn(usize, usize, *const f32, *mut f32),
+) {
+    let ((image, from), (output, to)) = (geometry.input, geometry.output);
+    let (columns, border) = (to.w.div_ceil(2), geometry.window.border);
+    let most = tiles_at_a_time(geometry, rows, kernels.tile.0);
+    let bounded = bounds(activation);
+    let mut first = tiles.start;
+    while first < tiles.end {
+        let count = most.min(tiles.end - first);
+        // Elements of the image and of the result, each of all tiles.
+        let (apart, apart_result) = (count * from.c, count * rows);
+        let sums = room.wrapping_add(ELEMENTS * apart);
+        let edge = sums.wrapping_add(ELEMENTS * apart_result);
+        for n in 0..count {
+            let (y, column) = ((first + n) / columns * 2, (first + n) % columns * 2);
+            let (y, column) = (y.wrapping_sub(border.top), column.wrapping_sub(border.left));
+            let start = image.first.wrapping_add(y.wrapping_mul(image.line));
+            let start = x.wrapping_add(start.wrapping_add(column.wrapping_mul(image.pixel)));
+            let to = room.wrapping_add(n * from.c);
+            // SAFETY: pixels of the image, or laid down; `tiles_scratch` has counted the elements and one tile.
+            unsafe {
+                if y < from.h.saturating_sub(3) && column < from.w.saturating_sub(3) {
+                    (transforms.spread)(start, (image.line, image.pixel), from.c, to, apart);
+                    continue;
+                }
+                for e in 0..ELEMENTS {
+                    let inside = y.wrapping_add(e / 4) < from.h && column.wrapping_add(e % 4) < from.w;
+                    let pixel = start.wrapping_add(e / 4 * image.line + e % 4 * image.pixel);
+                    let pixel = if inside { pixel } else { zeros };
+                    std::ptr::copy_nonoverlapping(pixel, edge.add(e * from.c), from.c);
+                }
+                (transforms.spread)(edge, (4 * from.c, from.c), from.c, to, apart);
+            }
+        }
+        for e in 0..ELEMENTS {
+            product(e, count, room.wrapping_add(e * apart), sums.wrapping_add(e * apart_result));
+        }
+        for n in 0..count {
+            let (y, column) = ((first + n) / columns * 2, (first + n) % columns * 2);
+            let at = result.wrapping_add(output.first + y * output.line + column * output.pixel);
+            let size = ((to.h - y).min(2), (to.w - column).min(2));
+            let steps = (output.line, output.pixel);
+            // SAFETY: pixels of the result, as many channels as it has rows; the sums are there.
+            unsafe {
+                let limits = bounded.unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+                let pixels = Pixels { first: at, steps, size };
+                (transforms.gather)(sums.wrapping_add(n * rows), apart_result, rows, pixels, limits);
+                for i in 0..if bounded.is_none() { size.0 * size.1 } else { 0 } {
+                    let at = at.wrapping_add(i / size.1 * steps.0 + i % size.1 * steps.1);
+                    (kernels.activate)(activation, at, rows);
+                }
+            }
+        }
+        first += count;
     }
 }
 

@@ -7,17 +7,19 @@
 use super::super::deferred::{Deferred, Refusal};
 use super::super::{NAN_CLASS, SLOTS};
 use super::images::{self, Run};
+use super::micro::winograd;
 use super::micro::{Affine, Half, Kernels, Made, Subproblem};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use crate::engine::model::Values;
 use crate::error::Error;
 use crate::ir::graph::Shape;
+use crate::ir::half;
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
 use crate::ir::view::{Geometry, Image};
 use crate::observe::profile::StepClock;
 use crate::observe::trace::{Name, Track};
-use crate::planner::fit::LARGE;
+use crate::planner::fit::{self, LARGE};
 use crate::sys::thread::{Serve, Thread};
 
 use std::alloc::{alloc_zeroed, dealloc};
@@ -75,6 +77,14 @@ impl Weights {
         match self.stored() {
             StoredAs::Floats(w) => w,
             StoredAs::Halves(_) => &[],
+        }
+    }
+
+    /// The value at an index.
+    fn at(&self, i: usize) -> f32 {
+        match self.stored() {
+            StoredAs::Floats(w) => w[i],
+            StoredAs::Halves(w) => half::to_f32(w[i].0),
         }
     }
 
@@ -161,6 +171,19 @@ pub(crate) enum Action {
         /// Where it reads and writes.
         geometry: Geometry,
     },
+    /// A convolution of all channels by 3 × 3, by tiles of 2 × 2 pixels.
+    Tiles {
+        /// Panels of `panel` × `from.c`: the rows of each element of a tile, one after the other.
+        weights: Weights,
+        /// As many.
+        biases: Vec<f32>,
+        /// Rows of a panel, a multiple of 4.
+        panel: usize,
+        /// Fused.
+        activation: Activation,
+        /// Where it reads and writes.
+        geometry: Geometry,
+    },
     /// What is made of windows channel by channel.
     Windows {
         /// What.
@@ -213,9 +236,39 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Pixels or lines of its result that can be computed one by one; 1 where it knows of none.
+    /// A convolution by tiles, where it can be one and the instruction set has what it takes; else as it is.
+    fn by_tiles(self, kernels: &Kernels) -> Result<Action, Error> {
+        let (weights, biases, panel, columns, activation, geometry) = match self {
+            Action::Convolution { weights, biases, panel, columns, activation, geometry }
+                if kernels.transforms.is_some() && fit::by_tiles(&geometry, biases.len()) =>
+            {
+                (weights, biases, panel, columns.0, activation, geometry)
+            }
+            other => return Ok(other),
+        };
+        let (rows, channels) = (biases.len(), geometry.input.1.c);
+        weights.check(rows, panel, columns, 9 * channels);
+        let place =
+            |row: usize, k: usize, columns: usize| row / panel * panel * columns + k * panel + row % panel;
+        let tiles = Floats::new(winograd::ELEMENTS * rows * channels)?;
+        // SAFETY: nobody else has it yet.
+        let values = unsafe { tiles.slice_mut() };
+        for (row, c) in (0..rows).flat_map(|row| (0..channels).map(move |c| (row, c))) {
+            let weight = |tap: usize| f64::from(weights.at(place(row, tap * channels + c, columns)));
+            for (e, v) in winograd::filter(std::array::from_fn(weight)).into_iter().enumerate() {
+                values[place(e * rows + row, c, channels)] = v as f32;
+            }
+        }
+        let mut of_tiles = vec![0.0; winograd::ELEMENTS * rows];
+        of_tiles[winograd::SHARED * rows..][..rows].copy_from_slice(&biases);
+        let weights = Weights(Source::Copied(tiles));
+        Ok(Action::Tiles { weights, biases: of_tiles, panel, activation, geometry })
+    }
+
+    /// Pixels, tiles or lines of its result that can be computed one by one; 1 where it knows of none.
     fn parts(&self) -> usize {
         match self {
+            Action::Tiles { geometry, .. } => images::tiles(geometry),
             Action::Convolution { geometry, .. } => geometry.output.1.h * geometry.output.1.w,
             Action::Windows { geometry, .. }
             | Action::Combine { geometry, .. }
@@ -233,6 +286,10 @@ impl Action {
         let image = |(image, shape): (Image, Shape)| image.pixel * shape.w * shape.h;
         match self {
             Action::Convolution { columns, geometry, .. } => 2 * columns.1 * image(geometry.output),
+            Action::Tiles { geometry, .. } => {
+                let (rows, channels) = (geometry.output.0.pixel, geometry.input.1.c);
+                2 * winograd::ELEMENTS * images::tiles(geometry) * (rows * channels + 4 * (rows + channels))
+            }
             Action::Windows { geometry, .. } => {
                 let (rows, columns) = geometry.window.size;
                 8 * rows * columns * image(geometry.output)
@@ -553,6 +610,8 @@ impl Team {
             _ => None,
         });
         let kernels = Kernels::detect(panels.fold(0, gcd));
+        let by_tiles = |s: Step| Ok(Step { action: s.action.by_tiles(&kernels)?, ..s });
+        let steps: Vec<Step> = steps.into_iter().map(by_tiles).collect::<Result<_, Error>>()?;
         // Records that keep one thread busy for so many microseconds.
         let records = |us: u64| {
             let records = us * u64::from(kernels.gflops) * 1000 / flop.max(1) + 1;
@@ -585,6 +644,10 @@ impl Team {
         let windows = steps.iter().map(|s| match &s.action {
             Action::Convolution { geometry, .. } => {
                 (images::scratch(geometry, kernels.tile.0), images::runs(geometry).1)
+            }
+            Action::Tiles { geometry, biases, .. } => {
+                let rows = biases.len() / winograd::ELEMENTS;
+                (images::tiles_scratch(geometry, rows, kernels.tile.0), geometry.input.1.c)
             }
             _ => (0, 0),
         });
@@ -1009,6 +1072,58 @@ impl Shared {
                     StoredAs::Halves(w) => compute!(self.kernels.affine_of_halves, w),
                 }
             }
+            Action::Tiles { weights, biases, panel, activation, geometry } => {
+                let (rows, channels) = (biases.len() / winograd::ELEMENTS, geometry.input.1.c);
+                let Some(transforms) = &self.kernels.transforms else { return };
+                let layer = Affine {
+                    weights: weights.floats(),
+                    biases,
+                    panel: *panel,
+                    columns: channels,
+                    inputs: channels,
+                    activation: Activation::None,
+                };
+                let product = |element: usize, count: usize, x: *const f32, sums: *mut f32| {
+                    let first = element * rows;
+                    let sub = Subproblem {
+                        layer: &layer,
+                        rows: first..first + rows,
+                        records: count,
+                        x,
+                        x_stride: channels,
+                        runs: None,
+                        // Row `first` is the first one that is written.
+                        result: sums.wrapping_sub(first),
+                        result_stride: rows,
+                    };
+                    // SAFETY: `check` has compared the sizes; `convolve_tiles` has room for these.
+                    unsafe { (self.kernels.affine)(&sub) };
+                };
+                // Whole tiles of records.
+                let (tile, count) = (self.kernels.tile.0, images::tiles(geometry));
+                let tiles = share(count.div_ceil(tile));
+                let tiles = tiles.start * tile..count.min(tiles.end * tile);
+                let scratch = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
+                let room = (self.workspaces.zeros.start.cast_const(), scratch.start);
+                for n in records.clone() {
+                    let x = self.record(step.from, context, n).cast_const();
+                    let places = (x, self.record(step.to, context, n));
+                    let with = (&self.kernels, transforms);
+                    let tiles = tiles.clone();
+                    // SAFETY: `check` has compared the sizes; see above.
+                    unsafe {
+                        images::convolve_tiles(
+                            with,
+                            geometry,
+                            (rows, *activation),
+                            tiles,
+                            places,
+                            room,
+                            &product,
+                        )
+                    }
+                }
+            }
             Action::Windows { made, weights, activation, geometry } => {
                 let null = (std::ptr::null(), std::ptr::null());
                 let arrays = weights.as_ref().map_or(null, |(w, b)| (w.floats().as_ptr(), b.as_ptr()));
@@ -1093,7 +1208,7 @@ impl Shared {
         for (home, rows) in self.homes.iter().zip(hidden) {
             assert!(!matches!(home, Home::Workspace(at) if at + rows > self.workspaces.stride));
         }
-        let rows = |place| match place {
+        let rows_of = |place| match place {
             Place::Input => input,
             Place::Hidden(i) => hidden[i],
             Place::Scores => scores,
@@ -1104,7 +1219,7 @@ impl Shared {
                     let (panel, columns, inputs) = (*panel, *columns, *inputs);
                     weights.check(biases.len(), panel, columns, inputs);
                     assert!(panel % self.kernels.lanes == 0 && s.from != s.to);
-                    assert!(inputs <= rows(s.from) && biases.len() <= rows(s.to));
+                    assert!(inputs <= rows_of(s.from) && biases.len() <= rows_of(s.to));
                 }
                 Action::Convolution { weights, biases, panel, columns, geometry, .. } => {
                     let (panel, (columns, inputs)) = (*panel, *columns);
@@ -1115,8 +1230,18 @@ impl Shared {
                     assert!(inputs == window.0 * window.1 * from.c);
                     assert!(biases.len() <= output.pixel);
                     assert!(output.line == to.w * output.pixel && window_fits(geometry));
-                    assert!(images::end(input, from) <= rows(s.from));
-                    assert!(images::end(output, Shape { c: output.pixel, ..to }) <= rows(s.to));
+                    assert!(images::end(input, from) <= rows_of(s.from));
+                    assert!(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
+                }
+                Action::Tiles { weights, biases, panel, geometry, .. } => {
+                    let ((input, from), (output, to)) = (geometry.input, geometry.output);
+                    let rows = biases.len() / winograd::ELEMENTS;
+                    weights.check(biases.len(), *panel, from.c, from.c);
+                    assert!(panel % self.kernels.lanes == 0 && rows % panel == 0 && s.from != s.to);
+                    assert!(fit::by_tiles(geometry, rows) && from.c % self.kernels.lanes == 0);
+                    assert!(rows <= output.pixel && window_fits(geometry) && !weights.floats().is_empty());
+                    assert!(images::end(input, from) <= rows_of(s.from));
+                    assert!(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
                 }
                 Action::Windows { made, weights, geometry, .. } => {
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
@@ -1125,8 +1250,8 @@ impl Shared {
                     assert!(
                         channels % LINE == 0 && s.from != s.to && from.c == to.c && window_fits(geometry)
                     );
-                    assert!(images::end(input, from) <= rows(s.from));
-                    assert!(images::end(output, Shape { c: channels, ..to }) <= rows(s.to));
+                    assert!(images::end(input, from) <= rows_of(s.from));
+                    assert!(images::end(output, Shape { c: channels, ..to }) <= rows_of(s.to));
                     let sizes = weights.as_ref().map(|(w, b)| (w.floats().len(), b.len()));
                     let expected = (window.0 * window.1 * channels, channels);
                     assert!(sizes == (*made == Made::Products).then_some(expected), "{sizes:?}");
@@ -1134,26 +1259,26 @@ impl Shared {
                 Action::Combine { other, geometry, .. } => {
                     let ((second, _), (output, to)) = (geometry.input, geometry.output);
                     let all = Shape { c: output.pixel, ..to };
-                    assert!(images::end(output, all) <= rows(s.to).min(rows(s.from)));
-                    assert!(s.to != s.from && s.to != *other && images::end(second, to) <= rows(*other));
+                    assert!(images::end(output, all) <= rows_of(s.to).min(rows_of(s.from)));
+                    assert!(s.to != s.from && s.to != *other && images::end(second, to) <= rows_of(*other));
                     // Those that stand alike are combined whole, padding included.
-                    assert!(second != output || images::end(second, all) <= rows(*other));
+                    assert!(second != output || images::end(second, all) <= rows_of(*other));
                 }
                 Action::Scale { factors, biases, .. } => {
                     assert!(biases.as_ref().is_none_or(|b| b.len() == factors.len()) && s.from != s.to);
-                    assert!(factors.len() <= rows(s.from).min(rows(s.to)));
+                    assert!(factors.len() <= rows_of(s.from).min(rows_of(s.to)));
                 }
                 Action::Softmax { geometry, .. } => {
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
-                    assert!(from == to && images::end(input, from) <= rows(s.from) && s.from != s.to);
-                    assert!(images::end(output, Shape { c: output.pixel, ..to }) <= rows(s.to));
+                    assert!(from == to && images::end(input, from) <= rows_of(s.from) && s.from != s.to);
+                    assert!(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
                 }
                 Action::Gather { runs, .. } => {
-                    let inside = |r: &Run| r.ends().0 <= rows(s.from) && r.ends().1 <= rows(s.to);
+                    let inside = |r: &Run| r.ends().0 <= rows_of(s.from) && r.ends().1 <= rows_of(s.to);
                     assert!(runs.iter().all(inside) && s.from != s.to);
                 }
                 Action::Activate(_) => assert!(s.from == s.to),
-                Action::ArgMax(outputs) => assert!((1..=rows(s.from)).contains(outputs)),
+                Action::ArgMax(outputs) => assert!((1..=rows_of(s.from)).contains(outputs)),
             }
         }
     }
@@ -1193,6 +1318,10 @@ fn single(steps: &[Step], kernels: &Kernels, threads: usize) -> Vec<Phase> {
                 let rows =
                     if tiles < PARTS * threads { by_rows(biases.len() / kernels.lanes, 2) } else { None };
                 rows.or((tiles > 1).then(|| Split::Parts(parts.min(tiles))))
+            }
+            (Action::Tiles { .. }, tiles) => {
+                let parts = parts.min(tiles.div_ceil(kernels.tile.0));
+                (parts > 1).then_some(Split::Parts(parts))
             }
             (_, lines) => (parts.min(lines) > 1).then(|| Split::Parts(parts.min(lines))),
         }

@@ -1,6 +1,7 @@
 //! The kernels against float64 on every instruction set that this CPU has, and the team against itself.
 
 use super::images;
+use super::micro::winograd::{ELEMENTS, SHARED, filter};
 use super::micro::{Affine, Half, Kernels, Runs, Subproblem};
 use super::*;
 use crate::engine::model::Values;
@@ -282,7 +283,16 @@ impl Windowed {
         };
         let border = border();
         let (stride, dilation) = ((1 + random(3), 1 + random(3)), (1 + random(2), 1 + random(2)));
-        let window = Window { size, stride, dilation, border, ceil: false };
+        Windowed::of(from, Window { size, stride, dilation, border, ceil: false }, random, outputs)
+    }
+
+    /// An image of `from` with these windows.
+    fn of(
+        from: Shape,
+        window: Window,
+        random: &mut dyn FnMut(usize) -> usize,
+        outputs: usize,
+    ) -> Option<Windowed> {
         let (h, w) = window.output(from).ok()?;
         let alone = outputs == 0;
         let to = Shape { c: if alone { from.c } else { outputs }, h, w };
@@ -297,7 +307,7 @@ impl Windowed {
         {
             image[input.first + y * input.line + x * input.pixel + c] = self::random(&mut seed);
         }
-        let taps = size.0 * size.1;
+        let taps = window.size.0 * window.size.1;
         let count = if alone { taps * output.pixel } else { to.c * taps * from.c };
         let weights = (0..count).map(|_| self::random(&mut seed)).collect();
         let mut biases = vec![0.0; output.pixel];
@@ -403,6 +413,80 @@ fn convolutions_agree_with_float64() {
         case.compare(&result, kernels.name, |o, at| {
             let sum: f64 = case.terms(o, at).0.iter().map(|(value, weight)| value * weight).sum();
             sum + f64::from(case.biases[o])
+        });
+    }
+}
+
+/// Convolutions by tiles of every size and border against float64, any part of the tiles; no more scratch is touched than
+/// `tiles_scratch` says.
+#[test]
+fn convolutions_by_tiles_agree_with_float64() {
+    let able = || Kernels::all().filter_map(|k| Some((k, k.transforms?)));
+    let clip = activations().find(|a| matches!(a, Activation::Clip { .. })).unwrap();
+    for (seed, (kernels, transforms)) in (0..300).flat_map(|seed| able().map(move |k| (seed, k))) {
+        let mut draw = below(seed * 769 + 11);
+        let (channels, outputs) = (16 * (1 + draw(4)), 16 * (1 + draw(4)));
+        let from = Shape { c: channels, h: 1 + draw(13), w: 1 + draw(13) };
+        let border = Border { top: draw(4), left: draw(4), bottom: draw(4), right: draw(4) };
+        let window = Window { border, ..Window::of((3, 3)) };
+        let Some(case) = Windowed::of(from, window, &mut draw, outputs) else { continue };
+        let (geometry, (output, to)) = (&case.geometry, case.geometry.output);
+        let activation = [Activation::None, Activation::Relu, clip, Activation::Sigmoid][draw(4)];
+        let mut matrix = vec![0.0; ELEMENTS * outputs * channels];
+        for (o, c) in (0..outputs).flat_map(|o| (0..channels).map(move |c| (o, c))) {
+            let weight = |tap: usize| f64::from(case.weights[(o * 9 + tap) * channels + c]);
+            for (e, v) in filter(std::array::from_fn(weight)).into_iter().enumerate() {
+                matrix[(e * outputs + o) * channels + c] = v as f32;
+            }
+        }
+        let rows = ELEMENTS * outputs;
+        let layout = Layout::parse("R_16_1_C").unwrap();
+        let weights = layout.pack(&matrix, (rows, channels), (rows, channels), 0.0);
+        let mut biases = vec![0.0; rows];
+        biases[SHARED * outputs..][..outputs].copy_from_slice(&case.biases[..outputs]);
+        let layer = Affine {
+            weights: &weights,
+            biases: &biases,
+            panel: 16,
+            columns: channels,
+            inputs: channels,
+            activation: Activation::None,
+        };
+        layer.check();
+        let mut result = vec![f32::NAN; to.h * to.w * output.pixel];
+        let zeros = vec![0.0f32; channels];
+        let room = images::tiles_scratch(geometry, outputs, kernels.tile.0);
+        let mut scratch = vec![f32::NAN; room + 16];
+        let canary = 123.456;
+        scratch[room..].fill(canary);
+        let product = |element: usize, count: usize, x: *const f32, sums: *mut f32| {
+            let first = element * outputs;
+            let sub = Subproblem {
+                layer: &layer,
+                rows: first..first + outputs,
+                records: count,
+                x,
+                x_stride: channels,
+                runs: None,
+                result: sums.wrapping_sub(first),
+                result_stride: outputs,
+            };
+            // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
+            unsafe { (kernels.affine)(&sub) };
+        };
+        let tiles = images::tiles(geometry);
+        let cut = draw(tiles + 1);
+        for part in [0..cut, cut..tiles] {
+            let places = (case.image.as_ptr(), result.as_mut_ptr());
+            let room = (zeros.as_ptr(), scratch.as_mut_ptr());
+            let with = ((&kernels, &transforms), (outputs, activation));
+            // SAFETY: as above.
+            unsafe { images::convolve_tiles(with.0, geometry, with.1, part, places, room, &product) };
+        }
+        assert!(scratch[room..].iter().all(|&v| v == canary), "{geometry:?}");
+        case.compare(&result, kernels.name, |o, at| {
+            let sum: f64 = case.terms(o, at).0.iter().map(|(value, weight)| value * weight).sum();
+            activation.apply(sum + f64::from(case.biases[o]))
         });
     }
 }

@@ -19,6 +19,7 @@ pub(super) const NEON: Kernels = Kernels {
     line: image::line::<F32x4>,
     takes_lines: F32x4::REGISTERS,
     combine: image::combine::<F32x4>,
+    transforms: None,
 };
 
 #[derive(Clone, Copy)]

@@ -53,6 +53,7 @@ const FUSED: Kernels = Kernels {
     line: image::line::<Lanes4>,
     takes_lines: Lanes4::REGISTERS,
     combine: image::combine::<Lanes4>,
+    transforms: None,
 };
 
 const PLAIN: Kernels = Kernels {
@@ -74,6 +75,7 @@ const PLAIN: Kernels = Kernels {
     line: image::line::<Lanes4>,
     takes_lines: Lanes4::REGISTERS,
     combine: image::combine::<Lanes4>,
+    transforms: None,
 };
 
 /// `struct subproblem` of `neon.c`.

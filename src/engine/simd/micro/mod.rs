@@ -9,6 +9,7 @@
 //! | `x86`, `aarch64`, `arm` | the instruction sets, and finding out which ones the CPU has |
 //! | `kernel`         | the micro-kernels: tiles, bias, activation                    |
 //! | `image`          | those of images: windows channel by channel                   |
+//! | `winograd`       | what goes around the products of a convolution by tiles       |
 //! | `decode`         | bytes and text to numbers, for the readers of records         |
 //!
 //! Another instruction set is another `Kernels` with the functions of `kernel`, or with functions of its own that keep
@@ -23,6 +24,7 @@ pub(crate) mod decode;
 mod kernel;
 mod image;
 mod vector;
+pub(super) mod winograd;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -34,6 +36,7 @@ pub(super) use vector::Half;
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
 use vector::{Lanes4, Vector};
+use winograd::Transforms;
 
 /// One affine layer. `E` is how its weights are stored.
 pub(super) struct Affine<'a, E = f32> {
@@ -92,6 +95,8 @@ pub(super) struct Kernels {
     ///
     /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
     pub(crate) combine: unsafe fn(Arithmetic, *const f32, *const f32, *mut f32, usize),
+    /// Where convolutions by tiles have been measured to take less time.
+    pub(crate) transforms: Option<Transforms>,
 }
 
 /// The least and the largest value of an activation that does nothing but bound them.
@@ -126,6 +131,7 @@ const PORTABLE: Kernels = Kernels {
     line: image::line::<Lanes4>,
     takes_lines: Lanes4::REGISTERS,
     combine: image::combine::<Lanes4>,
+    transforms: None,
 };
 
 impl Kernels {

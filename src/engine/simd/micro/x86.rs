@@ -3,6 +3,7 @@
 use super::image::{self, Line};
 use super::kernel::{self, Subproblem};
 use super::vector::{Half, Vector};
+use super::winograd::{self, Pixels, Transforms};
 use super::{Activation, Arithmetic, Kernels};
 use std::arch::x86_64::*;
 
@@ -52,6 +53,7 @@ const AVX2: Kernels = Kernels {
     line: avx2_line,
     takes_lines: F32x8::REGISTERS,
     combine: avx2_combine,
+    transforms: Some(Transforms { spread: avx2_spread, gather: avx2_gather }),
 };
 
 #[target_feature(enable = "avx2,fma")]
@@ -82,6 +84,18 @@ unsafe fn avx2_line(line: &Line) {
 unsafe fn avx2_combine(what: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize) {
     // SAFETY: the caller's promise is passed on.
     unsafe { image::combine::<F32x8>(what, a, b, result, count) }
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2_spread(first: *const f32, steps: (usize, usize), channels: usize, to: *mut f32, apart: usize) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { winograd::spread::<F32x8>(first, steps, channels, to, apart) }
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2_gather(from: *const f32, apart: usize, channels: usize, pixels: Pixels, bounds: (f32, f32)) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { winograd::gather::<F32x8>(from, apart, channels, pixels, bounds) }
 }
 
 macro_rules! vector {
@@ -194,6 +208,7 @@ mod avx512 {
         line: avx512_line,
         takes_lines: F32x16::REGISTERS,
         combine: avx512_combine,
+        transforms: Some(Transforms { spread: avx512_spread, gather: avx512_gather }),
     };
 
     #[target_feature(enable = "avx512f,avx2,fma")]
@@ -224,6 +239,30 @@ mod avx512 {
     unsafe fn avx512_combine(what: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize) {
         // SAFETY: the caller's promise is passed on.
         unsafe { image::combine::<F32x16>(what, a, b, result, count) }
+    }
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    unsafe fn avx512_spread(
+        first: *const f32,
+        steps: (usize, usize),
+        channels: usize,
+        to: *mut f32,
+        apart: usize,
+    ) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { winograd::spread::<F32x16>(first, steps, channels, to, apart) }
+    }
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    unsafe fn avx512_gather(
+        from: *const f32,
+        apart: usize,
+        channels: usize,
+        pixels: Pixels,
+        bounds: (f32, f32),
+    ) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { winograd::gather::<F32x16>(from, apart, channels, pixels, bounds) }
     }
 
     vector!(

@@ -1,0 +1,118 @@
+//! Winograd's F(2×2, 3×3): four pixels of a convolution by 3 × 3 out of 16 products for each channel, not 36 (S. Winograd,
+//! "Arithmetic Complexity of Computations", 1980; A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural
+//! Networks", 2015). Of a tile of 4 × 4 pixels d and a filter g, the pixels are Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A; the products
+//! of one of the 16 elements are, over all channels and many tiles, a product of matrices.
+
+use super::vector::Vector;
+
+/// Elements of a tile.
+pub(crate) const ELEMENTS: usize = 16;
+
+/// The element that all four pixels of a tile take as it is: what is added to it is added to each of them.
+pub(crate) const SHARED: usize = 5;
+
+/// What goes around the products, for one instruction set.
+#[derive(Clone, Copy)]
+pub(crate) struct Transforms {
+    /// Bᵀ d B of a tile: from the address of its first pixel, values to the next line and to the next pixel, so many
+    /// channels, a multiple of the lanes; element e goes to the address plus e times the last number.
+    ///
+    /// SAFETY: the pixels have so many channels, there is room for the elements; the CPU has the instruction set.
+    pub(crate) spread: unsafe fn(*const f32, (usize, usize), usize, *mut f32, usize),
+    /// Aᵀ m A within bounds: from the address of element 0 of so many channels, a multiple of the lanes, e times the second
+    /// number further element e; to lines and columns of pixels.
+    ///
+    /// SAFETY: as `spread`; the pixels are there.
+    pub(crate) gather: unsafe fn(*const f32, usize, usize, Pixels, (f32, f32)),
+}
+
+/// Where the pixels of a tile go.
+#[derive(Clone, Copy)]
+pub(crate) struct Pixels {
+    /// The first one.
+    pub(crate) first: *mut f32,
+    /// Values to the next line and to the next pixel.
+    pub(crate) steps: (usize, usize),
+    /// Lines and columns of pixels that are inside, 1 or 2.
+    pub(crate) size: (usize, usize),
+}
+
+/// SAFETY: as [`Transforms::spread`].
+#[inline(always)]
+pub(super) unsafe fn spread<V: Vector>(
+    first: *const f32,
+    (line, pixel): (usize, usize),
+    channels: usize,
+    to: *mut f32,
+    apart: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (one, minus) = (V::splat(1.0), V::splat(-1.0));
+        for c in (0..channels).step_by(V::LANES) {
+            let mut d = [[one; 4]; 4];
+            unrolled!(j < 4, {
+                let mut x = [one; 4];
+                unrolled!(i < 4, { x[i] = V::load(first.add(i * line + j * pixel + c)) });
+                d[0][j] = x[0].fma(x[2], minus);
+                d[1][j] = x[1].fma(x[2], one);
+                d[2][j] = x[2].fma(x[1], minus);
+                d[3][j] = x[1].fma(x[3], minus);
+            });
+            unrolled!(i < 4, {
+                let (x, to) = (d[i], to.add(4 * i * apart + c));
+                x[0].fma(x[2], minus).store(to);
+                x[1].fma(x[2], one).store(to.add(apart));
+                x[2].fma(x[1], minus).store(to.add(2 * apart));
+                x[1].fma(x[3], minus).store(to.add(3 * apart));
+            });
+        }
+    }
+}
+
+/// SAFETY: as [`Transforms::gather`].
+#[inline(always)]
+pub(super) unsafe fn gather<V: Vector>(
+    from: *const f32,
+    apart: usize,
+    channels: usize,
+    pixels: Pixels,
+    (least, largest): (f32, f32),
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (zero, one, minus) = (V::splat(0.0), V::splat(1.0), V::splat(-1.0));
+        let (least, largest) = (V::splat(least), V::splat(largest));
+        // NaN where there was one, or where a sum overflowed.
+        let bounded = |y: V| largest.min(least.max(y)).fma(y, zero);
+        for c in (0..channels).step_by(V::LANES) {
+            let mut s = [[zero; 4]; 2];
+            unrolled!(j < 4, {
+                let mut m = [zero; 4];
+                unrolled!(i < 4, { m[i] = V::load(from.add((4 * i + j) * apart + c)) });
+                s[0][j] = m[0].fma(m[1], one).fma(m[2], one);
+                s[1][j] = m[1].fma(m[2], minus).fma(m[3], minus);
+            });
+            unrolled!(i < 2, {
+                let (s, to) = (s[i], pixels.first.wrapping_add(i * pixels.steps.0 + c));
+                if i < pixels.size.0 {
+                    bounded(s[0].fma(s[1], one).fma(s[2], one)).store(to);
+                    if pixels.size.1 > 1 {
+                        bounded(s[1].fma(s[2], minus).fma(s[3], minus)).store(to.add(pixels.steps.1));
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// G g Gᵀ of a filter, line by line.
+pub(crate) fn filter(g: [f64; 9]) -> [f64; ELEMENTS] {
+    let spread = |x: [f64; 3]| {
+        let (ends, middle) = ((x[0] + x[2]) / 2.0, x[1] / 2.0);
+        [x[0], ends + middle, ends - middle, x[2]]
+    };
+    let columns = [0, 1, 2].map(|j| spread([g[j], g[3 + j], g[6 + j]]));
+    let lines = [0, 1, 2, 3].map(|i| spread([columns[0][i], columns[1][i], columns[2][i]]));
+    std::array::from_fn(|e| lines[e / 4][e % 4])
+}
