@@ -14,7 +14,8 @@ Lite files; mortonnet runs the same shapes with weights of its own), batches of 
 XNNPACK, ncnn, tract and RTen, all with floats and compared with the results in FOLDER. "-" is where a peer failed; stderr
 says why. ncnn's files are made in FOLDER; it has no batches and takes the records of one after the other. tract and RTen
 are programs in Rust (benches/peers/rust, built with the libraries' own releases, which choose their kernels by the
-processor): tract optimised for the batch's size, with its executor where there are several cores; RTen with packed weights.
+processor): tract optimised for the batch or for one record, whichever is faster, with its executor where there are several
+cores; RTen with packed weights.
 With --footprint: for a program with each of these networks in it and each peer, the time from the start of the process
 to the results of the first record, read through a pipe, and the process's largest memory until then (VmHWM, which counts
 the pages of files that it touched, shared libraries' too). Programs are those of --programs, named as the networks; those
