@@ -153,6 +153,7 @@ def footprint(a, names, cores):
             sides[peer] = command
         elif command and library:
             sides["onnxruntime, C"], settings = command, {"ORT_DYLIB_PATH": str(library[0])}
+    print(f"{len(cores)} cores, {a.turns} turns\n")
     print("| network | | first result ms | above the package | peak MB | above the package |")
     print("|---" * 6 + "|")
     for name in names:

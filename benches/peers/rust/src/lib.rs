@@ -105,7 +105,7 @@ pub fn main(name: &str, load: Load) -> Result<(), Failure> {
             let (median, passes) = median_us(forward, seconds.parse()?)?;
             Ok(format!("{median:.3} {passes} {error:.3e}"))
         };
-        println!("{}", answer().unwrap_or_else(|e| format!("- {e:?}").replace('\n', " ")));
+        println!("{}", answer().unwrap_or_else(|e| format!("- {e}").replace('\n', " ")));
         io::stdout().flush()?;
     }
     Ok(())
