@@ -81,7 +81,8 @@ pub fn main(name: &str, load: Load) -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let threads = arguments.first().ok_or("usage: PEER THREADS [STEM]")?.parse()?;
     if let Some(stem) = arguments.get(1) {
-        let mut forward = load(&format!("{stem}.onnx"), threads, 1, npy(&format!("{stem}_inputs.npy"), 1)?.0)?;
+        let mut forward =
+            load(&format!("{stem}.onnx"), threads, 1, npy(&format!("{stem}_inputs.npy"), 1)?.0)?;
         forward(&mut |y| println!("{}", y.iter().map(f32::to_string).collect::<Vec<_>>().join(",")))?;
         io::copy(&mut io::stdin(), &mut io::sink())?;
         return Ok(());

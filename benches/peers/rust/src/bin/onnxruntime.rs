@@ -7,7 +7,10 @@ use ort::value::{TensorRef, ValueType};
 fn load(path: &str, threads: usize, batch: usize, x: Vec<f32>) -> Result<Forward, Failure> {
     let failure = |e: ort::Error<_>| e.to_string();
     let environment = ort::init().build()?;
-    let mut session = Session::builder(&environment)?.with_intra_threads(threads).map_err(failure)?.commit_from_file(path)?;
+    let mut session = Session::builder(&environment)?
+        .with_intra_threads(threads)
+        .map_err(failure)?
+        .commit_from_file(path)?;
     let ValueType::Tensor { shape, .. } = session.inputs()[0].dtype() else {
         return Err("an input that is no tensor".into());
     };

@@ -2,8 +2,8 @@
 
 use host_peers::{Failure, Forward, main as serve, version};
 use rten::{Dimension, ModelOptions};
-use rten_tensor::prelude::*;
 use rten_tensor::Tensor;
+use rten_tensor::prelude::*;
 
 fn load(path: &str, threads: usize, batch: usize, x: Vec<f32>) -> Result<Forward, Failure> {
     // SAFETY: no other thread runs yet; the pool, which reads it, is made once, at first use.
