@@ -1,7 +1,8 @@
-"""The host engine, or a plan on an OpenCL CPU, against NumPy, PyTorch and ONNX Runtime on the thesis's four networks.
+"""The host engine, or a plan on an OpenCL CPU, against NumPy, PyTorch and ONNX Runtime on the thesis's four networks, or
+against ONNX Runtime, LiteRT, ncnn, tract and RTen on four networks of images and sounds.
 
 usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FILE] [--device host] [--plan PLAN]
-                       [--weights f16] [--zoo FOLDER]
+                       [--weights f16] [--zoo FOLDER [--footprint [--programs FOLDER]]]
 
 Builds the program (without --program), pins everything to the same cores with as many threads, and lets the sides take
 turns on each network and batch, all in one run: a turn is half a second of forward passes with resident input, and
@@ -9,15 +10,26 @@ counts with its median.
 Prints, for each network and batch, the median of the turns with the fastest and the slowest one, and mortonnet's time as
 a part of the fastest peer's; as Markdown. Results are checked against float64 by each side: 1e-4 of max(1, |score|).
 With --zoo: the networks of MLPerf Tiny's shapes in FOLDER (`tests/zoo/make.py FOLDER` makes them as ONNX and TensorFlow
-Lite files; mortonnet runs the same shapes with weights of its own), batches of 1 and 32, against ONNX Runtime and LiteRT
-with XNNPACK, both compared with the results in FOLDER.
-PYTHON is an interpreter with the peers (numpy, torch, onnx, onnxruntime, ai-edge-litert); those that it lacks are left out. Nobody
-else should use the cores meanwhile.
+Lite files; mortonnet runs the same shapes with weights of its own), batches of 1 and 32, against ONNX Runtime, LiteRT with
+XNNPACK, ncnn, tract and RTen, all with floats and compared with the results in FOLDER. "-" is where a peer failed; stderr
+says why. ncnn's files are made in FOLDER; it has no batches and takes the records of one after the other. tract and RTen
+are programs in Rust (benches/peers/rust, built with the libraries' own releases, which choose their kernels by the
+processor): tract optimised for the batch or for one record, whichever is faster, with its executor where there are several
+cores; RTen with packed weights.
+With --footprint: for a program with each of these networks in it and each peer, the time from the start of the process
+to the results of the first record, read through a pipe, and the process's largest memory until then (VmHWM, which counts
+the pages of files that it touched, shared libraries' too). Programs are those of --programs, named as the networks; those
+that it lacks are built into it. The peers in Python are measured as well with the package and NumPy imported and nothing
+else done: "above the package" is the difference. Files are in the system's cache.
+PYTHON is an interpreter with the peers (numpy, torch, onnx, onnxruntime, ai-edge-litert, ncnn and pnnx); those that it lacks
+are left out, and so are tract and RTen where they cannot be built (Rust 1.94). Nobody else should use the cores meanwhile.
 """
 import argparse
+import array
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -30,6 +42,7 @@ NETWORKS = {
     "full-mnist": "784-2500-2000-10",
     "full-cifar": "3072-4096-3072-10",
 }
+RUST = ("tract", "rten")
 ZOO = ("autoencoder", "ds-cnn", "resnet-8", "mobilenet-v1-0.25")
 BOUND = 1e-4
 SECONDS = 0.5
@@ -50,27 +63,132 @@ class Mortonnet:
         return json.loads(done.stdout)["median_us"]
 
 
-class Peer:
-    """A server in Python: imports its package once, keeps a network as long as the same one is asked for."""
+def in_python(python, peer, threads):
+    return [python, str(ROOT / "benches/peers/host_peers.py"), peer, str(threads)]
 
-    def __init__(self, python, peer, threads, pin):
-        command = [python, str(ROOT / "benches/peers/host_peers.py"), peer, str(threads)]
+
+def in_rust(peer, threads):
+    """The command, or none where the program cannot be built."""
+    place = ROOT / "benches/peers/rust"
+    built = shutil.which("cargo") and subprocess.run(["cargo", "build", "--quiet", "--release", "--locked"], cwd=place)
+    return [str(ROOT / "target/peers/release" / peer), str(threads)] if built and built.returncode == 0 else None
+
+
+class Peer:
+    """A server: imports its package once, keeps a network as long as the same one is asked for."""
+
+    def __init__(self, command, pin):
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=pin
         )
         self.version = self.process.stdout.readline().strip()
         if not self.version and self.process.wait() != 3:
-            sys.exit(f"{peer}: failed")
+            sys.exit(f"{' '.join(command)}: failed")
 
     def turn(self, name, batch):
+        """The median in µs; none where the peer cannot run the network."""
         self.process.stdin.write(f"{NETWORKS[name]} {batch} {SECONDS}\n")
         self.process.stdin.flush()
-        line = self.process.stdout.readline().split()
+        answer = self.process.stdout.readline()
+        line = answer.split()
+        if line[:1] == ["-"]:
+            print(f"{self.version}: {name}, batch {batch}: {answer[2:].strip()}", file=sys.stderr)
+            return None
         if len(line) != 3:
             sys.exit(f"{self.version}: failed on {name}")
-        if float(line[2]) > BOUND:
+        if not float(line[2]) <= BOUND:
             sys.exit(f"{self.version}: {name}: off by {line[2]}")
         return float(line[0])
+
+
+def npy(path):
+    """The rows of a .npy file of two dimensions and floats."""
+    data = pathlib.Path(path).read_bytes()
+    start = 10 + int.from_bytes(data[8:10], "little")
+    values = array.array("f", data[start:])
+    width = int(data[10:start].split(b"(")[1].split(b")")[0].split(b",")[1])
+    return [values[i : i + width] for i in range(0, len(values), width)]
+
+
+def first_result(command, record, settings):
+    """Milliseconds from the start of a process to its first line, its largest memory until then in MB, and the line."""
+    start = time.perf_counter()
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **settings}
+    ) as process:
+        process.stdin.write(record)
+        process.stdin.flush()
+        line = process.stdout.readline()
+        ms = (time.perf_counter() - start) * 1e3
+        # Not ru_maxrss: that of a child starts with its parent's.
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    if process.returncode != 0 or not line:
+        return None
+    peak = next(int(field.split()[1]) for field in status.splitlines() if field.startswith("VmHWM"))
+    return ms, peak / 1024, line.decode()
+
+
+def footprint(a, names, cores):
+    """The table of time to the first result and memory."""
+    programs = pathlib.Path(a.programs or ROOT / "target/zoo").resolve()
+    programs.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if not (programs / name).exists():
+            build = ["cargo", "build", "--quiet", "--release", "--target-dir", "target/zoo-build"]
+            subprocess.run(build, cwd=ROOT, env={**os.environ, "MORTONNET_MODEL": NETWORKS[name] + ".onnx"}, check=True)
+            shutil.copy(ROOT / "target/zoo-build/release/mortonnet", programs / name)
+    os.sched_setaffinity(0, cores)
+    # The command of a network's files; and what the process is without one.
+    sides, settings = {"mortonnet": None}, {}
+    for peer in ("onnxruntime", "litert", "ncnn"):
+        command = in_python(a.python, peer, len(cores))
+        if first_result(command + ["-"], b"", {}):
+            sides[f"{peer}, Python"] = command
+    rust = {peer: in_rust(peer, len(cores)) for peer in ("onnxruntime", "tract", "rten")}
+    where = "import importlib.util as u; print(u.find_spec('onnxruntime').submodule_search_locations[0])"
+    found = subprocess.run([a.python, "-c", where], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    library = list(pathlib.Path(found.stdout.strip() or ".", "capi").glob("libonnxruntime.so.*"))
+    for peer, command in rust.items():
+        if command and peer != "onnxruntime":
+            sides[peer] = command
+        elif command and library:
+            sides["onnxruntime, C"], settings = command, {"ORT_DYLIB_PATH": str(library[0])}
+    print(f"{len(cores)} cores, {a.turns} turns\n")
+    print("| network | | first result ms | above the package | peak MB | above the package |")
+    print("|---" * 6 + "|")
+    for name in names:
+        record, expected = npy(NETWORKS[name] + "_inputs.npy")[0].tobytes(), npy(NETWORKS[name] + "_results.npy")[0]
+        kind = json.loads(pathlib.Path(NETWORKS[name] + ".json").read_text())["output"]["kind"]
+        own = [str(programs / name), "-f", "f32", "-o", "probs" if kind == "classes" else "scores", "--device", a.device]
+        runs = {side: ([], []) for side in sides}
+        for turn in range(a.turns + 1):
+            for side, command in list(sides.items()):
+                if side not in runs:
+                    continue
+                commands = [command + [NETWORKS[name]] if command else own]
+                commands += [command + ["-"]] if "Python" in side else []
+                for which, command in enumerate(commands):
+                    got = first_result(command, b"" if sides[side] else record, settings)
+                    if not got:
+                        print(f"{side}: failed on {name}", file=sys.stderr)
+                        runs.pop(side)
+                        break
+                    if which == 0:
+                        values = [float(v) for v in got[2].split(",")]
+                        off = max(abs(v - e) for v, e in zip(values, expected)) / max(map(abs, expected))
+                        if len(values) != len(expected) or not off <= BOUND:
+                            sys.exit(f"{side}: {name}: off by {off}")
+                    if turn > 0:  # the first one fills the system's cache
+                        runs[side][which].append(got[:2])
+        for side in sides:
+            cells = []
+            for i in (0, 1):
+                all_of = [run[i] for run in runs[side][0]] if side in runs else []
+                bare = [run[i] for run in runs[side][1]] if side in runs else []
+                median = statistics.median(all_of) if all_of else 0
+                cells.append(f"{median:.1f} ({min(all_of):.1f} to {max(all_of):.1f})" if all_of else "-")
+                cells.append(f"{median - statistics.median(bare):.1f}" if bare else "")
+            print(f"| {name} | {side} | " + " | ".join(cells) + " |", flush=True)
 
 
 def main():
@@ -83,6 +201,8 @@ def main():
     parser.add_argument("--device", default="host")
     parser.add_argument("--plan")
     parser.add_argument("--zoo", help="a folder of networks of images")
+    parser.add_argument("--footprint", action="store_true", help="memory and time to the first result of these")
+    parser.add_argument("--programs", help="a folder of programs with the networks, for --footprint [target/zoo]")
     parser.add_argument("--networks")
     parser.add_argument("--batches")
     a = parser.parse_args()
@@ -91,14 +211,21 @@ def main():
         NETWORKS.update((name, str(pathlib.Path(a.zoo, name).resolve())) for name in ZOO)
     batches = a.batches or ("1,32" if a.zoo else "100,1")
     cores = {int(c) for c in a.cores.split(",")}
+    names = a.networks.split(",") if a.networks else list(NETWORKS)
+    if a.footprint:
+        if not a.zoo:
+            parser.error("--footprint is for the networks of --zoo")
+        return footprint(a, names, cores)
     pin = lambda: os.sched_setaffinity(0, cores)
     if not a.program:
         subprocess.run(["cargo", "build", "--quiet", "--release"], cwd=ROOT, check=True)
     where = ["--device", a.device, "--weights", a.weights] + (["--plan", a.plan] if a.plan else [])
     sides = {"mortonnet": Mortonnet(a.program or str(ROOT / "target/release/mortonnet"), where, pin)}
-    for peer in ("onnxruntime", "litert") if a.zoo else ("numpy", "torch", "onnxruntime"):
-        side = Peer(a.python, peer, len(cores), pin)
-        if side.version:
+    peers = ("onnxruntime", "litert", "ncnn", "tract", "rten") if a.zoo else ("numpy", "torch", "onnxruntime")
+    for peer in peers:
+        command = in_rust(peer, len(cores)) if peer in RUST else in_python(a.python, peer, len(cores))
+        side = Peer(command, pin) if command else None
+        if side and side.version:
             sides[peer] = side
         else:
             print(f"{peer} is missing: left out", file=sys.stderr)
@@ -107,21 +234,24 @@ def main():
     print(", ".join(s.version for s in sides.values()) + f"; {len(cores)} cores, {a.turns} turns\n")
     print("| network | batch | " + " | ".join(f"{s} µs" for s in sides) + " | mortonnet / fastest peer |")
     print("|---" * (len(sides) + 3) + "|")
-    for name in a.networks.split(",") if a.networks else NETWORKS:
+    for name in names:
         for batch in map(int, batches.split(",")):
             turns = {side: [] for side in sides}
             for turn in range(a.turns + 1):
                 for side in sides:
-                    if turn == 0 and side == "mortonnet":
+                    if turn == 0 and side == "mortonnet" or turns[side] is None:
                         continue
                     us = sides[side].turn(name, batch)
-                    if turn > 0:  # the peers build the network in the first one
+                    if us is None:
+                        turns[side] = None
+                    elif turn > 0:  # the peers build the network in the first one
                         turns[side].append(us)
                     time.sleep(0.05)  # threads that look for work have fallen asleep when the next side's turn comes
-            median = {side: statistics.median(t) for side, t in turns.items()}
-            cells = [f"{median[s]:.1f} ({min(t):.1f} to {max(t):.1f})" for s, t in turns.items()]
-            ratio = median["mortonnet"] / min(m for s, m in median.items() if s != "mortonnet")
-            print(f"| {name} | {batch} | " + " | ".join(cells) + f" | {ratio:.2f} |", flush=True)
+            median = {side: statistics.median(t) for side, t in turns.items() if t}
+            cells = [f"{median[s]:.1f} ({min(t):.1f} to {max(t):.1f})" if t else "-" for s, t in turns.items()]
+            fastest = min((m for s, m in median.items() if s != "mortonnet"), default=None)
+            cells.append(f"{median['mortonnet'] / fastest:.2f}" if fastest else "-")
+            print(f"| {name} | {batch} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,30 @@
 """The peers of benches/host.py: NumPy, PyTorch and ONNX Runtime on a network of affine layers with ReLU between; ONNX
-Runtime and LiteRT on a network of tests/zoo/make.py.
+Runtime, LiteRT and ncnn on a network of tests/zoo/make.py. (rust/ beside this file has those that need no Python.)
 
-usage: host_peers.py PEER THREADS
+usage: host_peers.py PEER THREADS [STEM]
 
-A server: reads "SIZES BATCH SECONDS" lines (784-2500-10 100 0.5, or a network's files without their ending), prints the median microseconds of a forward pass, the
-number of passes and the largest error against float64 for each. Prints the version of the peer first; ends with status
-3 where the package is missing.
+A server: reads "SIZES BATCH SECONDS" lines (784-2500-10 100 0.5, or a network's files without their ending), prints the
+median microseconds of a forward pass, the number of passes and the largest error against float64 for each, or "-" and
+why it cannot. Prints the version of the peer first; ends with status 3 where the package is missing.
+With STEM, a network's files: answers its first record, prints the results, and stays until the end of stdin; with "-" it
+has only imported the package.
+
+ncnn reads files of its own, which pnnx makes of the .onnx and leaves beside it (the package pnnx, of which only the
+program in it is used: `pip install --no-deps pnnx`). Floats everywhere, as the others; packed layouts, Winograd and the
+rest as ncnn sets them. It has no batches: a batch is that many passes, one after the other.
 """
 import importlib.metadata
+import importlib.util
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 PEER, THREADS = sys.argv[1], int(sys.argv[2])
+STEM = sys.argv[3] if len(sys.argv) > 3 else None
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = str(THREADS)
 
@@ -24,11 +34,15 @@ try:
     if PEER == "torch":
         import torch
     elif PEER == "onnxruntime":
-        import onnx
         import onnxruntime
+
+        if not STEM:
+            import onnx
     elif PEER == "litert":
         import ai_edge_litert
         from ai_edge_litert.interpreter import Interpreter
+    elif PEER == "ncnn":
+        import ncnn
 except ImportError:
     sys.exit(3)
 
@@ -112,8 +126,59 @@ def file_with_litert(stem, x):
     return forward
 
 
+def ncnn_files(stem):
+    """A network's .param and .bin; the record's width, height and channels are the parameters of its input."""
+    param, weights = stem + ".ncnn.param", stem + ".ncnn.bin"
+    if not (os.path.exists(param) and os.path.exists(weights)):
+        import onnx
+
+        found = importlib.util.find_spec("pnnx")  # to import it would take PyTorch
+        if not found:
+            raise RuntimeError("no package pnnx, which makes ncnn's files")
+        dims = onnx.load(stem + ".onnx").graph.input[0].type.tensor_type.shape.dim[1:]
+        shape = [d.dim_value for d in dims]
+        with tempfile.TemporaryDirectory() as folder:
+            of = lambda ending: os.path.join(folder, "network" + ending)
+            os.symlink(stem + ".onnx", of(".onnx"))
+            program = os.path.join(found.submodule_search_locations[0], "pnnx")
+            command = [program, of(".onnx"), f"inputshape=[{','.join(map(str, [1, *shape]))}]", "fp16=0"]
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, cwd=folder)
+            lines = pathlib.Path(of(".ncnn.param")).read_text().splitlines()
+            lines[2] += "".join(f" {i}={n}" for i, n in enumerate(reversed(shape)))
+            pathlib.Path(weights).write_bytes(pathlib.Path(of(".ncnn.bin")).read_bytes())
+            pathlib.Path(param).write_text("\n".join(lines) + "\n")
+    with open(param) as file:
+        place = file.read(1000).splitlines()[2].split()[5:]
+    return param, weights, [int(p.split("=")[1]) for p in reversed(place)]
+
+
+def file_with_ncnn(stem, x):
+    param, weights, shape = ncnn_files(stem)
+    ncnn.set_omp_num_threads(THREADS)
+    net = ncnn.Net()
+    net.opt.num_threads = THREADS
+    for what in ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_packed", "bf16_storage"):
+        setattr(net.opt, "use_" + what, False)
+    if net.load_param(param) or net.load_model(weights):
+        raise RuntimeError(f"{param}: not loaded")
+    x = x.reshape(len(x), *shape)
+    places = [ncnn.Mat(record) for record in x]  # of the values in x, not of copies
+
+    def forward():
+        results = []
+        for place in places:
+            extractor = net.create_extractor()
+            extractor.input("in0", place)
+            results.append(np.array(extractor.extract("out0")[1]))
+        return np.stack(results) if len(results) > 1 else results[0][None]
+
+    # The extractors read x as long as the pass is used.
+    forward.records = x
+    return forward
+
+
 BUILD = {"numpy": with_numpy, "torch": with_torch, "onnxruntime": with_onnxruntime}.get(PEER)
-OF_FILE = {"onnxruntime": file_with_onnxruntime, "litert": file_with_litert}.get(PEER)
+OF_FILE = {"onnxruntime": file_with_onnxruntime, "litert": file_with_litert, "ncnn": file_with_ncnn}.get(PEER)
 
 
 def of_file(stem, batch):
@@ -156,11 +221,24 @@ def measure(sizes, batch, seconds, built):
     return statistics.median(times), len(times), error
 
 
+if STEM:
+    if STEM == "-":
+        print(flush=True)
+    else:
+        first = np.load(STEM + "_inputs.npy", mmap_mode="r")[:1].astype(np.float32)
+        print(",".join(map(str, OF_FILE(STEM, first)().ravel().tolist())), flush=True)
+    sys.stdin.read()
+    sys.exit()
+
 version = importlib.metadata.version("ai-edge-litert" if PEER == "litert" else PEER)
 print(f"{PEER} {version}", flush=True)
 built = {}
 for line in sys.stdin:
     sizes, batch, seconds = line.split()
     sizes = sizes if pathlib.PurePath(sizes).is_absolute() else tuple(map(int, sizes.split("-")))
-    median, passes, error = measure(sizes, int(batch), float(seconds), built)
-    print(f"{median:.3f} {passes} {error:.3e}", flush=True)
+    try:
+        median, passes, error = measure(sizes, int(batch), float(seconds), built)
+        print(f"{median:.3f} {passes} {error:.3e}", flush=True)
+    except Exception as problem:
+        built.clear()
+        print("-", " ".join(f"{type(problem).__name__}: {problem}".split()), flush=True)
