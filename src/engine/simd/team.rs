@@ -236,33 +236,33 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// A convolution by tiles, where it can be one and the instruction set has what it takes; else as it is.
-    fn by_tiles(self, kernels: &Kernels) -> Result<Action, Error> {
-        let (weights, biases, panel, columns, activation, geometry) = match self {
-            Action::Convolution { weights, biases, panel, columns, activation, geometry }
-                if kernels.transforms.is_some() && fit::by_tiles(&geometry, biases.len()) =>
-            {
-                (weights, biases, panel, columns.0, activation, geometry)
-            }
-            other => return Ok(other),
+    /// A convolution goes by tiles, where it can and the instruction set has what it takes.
+    fn by_tiles(&mut self, kernels: &Kernels) -> Result<(), Error> {
+        let Action::Convolution { weights, biases, panel, columns, activation, geometry } = self else {
+            return Ok(());
         };
-        let (rows, channels) = (biases.len(), geometry.input.1.c);
-        weights.check(rows, panel, columns, 9 * channels);
+        let (rows, channels, panel) = (biases.len(), geometry.input.1.c, *panel);
+        if kernels.transforms.is_none() || !fit::by_tiles(geometry, rows) {
+            return Ok(());
+        }
         let place =
             |row: usize, k: usize, columns: usize| row / panel * panel * columns + k * panel + row % panel;
         let tiles = Floats::new(winograd::ELEMENTS * rows * channels)?;
         // SAFETY: nobody else has it yet.
         let values = unsafe { tiles.slice_mut() };
-        for (row, c) in (0..rows).flat_map(|row| (0..channels).map(move |c| (row, c))) {
-            let weight = |tap: usize| f64::from(weights.at(place(row, tap * channels + c, columns)));
+        for i in 0..rows * channels {
+            let (row, c) = (i / channels, i % channels);
+            let weight = |tap: usize| weights.at(place(row, tap * channels + c, columns.0));
             for (e, v) in winograd::filter(std::array::from_fn(weight)).into_iter().enumerate() {
-                values[place(e * rows + row, c, channels)] = v as f32;
+                values[place(e * rows + row, c, channels)] = v;
             }
         }
         let mut of_tiles = vec![0.0; winograd::ELEMENTS * rows];
-        of_tiles[winograd::SHARED * rows..][..rows].copy_from_slice(&biases);
+        of_tiles[winograd::SHARED * rows..][..rows].copy_from_slice(biases);
+        let (activation, geometry) = (*activation, *geometry);
         let weights = Weights(Source::Copied(tiles));
-        Ok(Action::Tiles { weights, biases: of_tiles, panel, activation, geometry })
+        *self = Action::Tiles { weights, biases: of_tiles, panel, activation, geometry };
+        Ok(())
     }
 
     /// Pixels, tiles or lines of its result that can be computed one by one; 1 where it knows of none.
@@ -599,7 +599,7 @@ impl Team {
     /// # Panics
     /// If sizes of steps and buffers do not fit together.
     pub(crate) fn new(
-        steps: Vec<Step>,
+        mut steps: Vec<Step>,
         sizes: Sizes<'_>,
         threads: usize,
         timed: bool,
@@ -610,8 +610,9 @@ impl Team {
             _ => None,
         });
         let kernels = Kernels::detect(panels.fold(0, gcd));
-        let by_tiles = |s: Step| Ok(Step { action: s.action.by_tiles(&kernels)?, ..s });
-        let steps: Vec<Step> = steps.into_iter().map(by_tiles).collect::<Result<_, Error>>()?;
+        for step in &mut steps {
+            step.action.by_tiles(&kernels)?;
+        }
         // Records that keep one thread busy for so many microseconds.
         let records = |us: u64| {
             let records = us * u64::from(kernels.gflops) * 1000 / flop.max(1) + 1;
@@ -1203,10 +1204,14 @@ impl Shared {
 
     /// What the unsafe code relies on.
     fn check(&self, (input, hidden, scores): (usize, &[usize], usize)) {
-        assert!(self.width <= input && matches!(self.phases[0].split, Split::Records));
-        assert!(self.few.first().is_none_or(|p| matches!(p.split, Split::Records)));
+        #[track_caller]
+        fn right(is: bool) {
+            assert!(is, "steps and buffers do not fit together");
+        }
+        right(self.width <= input && matches!(self.phases[0].split, Split::Records));
+        right(self.few.first().is_none_or(|p| matches!(p.split, Split::Records)));
         for (home, rows) in self.homes.iter().zip(hidden) {
-            assert!(!matches!(home, Home::Workspace(at) if at + rows > self.workspaces.stride));
+            right(!matches!(home, Home::Workspace(at) if at + rows > self.workspaces.stride));
         }
         let rows_of = |place| match place {
             Place::Input => input,
@@ -1218,67 +1223,65 @@ impl Shared {
                 Action::Affine { weights, biases, panel, columns, inputs, .. } => {
                     let (panel, columns, inputs) = (*panel, *columns, *inputs);
                     weights.check(biases.len(), panel, columns, inputs);
-                    assert!(panel % self.kernels.lanes == 0 && s.from != s.to);
-                    assert!(inputs <= rows_of(s.from) && biases.len() <= rows_of(s.to));
+                    right(panel % self.kernels.lanes == 0 && s.from != s.to);
+                    right(inputs <= rows_of(s.from) && biases.len() <= rows_of(s.to));
                 }
                 Action::Convolution { weights, biases, panel, columns, geometry, .. } => {
                     let (panel, (columns, inputs)) = (*panel, *columns);
                     weights.check(biases.len(), panel, columns, inputs);
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
                     let window = geometry.window.size;
-                    assert!(panel % self.kernels.lanes == 0 && s.from != s.to && geometry.groups == 1);
-                    assert!(inputs == window.0 * window.1 * from.c);
-                    assert!(biases.len() <= output.pixel);
-                    assert!(output.line == to.w * output.pixel && window_fits(geometry));
-                    assert!(images::end(input, from) <= rows_of(s.from));
-                    assert!(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
+                    right(panel % self.kernels.lanes == 0 && s.from != s.to && geometry.groups == 1);
+                    right(inputs == window.0 * window.1 * from.c);
+                    right(biases.len() <= output.pixel);
+                    right(output.line == to.w * output.pixel && window_fits(geometry));
+                    right(images::end(input, from) <= rows_of(s.from));
+                    right(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
                 }
                 Action::Tiles { weights, biases, panel, geometry, .. } => {
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
                     let rows = biases.len() / winograd::ELEMENTS;
                     weights.check(biases.len(), *panel, from.c, from.c);
-                    assert!(panel % self.kernels.lanes == 0 && rows % panel == 0 && s.from != s.to);
-                    assert!(fit::by_tiles(geometry, rows) && from.c % self.kernels.lanes == 0);
-                    assert!(rows <= output.pixel && window_fits(geometry) && !weights.floats().is_empty());
-                    assert!(images::end(input, from) <= rows_of(s.from));
-                    assert!(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
+                    right(panel % self.kernels.lanes == 0 && rows % panel == 0 && s.from != s.to);
+                    right(fit::by_tiles(geometry, rows) && from.c % self.kernels.lanes == 0);
+                    right(rows <= output.pixel && window_fits(geometry) && !weights.floats().is_empty());
+                    right(images::end(input, from) <= rows_of(s.from));
+                    right(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
                 }
                 Action::Windows { made, weights, geometry, .. } => {
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
                     let window = geometry.window.size;
                     let channels = output.pixel;
-                    assert!(
-                        channels % LINE == 0 && s.from != s.to && from.c == to.c && window_fits(geometry)
-                    );
-                    assert!(images::end(input, from) <= rows_of(s.from));
-                    assert!(images::end(output, Shape { c: channels, ..to }) <= rows_of(s.to));
+                    right(channels % LINE == 0 && s.from != s.to && from.c == to.c && window_fits(geometry));
+                    right(images::end(input, from) <= rows_of(s.from));
+                    right(images::end(output, Shape { c: channels, ..to }) <= rows_of(s.to));
                     let sizes = weights.as_ref().map(|(w, b)| (w.floats().len(), b.len()));
                     let expected = (window.0 * window.1 * channels, channels);
-                    assert!(sizes == (*made == Made::Products).then_some(expected), "{sizes:?}");
+                    right(sizes == (*made == Made::Products).then_some(expected));
                 }
                 Action::Combine { other, geometry, .. } => {
                     let ((second, _), (output, to)) = (geometry.input, geometry.output);
                     let all = Shape { c: output.pixel, ..to };
-                    assert!(images::end(output, all) <= rows_of(s.to).min(rows_of(s.from)));
-                    assert!(s.to != s.from && s.to != *other && images::end(second, to) <= rows_of(*other));
+                    right(images::end(output, all) <= rows_of(s.to).min(rows_of(s.from)));
+                    right(s.to != s.from && s.to != *other && images::end(second, to) <= rows_of(*other));
                     // Those that stand alike are combined whole, padding included.
-                    assert!(second != output || images::end(second, all) <= rows_of(*other));
+                    right(second != output || images::end(second, all) <= rows_of(*other));
                 }
                 Action::Scale { factors, biases, .. } => {
-                    assert!(biases.as_ref().is_none_or(|b| b.len() == factors.len()) && s.from != s.to);
-                    assert!(factors.len() <= rows_of(s.from).min(rows_of(s.to)));
+                    right(biases.as_ref().is_none_or(|b| b.len() == factors.len()) && s.from != s.to);
+                    right(factors.len() <= rows_of(s.from).min(rows_of(s.to)));
                 }
                 Action::Softmax { geometry, .. } => {
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
-                    assert!(from == to && images::end(input, from) <= rows_of(s.from) && s.from != s.to);
-                    assert!(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
+                    right(from == to && images::end(input, from) <= rows_of(s.from) && s.from != s.to);
+                    right(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
                 }
                 Action::Gather { runs, .. } => {
                     let inside = |r: &Run| r.ends().0 <= rows_of(s.from) && r.ends().1 <= rows_of(s.to);
-                    assert!(runs.iter().all(inside) && s.from != s.to);
+                    right(runs.iter().all(inside) && s.from != s.to);
                 }
-                Action::Activate(_) => assert!(s.from == s.to),
-                Action::ArgMax(outputs) => assert!((1..=rows_of(s.from)).contains(outputs)),
+                Action::Activate(_) => right(s.from == s.to),
+                Action::ArgMax(outputs) => right((1..=rows_of(s.from)).contains(outputs)),
             }
         }
     }

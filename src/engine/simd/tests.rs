@@ -434,9 +434,9 @@ fn convolutions_by_tiles_agree_with_float64() {
         let activation = [Activation::None, Activation::Relu, clip, Activation::Sigmoid][draw(4)];
         let mut matrix = vec![0.0; ELEMENTS * outputs * channels];
         for (o, c) in (0..outputs).flat_map(|o| (0..channels).map(move |c| (o, c))) {
-            let weight = |tap: usize| f64::from(case.weights[(o * 9 + tap) * channels + c]);
+            let weight = |tap: usize| case.weights[(o * 9 + tap) * channels + c];
             for (e, v) in filter(std::array::from_fn(weight)).into_iter().enumerate() {
-                matrix[(e * outputs + o) * channels + c] = v as f32;
+                matrix[(e * outputs + o) * channels + c] = v;
             }
         }
         let rows = ELEMENTS * outputs;

@@ -107,12 +107,10 @@ pub(super) unsafe fn gather<V: Vector>(
 }
 
 /// G g Gᵀ of a filter, line by line.
-pub(crate) fn filter(g: [f64; 9]) -> [f64; ELEMENTS] {
-    let spread = |x: [f64; 3]| {
-        let (ends, middle) = ((x[0] + x[2]) / 2.0, x[1] / 2.0);
-        [x[0], ends + middle, ends - middle, x[2]]
-    };
-    let columns = [0, 1, 2].map(|j| spread([g[j], g[3 + j], g[6 + j]]));
-    let lines = [0, 1, 2, 3].map(|i| spread([columns[0][i], columns[1][i], columns[2][i]]));
-    std::array::from_fn(|e| lines[e / 4][e % 4])
+pub(crate) fn filter(g: [f32; 9]) -> [f32; ELEMENTS] {
+    const G: [[f64; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
+    std::array::from_fn(|e| {
+        let term = |k: usize| G[e / 4][k / 3] * G[e % 4][k % 3] * f64::from(g[k]);
+        (0..9).map(term).sum::<f64>() as f32
+    })
 }
