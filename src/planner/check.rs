@@ -2,10 +2,10 @@
 //! read and not overwritten before its last use, layouts meet, operands are as large as their kernels take them, ranges
 //! cover every row and record.
 
-use super::bind::repack_options;
+use super::bind::{ADDS, repack_options};
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Extent, Placing, Plan, Step};
 use crate::ir::view::Geometry;
-use crate::registry::{EngineKind, Kernel, Library, Operation, Problem};
+use crate::registry::{EngineKind, Kernel, Library, Operation, Problem, operands};
 
 /// What is wrong with a plan; nothing of a right one.
 pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
@@ -36,9 +36,10 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             say(step, "an argument that the plan does not have".into());
             continue;
         }
-        let operands = kernel.operation.parameters();
-        let sizes = step.args.len() - operands.len().min(step.args.len());
-        for (operand, arg) in operands.iter().zip(&step.args[sizes..]) {
+        if operands(step).any(|o| o.0.name == "c") && kernel.operation != Operation::Combine {
+            added(plan, i, kernel).into_iter().for_each(|t| say(step, t));
+        }
+        for (operand, arg) in operands(step) {
             let result = matches!(operand.name, "r" | "classes" | "hidden");
             let Arg::Buffer(i) = *arg else {
                 if let Arg::Constant(c) = *arg {
@@ -64,7 +65,7 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             }
         }
         // What it writes drives out whatever stood there; an operand of this very step must not be hit.
-        for (operand, arg) in operands.iter().zip(&step.args[sizes..]) {
+        for (operand, arg) in operands(step) {
             let Arg::Buffer(i) = *arg else { continue };
             let buffer = &plan.buffers[i];
             if !matches!(operand.name, "r" | "hidden") || buffer.role != BufferRole::Hidden {
@@ -106,6 +107,27 @@ fn layout(buffer: &Buffer, kernel: &Kernel, operand: &str, plan: &Plan) -> Optio
         && buffer.layout.fits(rows, cols).is_ok()
         && takes.same_placement(&buffer.layout, rows, cols);
     (!meets).then(|| format!("{} stands as {}, the kernel takes {takes}", buffer.name, buffer.layout))
+}
+
+/// Whether what step `at` adds to its sums stands as its result does, and its kernel is compiled for it.
+fn added(plan: &Plan, at: usize, kernel: &Kernel) -> Option<String> {
+    let step = &plan.steps[at];
+    if !kernel.adds() || !step.options.contains(ADDS) {
+        return Some(format!("has an operand that it adds, and is compiled with \"{}\"", step.options));
+    }
+    let buffers = |step: &Step| -> Vec<usize> {
+        operands(step).filter_map(|o| if let Arg::Buffer(i) = *o.1 { Some(i) } else { None }).collect()
+    };
+    let [.., added, result] = *buffers(step) else { return Some("adds no buffer".into()) };
+    // Where the step that wrote it says so.
+    let image =
+        |s: &Step| s.args.iter().find_map(|a| if let Arg::Geometry(g) = a { Some(g.output) } else { None });
+    let writer = plan.steps[..at].iter().rfind(|s| buffers(s).last() == Some(&added));
+    let image_of_it = writer.and_then(image);
+    let stands = |i: usize| (&plan.buffers[i].layout, plan.buffers[i].padded_rows);
+    let alike = stands(added) == stands(result) && (image_of_it.is_none() || image_of_it == image(step));
+    let name = |i: usize| &plan.buffers[i].name;
+    (!alike).then(|| format!("{} does not stand as {}, which it is added to", name(added), name(result)))
 }
 
 /// Whether a repack is compiled for the layouts of its buffers, and has their sizes.
@@ -172,9 +194,10 @@ fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
         .iter()
         .filter_map(|a| if let Arg::Buffer(i) = *a { Some(&plan.buffers[i]) } else { None })
         .collect();
-    let [.., read, written] = &buffers[..] else {
+    let ([first, ..], [.., last, written]) = (&buffers[..], &buffers[..]) else {
         return Some("reads and writes fewer than two buffers".into());
     };
+    let read = if step.operation == Operation::Convolution { first } else { last };
     for ((image, shape), buffer) in [(geometry.input, read), (geometry.output, written)] {
         let end = image.first + (shape.h - 1) * image.line + (shape.w - 1) * image.pixel + shape.c;
         if end > buffer.padded_rows {
