@@ -36,7 +36,9 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             say(step, "an argument that the plan does not have".into());
             continue;
         }
-        if operands(step).any(|o| o.0.name == "c") && kernel.operation != Operation::Combine {
+        if kernel.operation != Operation::Combine
+            && (step.options.contains(ADDS) || operands(step).any(|o| o.0.name == "c"))
+        {
             added(plan, i, kernel).into_iter().for_each(|t| say(step, t));
         }
         for (operand, arg) in operands(step) {
@@ -112,8 +114,10 @@ fn layout(buffer: &Buffer, kernel: &Kernel, operand: &str, plan: &Plan) -> Optio
 /// Whether what step `at` adds to its sums stands as its result does, and its kernel is compiled for it.
 fn added(plan: &Plan, at: usize, kernel: &Kernel) -> Option<String> {
     let step = &plan.steps[at];
-    if !kernel.adds() || !step.options.contains(ADDS) {
-        return Some(format!("has an operand that it adds, and is compiled with \"{}\"", step.options));
+    let operand = operands(step).any(|o| o.0.name == "c");
+    if !kernel.adds() || !operand || !step.options.contains(ADDS) {
+        let with = if operand { "with" } else { "without" };
+        return Some(format!("{with} an operand that it adds is compiled with \"{}\"", step.options));
     }
     let buffers = |step: &Step| -> Vec<usize> {
         operands(step).filter_map(|o| if let Arg::Buffer(i) = *o.1 { Some(i) } else { None }).collect()
