@@ -6,6 +6,7 @@ use super::*;
 use crate::block::{Block, Section};
 use crate::ir::graph::{Graph, Shape};
 use crate::ir::half;
+use crate::ir::layout::Layout;
 use crate::ir::network::{Activation, FinalActivation, Kind, Precision, Transform};
 use crate::ir::op::{Arithmetic, Float, Op, Pool, Window};
 use crate::ir::plan::{Arg, Buffer, Plan, Step};
