@@ -1281,18 +1281,21 @@ fn a_wrong_sum_is_found() {
     let f = Folder::new();
     let baked = f.tiny("").bake().unwrap();
     let graph = residual(|g, v| g.push("sum", Op::Combine(Arithmetic::Add), &v, &[]).unwrap());
-    let wrong = |change: &dyn Fn(&mut Step, &mut [Buffer])| {
+    type Change = dyn Fn(&mut Step, &mut [Buffer]);
+    let wrong = |change: &Change| {
         let mut plan = plan_of(&baked, &graph, "mali-midgard", &baked.library);
         let step = plan.steps.to_mut().iter_mut().find(|s| s.options.contains("-DADD=1")).unwrap();
         change(step, plan.buffers.to_mut());
         planner::check::check(&plan, &baked.library).join("; ")
     };
     assert_eq!(wrong(&|_, _| ()), "");
-    let at = |step: &Step| match step.args[step.args.len() - 2..] {
-        [Arg::Buffer(added), Arg::Buffer(result)] => (added, result),
-        _ => panic!("{:?}", step.args),
-    };
-    let cases: [(&dyn Fn(&mut Step, &mut [Buffer]), &str); 7] = [
+    fn at(step: &Step) -> (usize, usize) {
+        match step.args[step.args.len() - 2..] {
+            [Arg::Buffer(added), Arg::Buffer(result)] => (added, result),
+            _ => panic!("{:?}", step.args),
+        }
+    }
+    let cases: [(&Change, &str); 7] = [
         (&|s, _| s.options = "".into(), "with an operand that it adds is compiled with \"\""),
         (
             &|s, _| {
