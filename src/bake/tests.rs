@@ -1282,6 +1282,7 @@ fn a_wrong_sum_is_found() {
     let baked = f.tiny("").bake().unwrap();
     let graph = residual(|g, v| g.push("sum", Op::Combine(Arithmetic::Add), &v, &[]).unwrap());
     type Change = dyn Fn(&mut Step, &mut [Buffer]);
+    const ADDS: &str = "does not add a value that stands as its result";
     let wrong = |change: &Change| {
         let mut plan = plan_of(&baked, &graph, "mali-midgard", &baked.library);
         let step = plan.steps.to_mut().iter_mut().find(|s| s.options.contains("-DADD=1")).unwrap();
@@ -1296,16 +1297,16 @@ fn a_wrong_sum_is_found() {
         }
     }
     let cases: [(&Change, &str); 7] = [
-        (&|s, _| s.options = "".into(), "with an operand that it adds is compiled with \"\""),
+        (&|s, _| s.options = "".into(), ADDS),
         (
             &|s, _| {
                 let n = s.args.len();
                 s.args.to_mut().remove(n - 2);
             },
-            "without an operand that it adds is compiled with \" -DADD=1\"",
+            ADDS,
         ),
-        (&|s, b| b[at(s).0].padded_rows += 4, "before does not stand as relu, which it is added to"),
-        (&|s, b| b[at(s).0].layout = Layout::C, "before does not stand as relu"),
+        (&|s, b| b[at(s).0].padded_rows += 4, ADDS),
+        (&|s, b| b[at(s).0].layout = Layout::C, ADDS),
         (&|s, b| b[at(s).1].arena = b[at(s).0].arena, "writes relu over before, which it also uses"),
         (
             &|s, _| {
@@ -1323,7 +1324,7 @@ fn a_wrong_sum_is_found() {
                 };
                 s.args.to_mut().iter_mut().for_each(wide);
             },
-            "before does not stand as relu",
+            ADDS,
         ),
     ];
     for (change, says) in cases {

@@ -36,12 +36,13 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             say(step, "an argument that the plan does not have".into());
             continue;
         }
-        if kernel.operation != Operation::Combine
-            && (step.options.contains(ADDS) || operands(step).any(|o| o.0.name == "c"))
-        {
-            added(plan, i, kernel).into_iter().for_each(|t| say(step, t));
+        let (parameters, args) = operands(step);
+        let (adds, compiled) =
+            (parameters.len() > step.operation.parameters().len(), step.options.contains(ADDS));
+        if (adds || compiled) && !(adds && compiled && kernel.adds() && adds_alike(plan, step, i)) {
+            say(step, "does not add a value that stands as its result".into());
         }
-        for (operand, arg) in operands(step) {
+        for (operand, arg) in parameters.iter().zip(args) {
             let result = matches!(operand.name, "r" | "classes" | "hidden");
             let Arg::Buffer(i) = *arg else {
                 if let Arg::Constant(c) = *arg {
@@ -67,7 +68,7 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             }
         }
         // What it writes drives out whatever stood there; an operand of this very step must not be hit.
-        for (operand, arg) in operands(step) {
+        for (operand, arg) in parameters.iter().zip(args) {
             let Arg::Buffer(i) = *arg else { continue };
             let buffer = &plan.buffers[i];
             if !matches!(operand.name, "r" | "hidden") || buffer.role != BufferRole::Hidden {
@@ -111,27 +112,21 @@ fn layout(buffer: &Buffer, kernel: &Kernel, operand: &str, plan: &Plan) -> Optio
     (!meets).then(|| format!("{} stands as {}, the kernel takes {takes}", buffer.name, buffer.layout))
 }
 
-/// Whether what step `at` adds to its sums stands as its result does, and its kernel is compiled for it.
-fn added(plan: &Plan, at: usize, kernel: &Kernel) -> Option<String> {
-    let step = &plan.steps[at];
-    let operand = operands(step).any(|o| o.0.name == "c");
-    if !kernel.adds() || !operand || !step.options.contains(ADDS) {
-        let with = if operand { "with" } else { "without" };
-        return Some(format!("{with} an operand that it adds is compiled with \"{}\"", step.options));
-    }
-    let buffers = |step: &Step| -> Vec<usize> {
-        operands(step).filter_map(|o| if let Arg::Buffer(i) = *o.1 { Some(i) } else { None }).collect()
-    };
-    let [.., added, result] = *buffers(step) else { return Some("adds no buffer".into()) };
+/// Whether `step`, which `at` others come before, adds what stands as its result does.
+fn adds_alike(plan: &Plan, step: &Step, at: usize) -> bool {
+    let &[.., Arg::Buffer(added), Arg::Buffer(result)] = &*step.args else { return false };
     // Where the step that wrote it says so.
-    let image =
-        |s: &Step| s.args.iter().find_map(|a| if let Arg::Geometry(g) = a { Some(g.output) } else { None });
-    let writer = plan.steps[..at].iter().rfind(|s| buffers(s).last() == Some(&added));
-    let image_of_it = writer.and_then(image);
-    let stands = |i: usize| (&plan.buffers[i].layout, plan.buffers[i].padded_rows);
-    let alike = stands(added) == stands(result) && (image_of_it.is_none() || image_of_it == image(step));
-    let name = |i: usize| &plan.buffers[i].name;
-    (!alike).then(|| format!("{} does not stand as {}, which it is added to", name(added), name(result)))
+    let writer = plan.steps.iter().take(at).rfind(|s| s.args.last() == Some(&Arg::Buffer(added)));
+    let image = writer.and_then(geometry).map(|g| g.output);
+    let (other, r) = (&plan.buffers[added], &plan.buffers[result]);
+    other.layout == r.layout
+        && other.padded_rows == r.padded_rows
+        && (image.is_none() || image == geometry(step).map(|g| g.output))
+}
+
+/// Where a step that knows of images reads and writes.
+fn geometry(step: &Step) -> Option<Geometry> {
+    step.args.iter().find_map(|a| if let Arg::Geometry(g) = a { Some(*g) } else { None })
 }
 
 /// Whether a repack is compiled for the layouts of its buffers, and has their sizes.
@@ -218,7 +213,7 @@ fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
 /// Whether the work-items compute every row of every record, for batches around a granule and the full one.
 fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
     let r = &kernel.restrictions;
-    let geometry = step.args.iter().find_map(|a| if let Arg::Geometry(g) = a { Some(*g) } else { None });
+    let geometry = geometry(step);
     let pixels = geometry.map_or(1, |g| g.output.1.h * g.output.1.w);
     let pairs = step.args.iter().find_map(|a| match *a {
         Arg::Constant(c) => Some(plan.constants[c].padded.0),

@@ -153,8 +153,9 @@ impl<'l> Planner<'l> {
     fn best(&self, i: usize) -> Option<(&'l Kernel, Chain)> {
         let (graph, input) = (&self.network.graph, self.input_of(i));
         // What is added has been computed, and stands as the result will.
-        let may_add =
-            |sum: usize, value: usize| self.views[value].is_some() && !self.known.apart.contains(&sum);
+        let may_add = |sum: usize, value: usize| {
+            self.views.get(value).is_some_and(Option::is_some) && !self.known.apart.contains(&sum)
+        };
         let matching = || {
             let found = self.kernels().filter_map(|k| Some((k, fuse::chain(graph, k, i, &may_add)?)));
             found.filter(|(k, c)| self.possible(k, c))

@@ -15,37 +15,36 @@ pub(super) struct Chain {
     pub(crate) added: Option<(usize, usize)>,
 }
 
-/// Whether a launch that computes a node may add a value, in place of a node that reads both.
-pub(super) type MayAdd<'a> = dyn Fn(usize, usize) -> bool + 'a;
-
 /// The node that a launch may compute together with `node`: the only reader of its value, which does not go out. Where that
-/// reads another value, too, it adds one of the same shape, that [`MayAdd`] allows.
-fn fusible(graph: &Graph, node: usize, may_add: &MayAdd<'_>) -> Option<usize> {
+/// reads another value, too, it adds one of the same shape, where `may_add(node, value)`; that comes with it.
+fn fusible(
+    graph: &Graph,
+    node: usize,
+    may_add: impl Fn(usize, usize) -> bool,
+) -> Option<(usize, Option<usize>)> {
     let value = graph.nodes[node].output;
     let next = graph.only_consumer(value)?;
     let reader = &graph.nodes[next];
-    let alike = |&other: &usize| graph.values[other].shape == graph.values[value].shape;
-    let allowed = reader.inputs.len() == 1
-        || reader.op == Op::Combine(Arithmetic::Add)
-            && reader.inputs.iter().all(alike)
-            && other(graph, next, value).is_some_and(|other| may_add(next, other));
-    allowed.then_some(next)
-}
-
-/// What `node` reads beside `value`.
-fn other(graph: &Graph, node: usize, value: usize) -> Option<usize> {
-    graph.nodes[node].inputs.iter().copied().find(|&v| v != value)
+    let &[first, second] = &*reader.inputs else { return (reader.inputs.len() == 1).then_some((next, None)) };
+    let other = if first == value { second } else { first };
+    let adds = reader.op == Op::Combine(Arithmetic::Add)
+        && graph.values[other].shape == graph.values[value].shape
+        && may_add(next, other);
+    adds.then_some((next, Some(other)))
 }
 
 /// What `kernel` computes of `graph` from node `first` on; `None` where it does not cover what stands there.
-pub(super) fn chain(graph: &Graph, kernel: &Kernel, first: usize, may_add: &MayAdd<'_>) -> Option<Chain> {
-    let (mut chain, mut next) = (Chain::default(), Some(first));
+pub(super) fn chain(
+    graph: &Graph,
+    kernel: &Kernel,
+    first: usize,
+    may_add: impl Fn(usize, usize) -> bool,
+) -> Option<Chain> {
+    let (mut chain, mut next) = (Chain::default(), Some((first, None)));
     let mut take = |what: Covered| {
-        let Some(node) = next.filter(|&n| what.fits(graph, &graph.nodes[n])) else { return false };
-        next = fusible(graph, node, may_add);
-        if let (Covered::Add, Some(&before)) = (what, chain.nodes.last()) {
-            chain.added = other(graph, node, graph.nodes[before].output).map(|value| (node, value));
-        }
+        let Some((node, other)) = next.filter(|n| what.fits(graph, &graph.nodes[n.0])) else { return false };
+        next = fusible(graph, node, &may_add);
+        chain.added = chain.added.or(other.map(|value| (node, value)));
         chain.nodes.push(node);
         match (graph.nodes[node].op, chain.weighted.last_mut()) {
             (Op::Affine | Op::Convolution { .. } | Op::Scale | Op::PRelu, _) => {

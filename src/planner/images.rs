@@ -205,22 +205,11 @@ impl<'l> Planner<'l> {
                 _ => kernel.flop(Problem { h: elements, w: 1, l: 0 }),
             };
             if let Some((_, value)) = added {
-                drafted.second = Some(self.beside(value, drafted.output));
+                drafted.second = Some(self.view(value).matrix);
             }
             self.drafts.push(Draft { activation, first: i, weighted, flop, added, ..drafted });
         }
         nodes
-    }
-
-    /// The matrix of `value`, which is added to what is written into matrix `output`: in its layout, if nothing else has
-    /// been said.
-    fn beside(&mut self, value: usize, output: usize) -> usize {
-        let matrix = self.view(value).matrix;
-        if let (None, Some(layout)) = (&self.matrices[matrix].layout, self.matrices[output].layout.clone()) {
-            self.demand(matrix, 1, 1, Some(&layout));
-            self.matrices[matrix].layout = Some(layout);
-        }
-        matrix
     }
 
     /// Additions whose value does not stand as the result does, so that they take a step of their own.

@@ -151,12 +151,12 @@ impl Operation {
     }
 }
 
-/// The operands of a step: the parameters of its kernel, with its arguments.
-pub(crate) fn operands(step: &Step) -> impl Iterator<Item = (&'static Parameter, &Arg)> + Clone {
+/// The operands of a step: the parameters of its kernel, and their arguments.
+pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
     let scalar = |a: &&Arg| matches!(a, Arg::Size(_) | Arg::Scalar(_) | Arg::Pair(_) | Arg::Geometry(_));
     let args = &step.args[step.args.iter().take_while(scalar).count()..];
     let adds = args.len() > step.operation.parameters().len();
-    step.operation.operands(adds).iter().zip(args)
+    (step.operation.operands(adds), args)
 }
 
 impl Kernel {
