@@ -157,7 +157,7 @@ impl<'l> Planner<'l> {
             self.views.get(value).is_some_and(Option::is_some) && !self.known.apart.contains(&sum)
         };
         let matching = || {
-            let found = self.kernels().filter_map(|k| Some((k, fuse::chain(graph, k, i, &may_add)?)));
+            let found = self.kernels().filter_map(|k| Some((k, fuse::chain(graph, k, i, may_add)?)));
             found.filter(|(k, c)| self.possible(k, c))
         };
         let admitted = matching().filter(|(k, c)| self.admits(k, c) && self.meets(k, input));
