@@ -3,6 +3,7 @@
 // Source: own.
 // Layouts: a R, a row for each output, its columns in the order ky, kx, c; b FROM, r TO, as in common/place.
 // ACTIVATION: as in common/activation.
+// ADD: c, which stands as r does, is added before the activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
 // STEP: from a row of b to the next, where that is the same for all.
 // Dimension 0 runs over the outputs and the rows of padding behind them, dimension 1 over columns, pixel by pixel.
@@ -10,6 +11,9 @@ kernel void convolution_any(uint l, uint w, uint h, float2 params, uint16 geomet
                             global const WEIGHT *restrict a,
                             global const float *restrict b,
                             global const float *restrict bias,
+#ifdef ADD
+                            global const float *restrict c,
+#endif
                             global float *restrict r)
 {
     const uint o = get_global_id(0);
@@ -33,6 +37,9 @@ kernel void convolution_any(uint l, uint w, uint h, float2 params, uint16 geomet
                     sum += LOAD(weights, c) * b[PLACE_B(l, w, row + c, col)];
 #endif
             }
+#ifdef ADD
+        sum += c[PLACE_R(h, w, OUT_ROW + o, col)];
+#endif
         sum = ACTIVATE(sum);
     }
     r[PLACE_R(h, w, OUT_ROW + o, col)] = sum;

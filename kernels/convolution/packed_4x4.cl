@@ -4,6 +4,7 @@
 // Source: own.
 // Layouts: a R_16_1_C, its columns in the order ky, kx, c; b and r C_1_16_R; bias is plain.
 // ACTIVATION: as in common/activation.
+// ADD: c, which stands as r does, is added before the activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
 // Dimension 0 runs over fours of outputs, dimension 1 over fours of columns, chunk by chunk and there pixel by pixel.
 // GROUP_0, GROUP_1: work-items of a work-group. Where they are not known, a compiler for Midgard leaves 8 registers.
@@ -14,6 +15,9 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
                                    global const WEIGHT4 *restrict a,
                                    global const float4 *restrict b,
                                    global const float4 *restrict bias,
+#ifdef ADD
+                                   global const float4 *restrict c,
+#endif
                                    global float4 *restrict r)
 {
     const uint i = get_global_id(0);
@@ -44,6 +48,12 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
         pa += UNIT4 * 4 * ((WINDOW_WIDTH - runs) * GROUP_CHANNELS);
         pb += (int)(4 * (DILATION_Y * IN_LINE - runs * DILATION_X * IN_PIXEL));
     }
+#ifdef ADD
+    c0 += c[at];
+    c1 += c[at + 4];
+    c2 += c[at + 8];
+    c3 += c[at + 12];
+#endif
     r[at] = ACTIVATE(c0);
     r[at + 4] = ACTIVATE(c1);
     r[at + 8] = ACTIVATE(c2);

@@ -5,12 +5,16 @@
 // Layouts: a R_32_1_C, its columns in the order ky, kx, c; b and r C_16_RECORDS_C; bias is plain.
 // RECORDS: columns of a micro-tile; 2 * RECORDS sums and a few operands fill 32 registers.
 // ACTIVATION: as in common/activation.
+// ADD: c, which stands as r does, is added before the activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
 // Dimension 0 runs over panels, dimension 1 over tiles of columns, pixel by pixel.
 kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
                               global const WEIGHT *restrict a,
                               global const float *restrict b,
                               global const float16 *restrict bias,
+#ifdef ADD
+                              global const float16 *restrict c,
+#endif
                               global float16 *restrict r)
 {
     const uint panel = get_global_id(0);
@@ -44,11 +48,17 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
         }
     }
     const uint first = OUT_ROW + 32 * panel;
-    global float16 *const to = r + (size_t)RECORDS * (tile * (h / 16) + first / 16);
+    const size_t at = (size_t)RECORDS * (tile * (h / 16) + first / 16);
+    global float16 *const to = r + at;
     // The last panel may have 16 rows only.
     const bool both = 32 * panel + 16 < OUT_PIXEL;
 #pragma unroll
     for (uint n = 0; n < RECORDS; ++n) {
+#ifdef ADD
+        low[n] += c[at + n];
+        if (both)
+            high[n] += c[at + n + RECORDS];
+#endif
         to[n] = ACTIVATE(low[n]);
         if (both)
             to[n + RECORDS] = ACTIVATE(high[n]);

@@ -6,6 +6,7 @@
 // Source: own.
 // Layouts: a R_TM_1_C, its columns in the order ky, kx, c; b and r C; bias is plain.
 // ACTIVATION: as in common/activation.
+// ADD: c, which stands as r does, is added before the activation.
 // HALF_WEIGHTS: a holds halves; they become floats on their way into local memory.
 // Dimension 0 runs over work-groups of TM outputs, dimension 1 over those of columns, record by record. Columns behind the
 // last one are the last one again.
@@ -63,6 +64,9 @@ kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 ge
                                 global const WEIGHT4 *restrict a,
                                 global const float *restrict b,
                                 global const float4 *restrict bias,
+#ifdef ADD
+                                global const float4 *restrict c,
+#endif
                                 global float4 *restrict r)
 {
     local float4 staged[SUMS > MOVES * GROUP ? SUMS : MOVES * GROUP];
@@ -125,6 +129,9 @@ kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 ge
                 sum += staged[((s * TN + t) * ROWS + i) * LANES + lane];
 #endif
             sum += bias[row];
+#ifdef ADD
+            sum += c[to[t] / 4 + row];
+#endif
             r[to[t] / 4 + row] = ACTIVATE(sum);
         }
 }

@@ -6,8 +6,10 @@ use super::*;
 use crate::block::{Block, Section};
 use crate::ir::graph::{Graph, Shape};
 use crate::ir::half;
+use crate::ir::layout::Layout;
 use crate::ir::network::{Activation, FinalActivation, Kind, Precision, Transform};
-use crate::ir::op::{Float, Op};
+use crate::ir::op::{Arithmetic, Float, Op, Pool, Window};
+use crate::ir::plan::{Arg, Buffer, Plan, Step};
 use crate::registry::{Covered, Kernel, Operation, Problem, Traits};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -670,7 +672,7 @@ fn the_library_is_checked_too() {
             ),
         ),
         (
-            "covers: expected nodes out of affine, convolution, dense_convolution, depthwise_convolution, pool, scale, combine, softmax, ",
+            "covers: expected nodes out of affine, convolution, dense_convolution, depthwise_convolution, pool, scale, combine, add, softmax, ",
             library_mistakes(&replace("\"covers\": [\"affine\"", "\"covers\": [\"afine\""), &[]),
         ),
         (
@@ -708,6 +710,14 @@ fn the_library_is_checked_too() {
         (
             "an epilogue is an activation",
             library_mistakes(&replace("\"epilogue\": [\"activation\"", "\"epilogue\": [\"affine\""), &[]),
+        ),
+        (
+            "affine has no operand for what it adds",
+            library_mistakes(&replace("\"epilogue\": [\"activation\"", "\"epilogue\": [\"add\""), &[]),
+        ),
+        (
+            "convolution_packed_4x4: expected the parameters (",
+            library_mistakes(&replace("\"epilogue\": [\"add\", ", "\"epilogue\": ["), &[]),
         ),
         (
             "matmul covers no other node and has no epilogue",
@@ -1141,12 +1151,19 @@ fn chain(sizes: &[usize], activations: &[Activation]) -> Graph {
     graph
 }
 
+/// The plan called `name` for `graph`.
+fn plan_of(baked: &Baked, graph: &Graph, name: &str, library: &Library) -> Plan {
+    let network =
+        Network { width: graph.values[0].shape.len(), graph: graph.clone(), ..baked.network.clone() };
+    planner::plan(&network, library.plan(name).unwrap(), library, None).unwrap()
+}
+
 /// The kernels of the steps of `graph` under the plan called `name`, with what `change` makes of the library.
 fn kernels_of(baked: &Baked, graph: &Graph, name: &str, change: impl Fn(&mut Kernel)) -> Vec<String> {
     let mut library = baked.library.clone();
     library.kernels.to_mut().iter_mut().for_each(change);
-    let network = Network { width: 5, graph: graph.clone(), ..baked.network.clone() };
-    let plan = planner::plan(&network, library.plan(name).unwrap(), &library, None).unwrap();
+    let plan = plan_of(baked, graph, name, &library);
+    assert_eq!(planner::check::check(&plan, &library), Vec::<String>::new());
     plan.full().iter().map(|s| s.kernel.to_string()).collect()
 }
 
@@ -1196,6 +1213,124 @@ fn fusion_follows_the_entries() {
     let sigmoids =
         covers(Operation::Layers, &[(Covered::Affine, false), (Covered::Only(Activation::Sigmoid), true)]);
     assert_eq!(plan("generic", &sigmoids), "affine_packed_4x4_k4 affine_packed_4x4_k4 argmax_packed");
+}
+
+/// A convolution of a convolution; `add` makes a value of theirs, with a ReLU and an affine layer behind it.
+fn residual(add: impl Fn(&mut Graph, [usize; 2]) -> usize) -> Graph {
+    let mut graph = Graph::new(Shape { c: 4, h: 3, w: 3 });
+    let arrays = |h, l| [(Role::Weights, h, l), (Role::Biases, h, 1)];
+    let convolution = Op::Convolution { window: Window::of((1, 1)), groups: 1 };
+    let before = graph.push("before", convolution, &[0], &arrays(4, 4)).unwrap();
+    let value = graph.push("value", convolution, &[before], &arrays(4, 4)).unwrap();
+    let sum = add(&mut graph, [before, value]);
+    let sum = graph.push("relu", Op::Activation(Activation::Relu), &[sum], &[]).unwrap();
+    graph.push("scores", Op::Affine, &[sum], &arrays(3, 36)).unwrap();
+    graph
+}
+
+/// A sum of two values is part of the later convolution where the entry says so, the other value is there by then, and
+/// nothing else reads the convolution's.
+#[test]
+fn sums_are_computed_with_the_later_convolution() {
+    let f = Folder::new();
+    let baked = f.tiny("").bake().unwrap();
+    let sum = Op::Combine(Arithmetic::Add);
+    let combined = |graph: &Graph, name: &str, change: &dyn Fn(&mut Kernel)| {
+        let kernels = kernels_of(&baked, graph, name, change);
+        kernels.iter().filter(|k| k.starts_with("combine") || k.starts_with("activation")).count()
+    };
+    let either = [
+        residual(|g, [before, value]| g.push("sum", sum, &[before, value], &[]).unwrap()),
+        residual(|g, [before, value]| g.push("sum", sum, &[value, before], &[]).unwrap()),
+    ];
+    for (graph, recipe) in either.iter().flat_map(|g| baked.library.plans.iter().map(move |r| (g, r))) {
+        let of_host = usize::from(recipe.engine == EngineKind::Host);
+        assert_eq!(combined(graph, &recipe.name, &|_| ()), of_host, "{}", recipe.name);
+    }
+    // An entry that does not say it.
+    let without = |k: &mut Kernel| k.epilogue.to_mut().retain(|c| *c != Covered::Add);
+    assert_eq!(combined(&either[0], "desktop", &without), 1);
+    let kept = |add: &dyn Fn(&mut Graph, [usize; 2]) -> usize| combined(&residual(add), "desktop", &|_| ());
+    let once = |g: &mut Graph, op: Op, inputs: &[usize]| g.push(op.name(), op, inputs, &[]).unwrap();
+    // Other arithmetic; twice the same value; one that is computed later; one that stands elsewhere.
+    assert_eq!(kept(&|g, v| once(g, Op::Combine(Arithmetic::Subtract), &v)), 1);
+    assert_eq!(kept(&|g, [_, value]| once(g, sum, &[value, value])), 1);
+    let pool = |size| Op::Pool { kind: Pool::Max, window: Window::of(size) };
+    let later = |g: &mut Graph, [before, value]: [usize; 2], size| {
+        let pooled = once(g, pool(size), &[before]);
+        once(g, sum, &[value, pooled])
+    };
+    assert_eq!(kept(&|g, v| later(g, v, (1, 1))), 1);
+    assert_eq!(kept(&|g, v| later(g, v, (3, 3))), 1);
+    assert_eq!(kept(&|g, [_, value]| once(g, sum, &[value, 0])), 0);
+    // The convolution's value is read again, or goes out.
+    let again = |g: &mut Graph, v: [usize; 2]| {
+        let both = once(g, sum, &v);
+        once(g, Op::Combine(Arithmetic::Multiply), &[both, v[1]])
+    };
+    assert_eq!(kept(&again), 2);
+    let mut out = either[0].clone();
+    out.outputs = vec![out.outputs[0], out.nodes[1].output].into();
+    assert_eq!(combined(&out, "desktop", &|_| ()), 1);
+}
+
+/// The checker sees a step that adds a value which stands elsewhere, is not there, or is written over, and one that is
+/// compiled for another number of operands.
+#[test]
+fn a_wrong_sum_is_found() {
+    let f = Folder::new();
+    let baked = f.tiny("").bake().unwrap();
+    let graph = residual(|g, v| g.push("sum", Op::Combine(Arithmetic::Add), &v, &[]).unwrap());
+    type Change = dyn Fn(&mut Step, &mut [Buffer]);
+    const ADDS: &str = "does not add a value that stands as its result";
+    let wrong = |change: &Change| {
+        let mut plan = plan_of(&baked, &graph, "mali-midgard", &baked.library);
+        let step = plan.steps.to_mut().iter_mut().find(|s| s.options.contains("-DADD=1")).unwrap();
+        change(step, plan.buffers.to_mut());
+        planner::check::check(&plan, &baked.library).join("; ")
+    };
+    assert_eq!(wrong(&|_, _| ()), "");
+    fn at(step: &Step) -> (usize, usize) {
+        match step.args[step.args.len() - 2..] {
+            [Arg::Buffer(added), Arg::Buffer(result)] => (added, result),
+            _ => panic!("{:?}", step.args),
+        }
+    }
+    let cases: [(&Change, &str); 7] = [
+        (&|s, _| s.options = "".into(), ADDS),
+        (
+            &|s, _| {
+                let n = s.args.len();
+                s.args.to_mut().remove(n - 2);
+            },
+            ADDS,
+        ),
+        (&|s, b| b[at(s).0].padded_rows += 4, ADDS),
+        (&|s, b| b[at(s).0].layout = Layout::C, ADDS),
+        (&|s, b| b[at(s).1].arena = b[at(s).0].arena, "writes relu over before, which it also uses"),
+        (
+            &|s, _| {
+                let n = s.args.len();
+                s.args.to_mut().swap(n - 2, n - 1);
+            },
+            "relu is read, but its values are not there",
+        ),
+        (
+            &|s, _| {
+                let wide = |a: &mut Arg| {
+                    if let Arg::Geometry(g) = a {
+                        g.output.0.line += 4
+                    }
+                };
+                s.args.to_mut().iter_mut().for_each(wide);
+            },
+            ADDS,
+        ),
+    ];
+    for (change, says) in cases {
+        let found = wrong(change);
+        assert!(found.contains(says), "{found}, expected {says}");
+    }
 }
 
 /// A value that something else reads too, or that goes out, stays a value of its own.

@@ -11,6 +11,7 @@ use crate::ir::op::{Op, Operation};
 use crate::ir::plan::{Arg, BufferRole, EngineKind, Extent, Plan};
 use crate::observe::profile::Phases;
 use crate::observe::report::quoted;
+use crate::planner::bind::ADDS;
 use crate::planner::fit::{Fit, Memory};
 use crate::registry::PlanRecipe;
 use std::fmt::Write;
@@ -278,6 +279,9 @@ fn plan(p: &Plan, again: usize) -> String {
             }
         };
         let _ = write!(s, "  step      {:<24}", step.kernel);
+        if step.options.contains(ADDS) {
+            s.push_str(" + add");
+        }
         let fused = step.operation.activation().is_none();
         if fused && step.activation != crate::ir::network::Activation::None {
             let _ = write!(s, " + {}", step.activation.name());

@@ -30,7 +30,7 @@ use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Role, Step, places};
 use crate::observe::profile::{Phases, StepClock};
 use crate::observe::trace::{CLOCK, Clocks, Name, Track};
 use crate::planner::bind::Sizes;
-use crate::registry::{DeviceClass, DeviceLimits, Operation, Parameter, Traits};
+use crate::registry::{DeviceClass, DeviceLimits, Operation, Parameter, Traits, operands};
 use std::time::Duration;
 
 /// What of a batch the host reads.
@@ -437,8 +437,8 @@ fn takes_all(plan: &Plan) -> bool {
 /// its operands: the plan's own sizes of buffers and constants do not enter.
 pub(crate) fn touched(plan: &Plan, step: &Step) -> Vec<usize> {
     let arglist = library().kernel(&step.kernel).map_or("", |k| &k.1.restrictions.arglist);
-    let operands = step.operation.parameters();
-    let sizes = step.args.len().saturating_sub(operands.len());
+    let (operands, args) = operands(step);
+    let sizes = step.args.len() - args.len();
     let size = |letter: char| match arglist.find(letter).map(|at| &step.args[at]) {
         Some(&Arg::Size(n)) => n as usize,
         _ => 0,
@@ -458,7 +458,7 @@ pub(crate) fn touched(plan: &Plan, step: &Step) -> Vec<usize> {
         };
         rows * cols * size
     };
-    vec![0; sizes].into_iter().chain(operands.iter().zip(&step.args[sizes..]).map(bytes)).collect()
+    vec![0; sizes].into_iter().chain(operands.iter().zip(args).map(bytes)).collect()
 }
 
 /// The hidden buffers of a plan, `None` for the others: parts of one arena; on a device with memory of its own each

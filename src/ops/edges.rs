@@ -227,6 +227,56 @@ pub(crate) fn single() -> Vec<(&'static str, Builder)> {
         let value = b.push(Op::Reshape(shape(3, 4, 4)), &[value], &[])?;
         b.convolution(value, 5, window((3, 3), 1, 1, 1), 1)
     });
+    let same = |b: &mut Builder, value: usize, outputs: usize| {
+        b.convolution(value, outputs, window((3, 3), 1, 1, 1), 1)
+    };
+    let sum = Op::Combine(Arithmetic::Add);
+    for (input, outputs) in [(shape(3, 5, 4), 17), (shape(16, 3, 5), 16), (shape(2, 1, 1), 18)] {
+        add("residual", input, &|b| {
+            let before = same(b, 0, outputs)?;
+            let value = same(b, before, outputs)?;
+            b.push(sum, &[value, before], &[])
+        });
+    }
+    add("residual, its sum the second operand, read again", shape(3, 6, 6), &|b| {
+        let before = same(b, 0, 36)?;
+        let value = same(b, before, 36)?;
+        let both = b.push(sum, &[before, value], &[])?;
+        let value = same(b, both, 36)?;
+        let both = b.push(sum, &[both, value], &[])?;
+        b.push(Op::Combine(Arithmetic::Multiply), &[both, before], &[])
+    });
+    add("residual of two convolutions", shape(5, 7, 6), &|b| {
+        let long = b.convolution(0, 33, window((3, 3), 2, 1, 1), 1)?;
+        let short = b.convolution(0, 33, window((1, 1), 2, 1, 0), 1)?;
+        b.push(sum, &[short, long], &[])
+    });
+    add("residual of the input", shape(32, 4, 4), &|b| {
+        let value = same(b, 0, 32)?;
+        b.push(sum, &[value, 0], &[])
+    });
+    // Values that stand elsewhere than the result.
+    add("residual of a slice", shape(5, 4, 4), &|b| {
+        let value = same(b, 0, 32)?;
+        let part = b.push(Op::Slice { axis: Axis::C, first: 16, size: 16 }, &[value], &[])?;
+        let value = same(b, 0, 16)?;
+        b.push(sum, &[value, part], &[])
+    });
+    add("residual of a pool", shape(5, 6, 4), &|b| {
+        let pool = Op::Pool { kind: Pool::Max, window: Window { stride: (2, 2), ..Window::of((2, 2)) } };
+        let part = b.push(pool, &[0], &[])?;
+        let value = b.convolution(0, 5, window((3, 3), 2, 1, 1), 1)?;
+        b.push(sum, &[value, part], &[])
+    });
+    add("residual of a pixel", shape(5, 4, 4), &|b| {
+        let part = b.convolution(0, 5, window((4, 4), 1, 1, 0), 1)?;
+        let value = same(b, 0, 5)?;
+        b.push(sum, &[value, part], &[])
+    });
+    add("twice a convolution", shape(5, 4, 4), &|b| {
+        let value = same(b, 0, 5)?;
+        b.push(sum, &[value, value], &[])
+    });
     all
 }
 

@@ -118,7 +118,7 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
     if kernel.restrictions.scaled {
         args.extend([Arg::Scalar(call.factors.0), Arg::Scalar(call.factors.1)]);
     }
-    args.extend(kernel.operation.parameters().iter().map(&mut place));
+    args.extend(kernel.operation.operands(sizes.second > 0).iter().map(&mut place));
     let launch = Launch {
         args,
         global: global(call),
@@ -128,6 +128,9 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
     let launch = fault::apply(launch);
     launch
 }
+
+/// What a kernel is compiled with that adds a second operand to its sums.
+pub(crate) const ADDS: &str = " -DADD=1";
 
 /// What a repack is compiled with: the levels of both layouts from the outside in, each its order (0 row major, 1 column
 /// major), then rows and columns of the chunks that stand in it, the last of which are elements.

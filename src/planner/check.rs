@@ -2,10 +2,10 @@
 //! read and not overwritten before its last use, layouts meet, operands are as large as their kernels take them, ranges
 //! cover every row and record.
 
-use super::bind::repack_options;
+use super::bind::{ADDS, repack_options};
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Extent, Placing, Plan, Step};
 use crate::ir::view::Geometry;
-use crate::registry::{EngineKind, Kernel, Library, Operation, Problem};
+use crate::registry::{EngineKind, Kernel, Library, Operation, Problem, operands};
 
 /// What is wrong with a plan; nothing of a right one.
 pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
@@ -36,9 +36,13 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             say(step, "an argument that the plan does not have".into());
             continue;
         }
-        let operands = kernel.operation.parameters();
-        let sizes = step.args.len() - operands.len().min(step.args.len());
-        for (operand, arg) in operands.iter().zip(&step.args[sizes..]) {
+        let (parameters, args) = operands(step);
+        let (adds, compiled) =
+            (parameters.len() > step.operation.parameters().len(), step.options.contains(ADDS));
+        if (adds || compiled) && !(adds && compiled && kernel.adds() && adds_alike(plan, step, i)) {
+            say(step, "does not add a value that stands as its result".into());
+        }
+        for (operand, arg) in parameters.iter().zip(args) {
             let result = matches!(operand.name, "r" | "classes" | "hidden");
             let Arg::Buffer(i) = *arg else {
                 if let Arg::Constant(c) = *arg {
@@ -64,7 +68,7 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             }
         }
         // What it writes drives out whatever stood there; an operand of this very step must not be hit.
-        for (operand, arg) in operands.iter().zip(&step.args[sizes..]) {
+        for (operand, arg) in parameters.iter().zip(args) {
             let Arg::Buffer(i) = *arg else { continue };
             let buffer = &plan.buffers[i];
             if !matches!(operand.name, "r" | "hidden") || buffer.role != BufferRole::Hidden {
@@ -106,6 +110,23 @@ fn layout(buffer: &Buffer, kernel: &Kernel, operand: &str, plan: &Plan) -> Optio
         && buffer.layout.fits(rows, cols).is_ok()
         && takes.same_placement(&buffer.layout, rows, cols);
     (!meets).then(|| format!("{} stands as {}, the kernel takes {takes}", buffer.name, buffer.layout))
+}
+
+/// Whether `step`, which `at` others come before, adds what stands as its result does.
+fn adds_alike(plan: &Plan, step: &Step, at: usize) -> bool {
+    let &[.., Arg::Buffer(added), Arg::Buffer(result)] = &*step.args else { return false };
+    // Where the step that wrote it says so.
+    let writer = plan.steps.iter().take(at).rfind(|s| s.args.last() == Some(&Arg::Buffer(added)));
+    let image = writer.and_then(geometry).map(|g| g.output);
+    let (other, r) = (&plan.buffers[added], &plan.buffers[result]);
+    other.layout == r.layout
+        && other.padded_rows == r.padded_rows
+        && (image.is_none() || image == geometry(step).map(|g| g.output))
+}
+
+/// Where a step that knows of images reads and writes.
+fn geometry(step: &Step) -> Option<Geometry> {
+    step.args.iter().find_map(|a| if let Arg::Geometry(g) = a { Some(*g) } else { None })
 }
 
 /// Whether a repack is compiled for the layouts of its buffers, and has their sizes.
@@ -172,9 +193,10 @@ fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
         .iter()
         .filter_map(|a| if let Arg::Buffer(i) = *a { Some(&plan.buffers[i]) } else { None })
         .collect();
-    let [.., read, written] = &buffers[..] else {
+    let ([first, ..], [.., last, written]) = (&buffers[..], &buffers[..]) else {
         return Some("reads and writes fewer than two buffers".into());
     };
+    let read = if step.operation == Operation::Convolution { first } else { last };
     for ((image, shape), buffer) in [(geometry.input, read), (geometry.output, written)] {
         let end = image.first + (shape.h - 1) * image.line + (shape.w - 1) * image.pixel + shape.c;
         if end > buffer.padded_rows {
@@ -191,7 +213,7 @@ fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
 /// Whether the work-items compute every row of every record, for batches around a granule and the full one.
 fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
     let r = &kernel.restrictions;
-    let geometry = step.args.iter().find_map(|a| if let Arg::Geometry(g) = a { Some(*g) } else { None });
+    let geometry = geometry(step);
     let pixels = geometry.map_or(1, |g| g.output.1.h * g.output.1.w);
     let pairs = step.args.iter().find_map(|a| match *a {
         Arg::Constant(c) => Some(plan.constants[c].padded.0),

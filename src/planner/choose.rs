@@ -152,8 +152,12 @@ impl<'l> Planner<'l> {
     /// The kernel that computes node `i`, with all that it computes: see [`crate::registry::PlanRecipe::kernels`].
     fn best(&self, i: usize) -> Option<(&'l Kernel, Chain)> {
         let (graph, input) = (&self.network.graph, self.input_of(i));
+        // What is added has been computed, and stands as the result will.
+        let may_add = |sum: usize, value: usize| {
+            self.views.get(value).is_some_and(Option::is_some) && !self.known.apart.contains(&sum)
+        };
         let matching = || {
-            let found = self.kernels().filter_map(|k| Some((k, fuse::chain(graph, k, i)?)));
+            let found = self.kernels().filter_map(|k| Some((k, fuse::chain(graph, k, i, may_add)?)));
             found.filter(|(k, c)| self.possible(k, c))
         };
         let admitted = matching().filter(|(k, c)| self.admits(k, c) && self.meets(k, input));
@@ -190,7 +194,7 @@ impl<'l> Planner<'l> {
         if !matches!(op, Op::Affine | Op::Activation(_)) {
             return self.of_image(kernel, i, chain);
         }
-        let Chain { nodes, weighted: affine } = chain;
+        let Chain { nodes, weighted: affine, .. } = chain;
         let last = nodes[nodes.len() - 1];
         match *affine {
             [] => self.in_place(kernel, i, Vec::new()),

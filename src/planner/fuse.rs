@@ -1,7 +1,7 @@
 //! Which nodes one launch may compute: the chain that a kernel covers, as far as the graph allows it.
 
 use crate::ir::graph::Graph;
-use crate::ir::op::{Activation, Op};
+use crate::ir::op::{Activation, Arithmetic, Op};
 use crate::registry::{Covered, Kernel};
 
 /// Nodes that one launch computes.
@@ -11,19 +11,40 @@ pub(super) struct Chain {
     pub(crate) nodes: Vec<usize>,
     /// Those with arrays, with the activation behind each.
     pub(crate) weighted: Vec<(usize, Activation)>,
+    /// The node of an addition behind the sums, and the value that it adds to them.
+    pub(crate) added: Option<(usize, usize)>,
 }
 
-/// The node that a launch may compute together with `node`: the only reader of its value, which does not go out.
-fn fusible(graph: &Graph, node: usize) -> Option<usize> {
-    graph.only_consumer(graph.nodes[node].output).filter(|&n| graph.nodes[n].inputs.len() == 1)
+/// The node that a launch may compute together with `node`: the only reader of its value, which does not go out. Where that
+/// reads another value, too, it adds one of the same shape, where `may_add(node, value)`; that comes with it.
+fn fusible(
+    graph: &Graph,
+    node: usize,
+    may_add: impl Fn(usize, usize) -> bool,
+) -> Option<(usize, Option<usize>)> {
+    let value = graph.nodes[node].output;
+    let next = graph.only_consumer(value)?;
+    let reader = &graph.nodes[next];
+    let &[first, second] = &*reader.inputs else { return (reader.inputs.len() == 1).then_some((next, None)) };
+    let other = if first == value { second } else { first };
+    let adds = reader.op == Op::Combine(Arithmetic::Add)
+        && graph.values[other].shape == graph.values[value].shape
+        && may_add(next, other);
+    adds.then_some((next, Some(other)))
 }
 
 /// What `kernel` computes of `graph` from node `first` on; `None` where it does not cover what stands there.
-pub(super) fn chain(graph: &Graph, kernel: &Kernel, first: usize) -> Option<Chain> {
-    let (mut chain, mut next) = (Chain::default(), Some(first));
+pub(super) fn chain(
+    graph: &Graph,
+    kernel: &Kernel,
+    first: usize,
+    may_add: impl Fn(usize, usize) -> bool,
+) -> Option<Chain> {
+    let (mut chain, mut next) = (Chain::default(), Some((first, None)));
     let mut take = |what: Covered| {
-        let Some(node) = next.filter(|&n| what.fits(graph, &graph.nodes[n])) else { return false };
-        next = fusible(graph, node);
+        let Some((node, other)) = next.filter(|n| what.fits(graph, &graph.nodes[n.0])) else { return false };
+        next = fusible(graph, node, &may_add);
+        chain.added = chain.added.or(other.map(|value| (node, value)));
         chain.nodes.push(node);
         match (graph.nodes[node].op, chain.weighted.last_mut()) {
             (Op::Affine | Op::Convolution { .. } | Op::Scale | Op::PRelu, _) => {

@@ -191,20 +191,41 @@ impl<'l> Planner<'l> {
     /// A step that reads and writes images; gives the nodes that are then done.
     pub(super) fn of_image(&mut self, kernel: &'l Kernel, i: usize, chain: Chain) -> Vec<usize> {
         let graph = &self.network.graph;
-        let Chain { nodes, weighted } = chain;
+        let Chain { nodes, weighted, added } = chain;
         let (node, last) = (&graph.nodes[i], nodes[nodes.len() - 1]);
         let activation = match graph.nodes[last].op {
             Op::Activation(a) => a,
             _ => Activation::None,
         };
-        if let Some(drafted) = self.image_step(kernel, i, last) {
+        if let Some(mut drafted) = self.image_step(kernel, i, last) {
+            let elements = graph.values[node.output].shape.len();
             let flop = match node.op {
+                Op::Convolution { .. } if added.is_some() => graph.flop(i) + elements as u64,
                 Op::Convolution { .. } => graph.flop(i),
-                _ => kernel.flop(Problem { h: graph.values[node.output].shape.len(), w: 1, l: 0 }),
+                _ => kernel.flop(Problem { h: elements, w: 1, l: 0 }),
             };
-            self.drafts.push(Draft { activation, first: i, weighted, flop, ..drafted });
+            if let Some((_, value)) = added {
+                drafted.second = Some(self.view(value).matrix);
+            }
+            self.drafts.push(Draft { activation, first: i, weighted, flop, added, ..drafted });
         }
         nodes
+    }
+
+    /// Additions whose value does not stand as the result does, so that they take a step of their own.
+    pub(super) fn apart(&self) -> Vec<usize> {
+        let stands = |value: usize, of: usize| {
+            let (View { matrix, map }, shape) = (self.view(value), self.shape(of));
+            let matrix = &self.matrices[*matrix];
+            (map.as_image(shape), self.padded_rows(matrix), matrix.layout.as_ref())
+        };
+        let apart = |d: &Draft<'_>| {
+            let (sum, value) = d.added?;
+            let result = self.network.graph.nodes[d.node].output;
+            let (found, needed) = (stands(value, result), stands(result, result));
+            (found != needed || needed.0.is_none()).then_some(sum)
+        };
+        self.drafts.iter().filter_map(apart).collect()
     }
 
     fn image_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {

@@ -128,7 +128,8 @@ fn of_batch(
 ) -> Result<Plan, Vec<String>> {
     // Whether two layouts place a matrix equally is known with its padded sizes, which repack steps change: each turn
     // adds those that the one before missed.
-    let mut known = Known { full, repacks: Vec::new(), pixels: vec![1; network.graph.values.len()] };
+    let pixels = vec![1; network.graph.values.len()];
+    let mut known = Known { full, repacks: Vec::new(), pixels, apart: Vec::new() };
     if let (Some(plan), Some(&value)) = (full, network.graph.inputs.first()) {
         // Its pixels are as wide as those of the full batch.
         let shape = network.graph.values[value].shape;
@@ -144,7 +145,10 @@ fn of_batch(
         }
         let unmet: Vec<(Reader, bool)> = planner.unmet().map(|l| (l.reader, planner.repackable(l))).collect();
         let wider = planner.wider_pixels();
-        if unmet.is_empty() && wider.is_empty() {
+        // What stands alike is known once nothing else changes.
+        let settled = unmet.is_empty() && wider.is_empty();
+        let apart = if settled { planner.apart() } else { Vec::new() };
+        if settled && apart.is_empty() {
             return planner.place();
         }
         if unmet.iter().any(|u| !u.1) {
@@ -152,6 +156,7 @@ fn of_batch(
         }
         let unmet: Vec<Reader> = unmet.into_iter().map(|u| u.0).collect();
         known.repacks.extend(unmet);
+        known.apart.extend(apart);
         wider.into_iter().for_each(|(value, rows)| known.pixels[value] = rows);
     }
 }
@@ -164,6 +169,8 @@ struct Known<'l> {
     repacks: Vec<Reader>,
     /// What the rows of a pixel of each value are a multiple of.
     pixels: Vec<usize>,
+    /// Additions that are no part of the step before them.
+    apart: Vec<usize>,
 }
 
 /// What reads a matrix: a node's step of this operation.
@@ -181,8 +188,10 @@ struct Draft<'l> {
     weighted: Vec<(usize, Activation)>,
     /// Of a step that knows of images: where it reads and writes.
     geometry: Option<Geometry>,
-    /// The second of two operands.
+    /// The second of two operands: of a combination, or what is added to sums of products.
     second: Option<usize>,
+    /// The node that adds it to sums of products, and its value.
+    added: Option<(usize, usize)>,
     /// Where the numbers of its constants stand: of weights with columns for the elements of a value.
     placing: Placing,
     /// What stands where a pair of rows has nothing to read.
@@ -210,6 +219,7 @@ impl<'l> Draft<'l> {
             weighted: Vec::new(),
             geometry: None,
             second: None,
+            added: None,
             placing: Placing::Plain,
             value: 0.0,
             hidden: None,

@@ -1,6 +1,6 @@
 //! Second pass: buffers with their padded sizes, constants, steps.
 
-use super::bind::{Call, Sizes, bind, repack_options};
+use super::bind::{ADDS, Call, Sizes, bind, repack_options};
 use super::{Draft, Link, Matrix, Planner, arena};
 use crate::ir::layout::Layout;
 use crate::ir::network::{Kind, Network, Precision};
@@ -21,7 +21,8 @@ impl Planner<'_> {
         let mut buffers = self.buffers(&rows);
         // A part batch is a prefix where every buffer keeps its records outermost; else every batch is a full one.
         // Of few records those columns are enough that its kernels reach, but for kernels that go element by element.
-        let by_elements = |d: &Draft<'_>| d.kernel.restrictions.elementwise() || d.second.is_some();
+        let by_elements =
+            |d: &Draft<'_>| d.kernel.restrictions.elementwise() || d.kernel.operation == Operation::Combine;
         let strided = self.known.full.is_some() && !self.drafts.iter().any(by_elements);
         let granule = buffers
             .iter()
@@ -90,7 +91,7 @@ impl Planner<'_> {
     }
 
     /// Rows of a matrix with padding.
-    fn padded_rows(&self, matrix: &Matrix) -> usize {
+    pub(super) fn padded_rows(&self, matrix: &Matrix) -> usize {
         let of = |(parts, of): (usize, usize)| parts * self.matrices[of].padded();
         matrix.parts_of.map_or_else(|| matrix.padded(), of)
     }
@@ -160,6 +161,7 @@ impl Planner<'_> {
             false => String::new(),
         };
         options += op.map_or("", |op| option_of(d.kernel.operation, op));
+        options += d.added.map_or("", |_| ADDS);
         use Operation::{Affine, Convolution, Layers};
         if d.kernel.options_of_layouts() && matches!(d.kernel.operation, Affine | Convolution | Layers) {
             if let Some(step) = b.layout.row_step(b.padded_rows, padded_batch) {
@@ -251,7 +253,8 @@ impl Planner<'_> {
         // Padding would be divided by zero.
         let divides =
             self.network.graph.nodes.get(d.first).is_some_and(|n| n.op == Op::Combine(Arithmetic::Divide));
-        if let (Some(second), Some(Geometry { input, output, .. }), false) = (second, d.geometry, divides) {
+        let own = d.kernel.operation == Operation::Combine && !divides;
+        if let (Some(second), Some(Geometry { input, output, .. }), true) = (second, d.geometry, own) {
             let same = |other: &Buffer| other.layout == r.layout && other.padded_rows == r.padded_rows;
             // A work-group of rows and columns is none of elements.
             let grouped = self.recipe.group(d.kernel).is_some();

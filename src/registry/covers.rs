@@ -2,7 +2,7 @@
 
 use super::{Holds, Kernel, Operation};
 use crate::ir::graph::{Graph, Node};
-use crate::ir::op::{Activation, Op};
+use crate::ir::op::{Activation, Arithmetic, Op};
 use std::borrow::Cow;
 
 /// What a node must be for a kernel to compute it.
@@ -22,6 +22,8 @@ pub(crate) enum Covered {
     Scale,
     /// Two values, element by element.
     Combine,
+    /// The sum of two values, one of which the kernel computes.
+    Add,
     /// Softmax of channels.
     Softmax,
     /// An activation that kernels fuse ([`Activation::FUSED`]).
@@ -44,6 +46,7 @@ impl Covered {
             ("pool", Covered::Pool),
             ("scale", Covered::Scale),
             ("combine", Covered::Combine),
+            ("add", Covered::Add),
             ("softmax", Covered::Softmax),
             ("activation", Covered::Activation),
             ("function", Covered::Function),
@@ -65,6 +68,7 @@ impl Covered {
             Covered::Pool => matches!(node.op, Op::Pool { .. }),
             Covered::Scale => matches!(node.op, Op::Scale | Op::PRelu),
             Covered::Combine => matches!(node.op, Op::Combine(_)),
+            Covered::Add => node.op == Op::Combine(Arithmetic::Add),
             Covered::Softmax => matches!(node.op, Op::Softmax(_)),
             Covered::Activation => {
                 let fused = |a: Activation| Activation::FUSED.iter().any(|f| f.code() == a.code());
@@ -210,8 +214,14 @@ impl Kernel {
         if expected == 0 && !self.epilogue.is_empty() && !ends.contains(&self.operation) {
             return Err(format!("{name} covers no other node and has no epilogue"));
         }
-        if !self.epilogue.iter().all(|c| c.activates()) {
-            return Err("an epilogue is an activation".into());
+        let epilogue = self.epilogue.iter();
+        if !epilogue.skip(usize::from(self.adds())).all(|c| c.activates()) {
+            return Err("an epilogue is an activation, or \"add\" and an activation".into());
+        }
+        if self.adds() && operands.len() == self.parameters().len()
+            || covers.chain.iter().any(|c| c.0 == Covered::Add)
+        {
+            return Err(format!("{name} has no operand for what it adds"));
         }
         let chain = covers.chain.iter().map(|c| c.0);
         if chain.chain(self.epilogue.iter().copied()).filter(|c| c.activates()).count() > 1 {

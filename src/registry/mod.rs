@@ -13,7 +13,7 @@ use crate::ir::op::Activation;
 pub(crate) use crate::ir::op::Operation;
 pub(crate) use crate::ir::plan::{EngineKind, Problem};
 pub(crate) use covers::{Covered, Covers};
-pub(crate) use parameters::{Dim, Holds, Parameter};
+pub(crate) use parameters::{Dim, Holds, Parameter, operands};
 use std::borrow::Cow;
 
 impl Operation {
@@ -463,9 +463,11 @@ impl Kernel {
     }
 
     /// Whether `text` is a source of this kernel: one kernel function of its name, that takes a uint for each letter
-    /// of the arglist (`p`: the parameters of its activation; `g`: a geometry; `v`: a value), then alpha and beta where it is scaled, then its operands. The error says what was expected.
+    /// of the arglist (`p`: the parameters of its activation; `g`: a geometry; `v`: a value), then alpha and beta where it is scaled, then its operands,
+    /// with that which it adds, whatever the conditions of the preprocessor. The error says what was expected.
     pub(crate) fn check_source(&self, text: &str) -> Result<(), String> {
-        let code: Vec<&str> = text.lines().map(|l| l.split("//").next().unwrap_or("")).collect();
+        let lines = text.lines().filter(|l| !l.starts_with('#'));
+        let code: Vec<&str> = lines.map(|l| l.split("//").next().unwrap_or("")).collect();
         let code = code.join(" ");
         let heads: Vec<&str> = code.split("kernel void ").skip(1).collect();
         let [head] = heads.as_slice() else {
@@ -491,7 +493,7 @@ impl Kernel {
             expected.extend(["float alpha".into(), "float beta".into()]);
         }
         let scalars = expected.len();
-        expected.extend(self.operation.parameters().iter().map(|o| match self.reads_image(o) {
+        expected.extend(self.parameters().iter().map(|o| match self.reads_image(o) {
             true => format!("read_only image2d_t {}", o.name),
             false => o.name.to_string(),
         }));

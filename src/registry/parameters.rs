@@ -1,7 +1,8 @@
 //! The parameters of each operation's kernels: what their operands hold, how large they are, where they stand.
 
-use super::{Kernel, Operation};
+use super::{Covered, Kernel, Operation};
 use crate::ir::layout::Layout;
+use crate::ir::plan::{Arg, Step};
 
 /// What the operand of a parameter holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,12 +76,20 @@ const fn parameter(name: &'static str, holds: Holds, rows: Dim, cols: Dim) -> Pa
 const A: Parameter = parameter("a", Holds::Weights, Dim::H, Dim::L);
 const B: Parameter = parameter("b", Holds::Values, Dim::L, Dim::W);
 const R: Parameter = parameter("r", Holds::Values, Dim::H, Dim::W);
+const ADDED: Parameter = parameter("c", Holds::Values, Dim::H, Dim::W);
 const BIAS: Parameter = parameter("bias", Holds::Biases, Dim::H, Dim::One);
+const TAPS: Parameter = parameter("a", Holds::Weights, Dim::Outputs, Dim::Taps);
+const OUTPUTS: Parameter = parameter("bias", Holds::Biases, Dim::Outputs, Dim::One);
 const CLASSES: Parameter = parameter("classes", Holds::Classes, Dim::One, Dim::W);
 
 impl Operation {
     /// What a kernel of this operation takes after its sizes, in order.
     pub(crate) fn parameters(self) -> &'static [Parameter] {
+        self.operands(false)
+    }
+
+    /// The same; with what one that `adds` a value to its sums takes, too, which stands as its result does.
+    pub(crate) fn operands(self, adds: bool) -> &'static [Parameter] {
         match self {
             Operation::Matmul => const { &[A, B, R] },
             Operation::Bias => const { &[R, BIAS] },
@@ -109,16 +118,8 @@ impl Operation {
                     ]
                 }
             }
-            Operation::Convolution => {
-                const {
-                    &[
-                        parameter("a", Holds::Weights, Dim::Outputs, Dim::Taps),
-                        B,
-                        parameter("bias", Holds::Biases, Dim::Outputs, Dim::One),
-                        R,
-                    ]
-                }
-            }
+            Operation::Convolution if adds => const { &[TAPS, B, OUTPUTS, ADDED, R] },
+            Operation::Convolution => const { &[TAPS, B, OUTPUTS, R] },
             Operation::Sigmoid | Operation::Relu | Operation::Activation => const { &[R] },
             Operation::Pool | Operation::Softmax => const { &[B, R] },
             Operation::Scale => {
@@ -150,7 +151,25 @@ impl Operation {
     }
 }
 
+/// The operands of a step: the parameters of its kernel, and their arguments.
+pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
+    let scalar = |a: &&Arg| matches!(a, Arg::Size(_) | Arg::Scalar(_) | Arg::Pair(_) | Arg::Geometry(_));
+    let args = &step.args[step.args.iter().take_while(scalar).count()..];
+    let adds = args.len() > step.operation.parameters().len();
+    (step.operation.operands(adds), args)
+}
+
 impl Kernel {
+    /// What it takes after its sizes, in order; where it can add a value to its sums, that, too.
+    pub(crate) fn parameters(&self) -> &'static [Parameter] {
+        self.operation.operands(self.adds())
+    }
+
+    /// Whether it can add a value to its sums.
+    pub(crate) fn adds(&self) -> bool {
+        self.epilogue.contains(&Covered::Add)
+    }
+
     /// The layout in which the kernel takes `parameter`; row major where it does not say.
     pub(crate) fn layout(&self, parameter: &Parameter) -> Layout {
         let r = &self.restrictions;

@@ -7,7 +7,7 @@ use crate::ir::wire::{fields, variants};
 
 variants! {
     Covered {
-        Affine, Convolution, Dense, Depthwise, Pool, Scale, Combine, Softmax, Activation, Function, Only(activation)
+        Affine, Convolution, Dense, Depthwise, Pool, Scale, Combine, Add, Softmax, Activation, Function, Only(activation)
     }
 }
 

@@ -134,6 +134,41 @@ fn mnist_network_on_every_engine_and_plan() {
     }
 }
 
+/// Convolutions add what was there before in their own step; the host, which combines the two in another, gives the same.
+#[test]
+fn residual_networks_on_every_engine_and_plan() {
+    const RECORDS: usize = 12;
+    let numbers = |line: &str| line.split(',').map(|s| s.parse().unwrap()).collect::<Vec<f64>>();
+    for (model, width) in
+        [("tests/fixtures/layers/residual", 3 * 9 * 8), ("tests/onnx/residual.onnx", 3 * 8 * 8)]
+    {
+        let folder = Folder::new();
+        let program = bake(&root().join(model), None, &folder).unwrap();
+        let bytes = random_bytes(3, RECORDS * width);
+        let args = ["-f", "u8", "-o", "scores", "-b", "12"];
+        let host = run(&program, &[&["-d", "host"], &args[..]].concat(), bytes.clone());
+        let expected: Vec<Vec<f64>> = host.lines().iter().map(|line| numbers(line)).collect();
+        assert_eq!(expected.len(), RECORDS);
+        let pocl = plans().into_iter().map(|plan| (Witness::Pocl, plan, RECORDS));
+        for (witness, plan, records) in pocl.chain([(Witness::Oclgrind, "mali-midgard".into(), 3)]) {
+            let found = on_device(
+                witness,
+                &program,
+                &[&args[..], &["--plan", &plan]].concat(),
+                bytes[..records * width].to_vec(),
+            );
+            assert_eq!(found.len(), records, "{plan}");
+            for (found, expected) in found.iter().zip(&expected) {
+                let most = expected.iter().fold(1.0f64, |most, v| most.max(v.abs()));
+                let near = numbers(found).iter().zip(expected).all(|(f, e)| (f - e).abs() <= 1e-4 * most);
+                assert!(near, "{witness:?} {plan}: {found}, expected {expected:?}");
+            }
+            let info = on_device(witness, &program, &["--info", "--plan", &plan], "").join("\n");
+            assert!(info.contains(" + add + relu ") && !info.contains("combine_"), "{plan}: {info}");
+        }
+    }
+}
+
 #[test]
 fn self_test_and_profile_on_both_witnesses() {
     let program = Path::new(DIGITS);

@@ -8,8 +8,9 @@ use crate::engine::opencl::{limits, touched};
 use crate::ir::half;
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::ir::op::Op;
-use crate::ir::plan::{Arg, BufferRole, Role};
+use crate::ir::plan::{Arg, BufferRole, Role, Step};
 use crate::ops::edges::{self, Builder};
+use crate::planner::bind::ADDS;
 use crate::registry::{EngineKind, Kernel as Entry, Operation, PlanRecipe};
 
 /// Kernels that say in which layout a plan's matrices are that any kernel takes.
@@ -44,7 +45,7 @@ impl Lab {
     pub(super) fn check_nodes(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
         let any = entry.options_of_layouts();
         let stored = [Precision::F32, Precision::F16];
-        let (mut worst, mut runs) = (0.0f64, 0);
+        let (mut worst, mut runs, mut added) = (0.0f64, 0, false);
         for (i, (name, mut builder)) in edges::single().into_iter().enumerate() {
             // Every activation comes behind some graph, and every layout comes with some.
             let activations = entry.activations();
@@ -57,7 +58,12 @@ impl Lab {
             let family = any.then(|| FAMILIES[i % FAMILIES.len()]);
             let weights = stored[usize::from(entry.restrictions.half && i % 2 > 0)];
             let run = self.run_graph(entry, group, family, name, builder, (weights, i % 3 > 0))?;
-            run.into_iter().for_each(|error| (worst, runs) = (worst.max(error), runs + 1));
+            if let Some((error, adds)) = run {
+                (worst, runs, added) = (worst.max(error), runs + 1, added || adds);
+            }
+        }
+        if entry.adds() && !added {
+            return Err(Trouble::Wrong("no graph of the checks has it add a second operand".into()));
         }
         if runs == 0 {
             return Err(Trouble::Wrong("no graph of the checks runs it".into()));
@@ -65,7 +71,8 @@ impl Lab {
         Ok(worst)
     }
 
-    /// Runs a graph; `None` where its plan has no step of `entry`.
+    /// Runs a graph; `None` where its plan has no step of `entry`. Gives the largest error in units of the bound, and whether
+    /// `entry` adds a second operand to its sums.
     fn run_graph(
         &mut self,
         entry: &Entry,
@@ -74,7 +81,7 @@ impl Lab {
         name: &str,
         builder: Builder,
         (weights, canaries): (Precision, bool),
-    ) -> Result<Option<f64>, Trouble> {
+    ) -> Result<Option<(f64, bool)>, Trouble> {
         let shape = builder.graph.values[0].shape;
         let what = format!("{name}, {shape}, {}", family.unwrap_or("its own layouts"));
         let wrong = |text: String| Trouble::Wrong(format!("{text} ({what})"));
@@ -208,6 +215,7 @@ impl Lab {
                 worst = worst.max(error);
             }
         }
-        Ok(Some(worst))
+        let adds = |s: &Step| s.kernel == entry.codename && s.options.contains(ADDS);
+        Ok(Some((worst, plan.steps.iter().any(adds))))
     }
 }
