@@ -143,7 +143,6 @@ fn write(block: &'static [u8], out: &Path) {
     let hash = block::Block::open(block).map(block::Block::hash).unwrap_or_default();
     let assembly = format!(
         ".section .rodata.mortonnet,\"a\",%progbits\n\
-         .ascii \"mortonnet block {hash}\\0\"\n\
          .balign {}\n\
          .globl mortonnet_block\n\
          .hidden mortonnet_block\n\
@@ -154,6 +153,7 @@ fn write(block: &'static [u8], out: &Path) {
          .hidden mortonnet_block_end\n\
          mortonnet_block_end:\n\
          .size mortonnet_block, {}\n\
+         .ascii \"mortonnet block {hash}\\0\"\n\
          .section .note.GNU-stack,\"\",%progbits\n",
         block::PAGE,
         block.len(),

@@ -189,7 +189,7 @@ impl Layout {
         padded: (usize, usize),
         pad: T,
     ) -> Vec<T> {
-        assert!(matrix.len() == rows * cols && rows <= padded.0 && cols <= padded.1);
+        assert!(matrix.len() == rows * cols && rows <= padded.0 && cols <= padded.1, "not of this size");
         let at = self.offsets(padded.0, padded.1);
         let mut packed = vec![pad; padded.0 * padded.1];
         for (line, &r) in matrix.chunks_exact(cols).zip(&at.rows) {
@@ -207,7 +207,10 @@ impl Layout {
         (rows, cols): (usize, usize),
         padded: (usize, usize),
     ) -> Vec<T> {
-        assert!(packed.len() == padded.0 * padded.1 && rows <= padded.0 && cols <= padded.1);
+        assert!(
+            packed.len() == padded.0 * padded.1 && rows <= padded.0 && cols <= padded.1,
+            "not of this size"
+        );
         let at = self.offsets(padded.0, padded.1);
         let mut matrix = Vec::with_capacity(rows * cols);
         for &r in &at.rows[..rows] {

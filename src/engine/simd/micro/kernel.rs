@@ -143,14 +143,14 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
     // SAFETY: `tile` writes records n to n + M that are in the sub; these are the weights of its rows.
     unsafe {
         // Tiles that are the same are compiled once.
-        let (rest, halves) = (if H < M { H } else { 1 }, 1 < H && H < M);
+        let (rest, halves) = (if H < M { H } else { M.min(2) - 1 }, 1 < H && H < M);
         while sub.records > n + rest {
             tile::<V, E, M, N>(sub, n, row, block, weights, ahead(n));
             n += M;
         }
         if halves && sub.records > n + 1 {
             tile::<V, E, H, N>(sub, n, row, block, weights, ahead(n));
-        } else if sub.records > n {
+        } else if M > 1 && sub.records > n {
             tile::<V, E, 1, N>(sub, n, row, block, weights, ahead(n));
         }
     }
