@@ -329,6 +329,24 @@ fn tiles_at_a_time(geometry: &Geometry, rows: usize, tile: usize) -> usize {
     (TILES / ELEMENTS / (geometry.input.1.c + rows)).max(16).min(tiles(geometry)).next_multiple_of(tile)
 }
 
+/// The weights of a convolution by tiles: of `rows` filters of so many channels in panels, `columns` wide, all rows of each
+/// element of a tile.
+///
+/// SAFETY: the CPU has the instruction set, whose lanes divide the panel; weights and result have these sizes.
+pub(super) unsafe fn weights_of_tiles(
+    transforms: &Transforms,
+    (weights, result): (&[f32], &mut [f32]),
+    (rows, channels): (usize, usize),
+    (panel, columns): (usize, usize),
+) {
+    for (row, c) in (0..rows).step_by(panel).flat_map(|row| (0..channels).map(move |c| (row, c))) {
+        let from = weights[row * columns + c * panel..].as_ptr();
+        let to = result[row * channels + c * panel..].as_mut_ptr();
+        // SAFETY: the caller's promise.
+        unsafe { (transforms.filters)(from, channels * panel, to, rows * channels, panel) };
+    }
+}
+
 /// What [`convolve_tiles`] needs besides the image.
 pub(super) fn tiles_scratch(geometry: &Geometry, rows: usize, tile: usize) -> usize {
     let channels = geometry.input.1.c;

@@ -80,14 +80,6 @@ impl Weights {
         }
     }
 
-    /// The value at an index.
-    fn at(&self, i: usize) -> f32 {
-        match self.stored() {
-            StoredAs::Floats(w) => w[i],
-            StoredAs::Halves(w) => half::to_f32(w[i].0),
-        }
-    }
-
     fn stored(&self) -> StoredAs<'_> {
         match &self.0 {
             Source::Baked(values) => StoredAs::Floats(values),
@@ -242,20 +234,20 @@ impl Action {
             return Ok(());
         };
         let (rows, channels, panel) = (biases.len(), geometry.input.1.c, *panel);
-        if kernels.transforms.is_none() || !fit::by_tiles(geometry, rows) {
+        let Some(transforms) = kernels.transforms.as_ref().filter(|_| fit::by_tiles(geometry, rows)) else {
             return Ok(());
-        }
-        let place =
-            |row: usize, k: usize, columns: usize| row / panel * panel * columns + k * panel + row % panel;
+        };
+        weights.check(rows, panel, columns.0, columns.1);
+        assert!(columns.1 == 9 * channels && panel % kernels.lanes == 0);
         let tiles = Floats::new(winograd::ELEMENTS * rows * channels)?;
-        // SAFETY: nobody else has it yet.
-        let values = unsafe { tiles.slice_mut() };
-        for i in 0..rows * channels {
-            let (row, c) = (i / channels, i % channels);
-            let weight = |tap: usize| weights.at(place(row, tap * channels + c, columns.0));
-            for (e, v) in winograd::filter(std::array::from_fn(weight)).into_iter().enumerate() {
-                values[place(e * rows + row, c, channels)] = v;
-            }
+        let floats = match weights.stored() {
+            StoredAs::Floats(w) => Cow::Borrowed(w),
+            StoredAs::Halves(w) => w.iter().map(|w| half::to_f32(w.0)).collect(),
+        };
+        // SAFETY: nobody else has the result yet; the sizes are those that were checked.
+        unsafe {
+            let places = (&*floats, tiles.slice_mut());
+            images::weights_of_tiles(transforms, places, (rows, channels), (panel, columns.0));
         }
         let mut of_tiles = vec![0.0; winograd::ELEMENTS * rows];
         of_tiles[winograd::SHARED * rows..][..rows].copy_from_slice(biases);

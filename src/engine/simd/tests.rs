@@ -1,7 +1,7 @@
 //! The kernels against float64 on every instruction set that this CPU has, and the team against itself.
 
 use super::images;
-use super::micro::winograd::{ELEMENTS, SHARED, filter};
+use super::micro::winograd::{ELEMENTS, SHARED};
 use super::micro::{Affine, Half, Kernels, Runs, Subproblem};
 use super::*;
 use crate::engine::model::Values;
@@ -432,16 +432,13 @@ fn convolutions_by_tiles_agree_with_float64() {
         let Some(case) = Windowed::of(from, window, &mut draw, outputs) else { continue };
         let (geometry, (output, to)) = (&case.geometry, case.geometry.output);
         let activation = [Activation::None, Activation::Relu, clip, Activation::Sigmoid][draw(4)];
-        let mut matrix = vec![0.0; ELEMENTS * outputs * channels];
-        for (o, c) in (0..outputs).flat_map(|o| (0..channels).map(move |c| (o, c))) {
-            let weight = |tap: usize| case.weights[(o * 9 + tap) * channels + c];
-            for (e, v) in filter(std::array::from_fn(weight)).into_iter().enumerate() {
-                matrix[(e * outputs + o) * channels + c] = v;
-            }
-        }
         let rows = ELEMENTS * outputs;
-        let layout = Layout::parse("R_16_1_C").unwrap();
-        let weights = layout.pack(&matrix, (rows, channels), (rows, channels), 0.0);
+        let (layout, taps) = (Layout::parse("R_16_1_C").unwrap(), (outputs, 9 * channels));
+        let packed = layout.pack(&case.weights, taps, taps, 0.0);
+        let mut weights = vec![f32::NAN; rows * channels];
+        let places = (&*packed, &mut *weights);
+        // SAFETY: `Kernels::all` offers what the CPU has; 16 is a multiple of its lanes.
+        unsafe { images::weights_of_tiles(&transforms, places, (outputs, channels), (16, 9 * channels)) };
         let mut biases = vec![0.0; rows];
         biases[SHARED * outputs..][..outputs].copy_from_slice(&case.biases[..outputs]);
         let layer = Affine {

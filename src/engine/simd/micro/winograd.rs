@@ -14,6 +14,11 @@ pub(crate) const SHARED: usize = 5;
 /// What goes around the products, for one instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct Transforms {
+    /// G g Gᵀ of so many filters side by side, a multiple of the lanes: from the address of their first taps, values to the
+    /// next ones; element e goes to the address plus e times the next number.
+    ///
+    /// SAFETY: nine taps are there, and room for the elements; the CPU has the instruction set.
+    pub(crate) filters: unsafe fn(*const f32, usize, *mut f32, usize, usize),
     /// Bᵀ d B of a tile: from the address of its first pixel, values to the next line and to the next pixel, so many
     /// channels, a multiple of the lanes; element e goes to the address plus e times the last number.
     ///
@@ -106,11 +111,38 @@ pub(super) unsafe fn gather<V: Vector>(
     }
 }
 
-/// G g Gᵀ of a filter, line by line.
-pub(crate) fn filter(g: [f32; 9]) -> [f32; ELEMENTS] {
-    const G: [[f64; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
-    std::array::from_fn(|e| {
-        let term = |k: usize| G[e / 4][k / 3] * G[e % 4][k % 3] * f64::from(g[k]);
-        (0..9).map(term).sum::<f64>() as f32
-    })
+/// SAFETY: as [`Transforms::filters`].
+#[inline(always)]
+pub(super) unsafe fn filters<V: Vector>(
+    from: *const f32,
+    apart: usize,
+    to: *mut f32,
+    apart_to: usize,
+    count: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (zero, one, half) = (V::splat(0.0), V::splat(1.0), V::splat(0.5));
+        let minus = V::splat(-0.5);
+        for i in (0..count).step_by(V::LANES) {
+            let mut lines = [[zero; 3]; 4];
+            unrolled!(j < 3, {
+                let mut g = [zero; 3];
+                unrolled!(k < 3, { g[k] = V::load(from.add((3 * k + j) * apart + i)) });
+                let ends = zero.fma(g[0].fma(g[2], one), half);
+                lines[0][j] = g[0];
+                lines[1][j] = ends.fma(g[1], half);
+                lines[2][j] = ends.fma(g[1], minus);
+                lines[3][j] = g[2];
+            });
+            unrolled!(k < 4, {
+                let (g, to) = (lines[k], to.add(4 * k * apart_to + i));
+                let ends = zero.fma(g[0].fma(g[2], one), half);
+                g[0].store(to);
+                ends.fma(g[1], half).store(to.add(apart_to));
+                ends.fma(g[1], minus).store(to.add(2 * apart_to));
+                g[2].store(to.add(3 * apart_to));
+            });
+        }
+    }
 }

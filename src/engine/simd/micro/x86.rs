@@ -53,7 +53,7 @@ const AVX2: Kernels = Kernels {
     line: avx2_line,
     takes_lines: F32x8::REGISTERS,
     combine: avx2_combine,
-    transforms: Some(Transforms { spread: avx2_spread, gather: avx2_gather }),
+    transforms: Some(Transforms { filters: avx2_filters, spread: avx2_spread, gather: avx2_gather }),
 };
 
 #[target_feature(enable = "avx2,fma")]
@@ -84,6 +84,12 @@ unsafe fn avx2_line(line: &Line) {
 unsafe fn avx2_combine(what: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize) {
     // SAFETY: the caller's promise is passed on.
     unsafe { image::combine::<F32x8>(what, a, b, result, count) }
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2_filters(from: *const f32, apart: usize, to: *mut f32, apart_to: usize, count: usize) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { winograd::filters::<F32x8>(from, apart, to, apart_to, count) }
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -208,7 +214,7 @@ mod avx512 {
         line: avx512_line,
         takes_lines: F32x16::REGISTERS,
         combine: avx512_combine,
-        transforms: Some(Transforms { spread: avx512_spread, gather: avx512_gather }),
+        transforms: Some(Transforms { filters: avx2_filters, spread: avx512_spread, gather: avx512_gather }),
     };
 
     #[target_feature(enable = "avx512f,avx2,fma")]
