@@ -7,7 +7,7 @@
 //! that a window is one run and shares its lines with those above and below it.
 
 use super::micro::winograd::{ELEMENTS, Pixels, Transforms};
-use super::micro::{Kernels, Line, Made, Runs, activate_each, bounds, together};
+use super::micro::{Affine, Kernels, Line, Made, Runs, Subproblem, activate_each, bounds, together};
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Addresses of runs at a time: a core's first-level cache keeps them beside the values.
 const ADDRESSES: usize = 1024;
 
-/// Values of strips at a time: as many bytes.
+/// Values of strips at a time: they take as many bytes.
 const STRIPS: usize = 2048;
 
 /// Most windows at a time.
@@ -36,9 +36,9 @@ fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
     let most = if length >= SHORT {
         ADDRESSES / runs
     } else {
-        let values = |lines: usize| to.w * lines * strip(geometry, 1) / strip_lines(geometry, 1);
-        let more =
-            (STRIPS.saturating_sub(values(strip_lines(geometry, 1)))) / values(geometry.window.stride.0);
+        // Further lines of windows reach as far as their stride down the image.
+        let further = strip(geometry, 2) - strip(geometry, 1);
+        let more = (STRIPS / to.w).saturating_sub(strip(geometry, 1)) / further.max(1);
         if more > 0 { (1 + more) * to.w } else { STRIPS / strip(geometry, 1) }
     };
     most.clamp(1, MOST).next_multiple_of(tile)
@@ -324,9 +324,13 @@ pub(super) fn tiles(geometry: &Geometry) -> usize {
     to.h.div_ceil(2) * to.w.div_ceil(2)
 }
 
+/// Fewest tiles at a time: each weight that is loaded serves as many.
+const FEWEST_TILES: usize = 16;
+
 /// Tiles at a time, whole ones of `tile` records, of results of so many channels.
 fn tiles_at_a_time(geometry: &Geometry, rows: usize, tile: usize) -> usize {
-    (TILES / ELEMENTS / (geometry.input.1.c + rows)).max(16).min(tiles(geometry)).next_multiple_of(tile)
+    let most = TILES / ELEMENTS / (geometry.input.1.c + rows);
+    most.max(FEWEST_TILES).min(tiles(geometry)).next_multiple_of(tile)
 }
 
 /// The weights of a convolution by tiles: of `rows` filters of so many channels in panels, `columns` wide, all rows of each
@@ -353,20 +357,19 @@ pub(super) fn tiles_scratch(geometry: &Geometry, rows: usize, tile: usize) -> us
     ELEMENTS * (tiles_at_a_time(geometry, rows, tile) * (channels + rows) + channels)
 }
 
-/// Some tiles of a convolution by 3 × 3, to `rows` channels. `product` is given an element of the tiles, how many, their
-/// channels one after the other, and where the sums of their products go; the other arguments are those of `convolve`,
-/// and `zeros` has the channels of a pixel.
+/// Some tiles of a convolution by 3 × 3. The layer has the rows of each element of a tile, one after the other, and no
+/// activation; the other arguments are those of `convolve`, and `zeros` has the channels of a pixel.
 ///
-/// SAFETY: as `convolve`.
+/// SAFETY: as `convolve`; the layer's rows are ELEMENTS times at most the result's channels, its inputs the image's.
 pub(super) unsafe fn convolve_tiles(
     (kernels, transforms): (&Kernels, &Transforms),
     geometry: &Geometry,
-    (rows, activation): (usize, Activation),
+    (layer, activation): (&Affine<'_>, Activation),
     tiles: Range<usize>,
     (x, result): (*const f32, *mut f32),
     (zeros, room): (*const f32, *mut f32),
-    product: &dyn Fn(usize, usize, *const f32, *mut f32),
 ) {
+    let rows = layer.biases.len() / ELEMENTS;
     let ((image, from), (output, to)) = (geometry.input, geometry.output);
     let (columns, border) = (to.w.div_ceil(2), geometry.window.border);
     let most = tiles_at_a_time(geometry, rows, kernels.tile.0);
@@ -400,7 +403,19 @@ pub(super) unsafe fn convolve_tiles(
             }
         }
         for e in 0..ELEMENTS {
-            product(e, count, room.wrapping_add(e * apart), sums.wrapping_add(e * apart_result));
+            let sub = Subproblem {
+                layer,
+                rows: e * rows..(e + 1) * rows,
+                records: count,
+                x: room.wrapping_add(e * apart),
+                x_stride: from.c,
+                runs: None,
+                // The element's first row is the first value that is written.
+                result: sums.wrapping_add(e * apart_result).wrapping_sub(e * rows),
+                result_stride: rows,
+            };
+            // SAFETY: the caller's promise; there is room for the sums.
+            unsafe { (kernels.affine)(&sub) };
         }
         for n in 0..count {
             let (y, column) = ((first + n) / columns * 2, (first + n) % columns * 2);

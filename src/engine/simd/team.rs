@@ -1066,7 +1066,7 @@ impl Shared {
                 }
             }
             Action::Tiles { weights, biases, panel, activation, geometry } => {
-                let (rows, channels) = (biases.len() / winograd::ELEMENTS, geometry.input.1.c);
+                let channels = geometry.input.1.c;
                 let Some(transforms) = &self.kernels.transforms else { return };
                 let layer = Affine {
                     weights: weights.floats(),
@@ -1075,22 +1075,6 @@ impl Shared {
                     columns: channels,
                     inputs: channels,
                     activation: Activation::None,
-                };
-                let product = |element: usize, count: usize, x: *const f32, sums: *mut f32| {
-                    let first = element * rows;
-                    let sub = Subproblem {
-                        layer: &layer,
-                        rows: first..first + rows,
-                        records: count,
-                        x,
-                        x_stride: channels,
-                        runs: None,
-                        // Row `first` is the first one that is written.
-                        result: sums.wrapping_sub(first),
-                        result_stride: rows,
-                    };
-                    // SAFETY: `check` has compared the sizes; `convolve_tiles` has room for these.
-                    unsafe { (self.kernels.affine)(&sub) };
                 };
                 // Whole tiles of records.
                 let (tile, count) = (self.kernels.tile.0, images::tiles(geometry));
@@ -1101,20 +1085,9 @@ impl Shared {
                 for n in records.clone() {
                     let x = self.record(step.from, context, n).cast_const();
                     let places = (x, self.record(step.to, context, n));
-                    let with = (&self.kernels, transforms);
-                    let tiles = tiles.clone();
+                    let (with, layer) = ((&self.kernels, transforms), (&layer, *activation));
                     // SAFETY: `check` has compared the sizes; see above.
-                    unsafe {
-                        images::convolve_tiles(
-                            with,
-                            geometry,
-                            (rows, *activation),
-                            tiles,
-                            places,
-                            room,
-                            &product,
-                        )
-                    }
+                    unsafe { images::convolve_tiles(with, geometry, layer, tiles.clone(), places, room) }
                 }
             }
             Action::Windows { made, weights, activation, geometry } => {

@@ -456,29 +456,14 @@ fn convolutions_by_tiles_agree_with_float64() {
         let mut scratch = vec![f32::NAN; room + 16];
         let canary = 123.456;
         scratch[room..].fill(canary);
-        let product = |element: usize, count: usize, x: *const f32, sums: *mut f32| {
-            let first = element * outputs;
-            let sub = Subproblem {
-                layer: &layer,
-                rows: first..first + outputs,
-                records: count,
-                x,
-                x_stride: channels,
-                runs: None,
-                result: sums.wrapping_sub(first),
-                result_stride: outputs,
-            };
-            // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
-            unsafe { (kernels.affine)(&sub) };
-        };
         let tiles = images::tiles(geometry);
         let cut = draw(tiles + 1);
         for part in [0..cut, cut..tiles] {
             let places = (case.image.as_ptr(), result.as_mut_ptr());
             let room = (zeros.as_ptr(), scratch.as_mut_ptr());
-            let with = ((&kernels, &transforms), (outputs, activation));
-            // SAFETY: as above.
-            unsafe { images::convolve_tiles(with.0, geometry, with.1, part, places, room, &product) };
+            let (with, layer) = ((&kernels, &transforms), (&layer, activation));
+            // SAFETY: the sizes are right by construction, and `Kernels::all` offers what the CPU has.
+            unsafe { images::convolve_tiles(with, geometry, layer, part, places, room) };
         }
         assert!(scratch[room..].iter().all(|&v| v == canary), "{geometry:?}");
         case.compare(&result, kernels.name, |o, at| {
