@@ -53,7 +53,7 @@ pub(crate) fn verify() -> Result<(), Error> {
 
 /// What a program says whose block is not as the build left it.
 pub(crate) fn damaged(why: &str) -> Error {
-    Error::Check(format!("the network in this program is damaged: {why}; copy the program anew"))
+    Error::check(format!("the network in this program is damaged: {why}; copy the program anew"))
 }
 
 fn head() -> &'static Head {

@@ -8,9 +8,13 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// An error that ends the program.
+/// An error that ends the program. One pointer: hardly any call fails, all of them hand a result on.
 #[derive(Debug)]
-pub(crate) enum Error {
+pub(crate) struct Error(Box<Kind>);
+
+/// What an error is.
+#[derive(Debug)]
+pub(crate) enum Kind {
     /// The command line is wrong: exit code 2.
     Usage(String),
     /// A record of the input cannot be used. `place` is `FILE:LINE:FIELD` or `FILE: record N`.
@@ -39,7 +43,7 @@ pub(crate) enum Error {
     /// A check that was asked for did not hold (`--selftest`, `--expect`), or records have no answer.
     Check(String),
     /// Something went wrong, and then something else: both are said, the exit code is the first one's.
-    Both(Box<[Error; 2]>),
+    Both([Error; 2]),
     /// stdout was closed by its reader: the program ends silently with exit code 0.
     ClosedOutput,
     /// SIGINT or SIGTERM, after everything read was answered: the program ends silently by that signal.
@@ -47,59 +51,93 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// A wrong command line.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Kind::Usage(message.into()).into()
+    }
+
     /// An input error at `place`.
     pub(crate) fn input(place: impl Into<String>, message: impl Into<String>) -> Self {
-        Error::Input { place: place.into(), message: message.into() }
+        Kind::Input { place: place.into(), message: message.into() }.into()
     }
 
     /// An I/O error on `place`.
     pub(crate) fn io(place: impl Into<String>, source: io::Error) -> Self {
-        Error::Io { place: place.into(), source }
+        Kind::Io { place: place.into(), source }.into()
     }
 
     /// A failure of a device that is found out here.
     pub(crate) fn device(what: impl Into<String>) -> Self {
-        Error::Device { what: what.into(), source: None }
+        Kind::Device { what: what.into(), source: None }.into()
     }
 
     /// A failure of a device because of `source`; `what` failed, or nothing that `source` does not say.
     pub(crate) fn caused(what: &str, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         let what = if what.is_empty() { source.to_string() } else { format!("{what}: {source}") };
-        Error::Device { what, source: Some(Arc::new(source)) }
+        Kind::Device { what, source: Some(Arc::new(source)) }.into()
+    }
+
+    /// A limit of a device, or one that was asked for, that does not allow a plan.
+    pub(crate) fn limit(what: impl Into<String>) -> Self {
+        Kind::Limit(what.into()).into()
+    }
+
+    /// A check that did not hold.
+    pub(crate) fn check(what: impl Into<String>) -> Self {
+        Kind::Check(what.into()).into()
+    }
+
+    /// What it is.
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.0
+    }
+
+    /// The same, to take it apart.
+    pub(crate) fn into_kind(self) -> Kind {
+        *self.0
+    }
+
+    /// Whether it is an end of the program that nobody is told of.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(*self.0, Kind::ClosedOutput | Kind::Stopped)
     }
 
     /// What ended one thing and then another: the first error counts, a silent end only where there is no other.
     pub(crate) fn first(first: Result<(), Error>, then: Result<(), Error>) -> Result<(), Error> {
         match (first, then) {
-            (Ok(()) | Err(Error::ClosedOutput | Error::Stopped), Err(then)) => Err(then),
-            (Err(first), Err(then)) => Err(Error::Both(Box::new([first, then]))),
+            (Err(first), Err(then)) if !first.is_silent() => Err(Kind::Both([first, then]).into()),
+            (_, Err(then)) => Err(then),
             (first, Ok(())) => first,
         }
     }
 
     /// The exit code of the contract: 0 silent end, 1 input, device or I/O, 2 usage.
     pub(crate) fn exit_code(&self) -> u8 {
-        match self {
-            Error::ClosedOutput => 0,
-            Error::Usage(_) => 2,
-            Error::Both(both) => both[0].exit_code(),
+        match self.kind() {
+            Kind::ClosedOutput => 0,
+            Kind::Usage(_) => 2,
+            Kind::Both(both) => both[0].exit_code(),
             _ => 1,
         }
     }
 }
 
+impl From<Kind> for Error {
+    fn from(kind: Kind) -> Error {
+        Error(Box::new(kind))
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Usage(m) | Error::Device { what: m, .. } | Error::Limit(m) | Error::Check(m) => {
-                f.write_str(m)
-            }
-            Error::Input { place, message } => write!(f, "{place}: {message}"),
-            Error::Io { place, source } => write!(f, "{place}: {source}"),
+        match self.kind() {
+            Kind::Usage(m) | Kind::Device { what: m, .. } | Kind::Limit(m) | Kind::Check(m) => f.write_str(m),
+            Kind::Input { place, message } => write!(f, "{place}: {message}"),
+            Kind::Io { place, source } => write!(f, "{place}: {source}"),
             // The second one on a line of its own that begins as the first.
-            Error::Both(both) => write!(f, "{}\nmortonnet: {}", both[0], both[1]),
-            Error::ClosedOutput => f.write_str("stdout was closed"),
-            Error::Stopped => f.write_str("stopped by a signal"),
+            Kind::Both(both) => write!(f, "{}\nmortonnet: {}", both[0], both[1]),
+            Kind::ClosedOutput => f.write_str("stdout was closed"),
+            Kind::Stopped => f.write_str("stopped by a signal"),
         }
     }
 }
@@ -111,10 +149,10 @@ pub(crate) fn say(message: &str) {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Io { source, .. } => Some(source),
-            Error::Device { source: Some(source), .. } => Some(&**source),
-            Error::Both(both) => Some(&both[0]),
+        match self.kind() {
+            Kind::Io { source, .. } => Some(source),
+            Kind::Device { source: Some(source), .. } => Some(&**source),
+            Kind::Both(both) => Some(&both[0]),
             _ => None,
         }
     }
@@ -139,24 +177,25 @@ mod tests {
         assert_eq!((same.to_string(), of(&same)), ("permission denied".into(), kind));
         assert_eq!(of(&Error::io("stdin", denied())), kind);
         assert_eq!(of(&Error::device("no device")), None);
-        let both = Error::first(Err(caused), Err(Error::Check("b".into()))).unwrap_err();
+        let both = Error::first(Err(caused), Err(Error::check("b"))).unwrap_err();
         assert_eq!(of(both.source().unwrap().downcast_ref().unwrap()), kind);
     }
 
     #[test]
     fn the_first_error_counts_and_the_second_is_said() {
-        let usage = || Err(Error::Usage("a".into()));
-        let check = || Err(Error::Check("b".into()));
+        let usage = || Err(Error::usage("a"));
+        let check = || Err(Error::check("b"));
         let both = Error::first(usage(), check()).unwrap_err();
         assert_eq!((both.exit_code(), both.to_string()), (2, "a\nmortonnet: b".into()));
         assert_eq!(Error::first(check(), usage()).unwrap_err().exit_code(), 1);
         for (first, then) in [(check(), Ok(())), (Ok(()), check())] {
             assert_eq!(Error::first(first, then).unwrap_err().to_string(), "b");
         }
-        for silent in [Error::ClosedOutput, Error::Stopped] {
-            assert_eq!(Error::first(Err(silent), check()).unwrap_err().to_string(), "b");
+        for silent in [Kind::ClosedOutput, Kind::Stopped] {
+            assert_eq!(Error::first(Err(silent.into()), check()).unwrap_err().to_string(), "b");
         }
-        assert!(matches!(Error::first(Err(Error::Stopped), Ok(())), Err(Error::Stopped)));
+        let stopped = Error::first(Err(Kind::Stopped.into()), Ok(())).unwrap_err();
+        assert!(matches!(stopped.kind(), Kind::Stopped));
         assert!(Error::first(Ok(()), Ok(())).is_ok());
     }
 }

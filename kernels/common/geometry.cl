@@ -32,6 +32,11 @@
     const uint number = get_global_id(1), units = (uint)get_global_size(1) / (OUT_HEIGHT * OUT_WIDTH); \
     const uint pixel = number / units, unit = number - pixel * units; \
     const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH
+// The same, the units one after the other: a work-group of a CPU goes through an image as it stands in memory.
+#define PIXEL_OF(unit) \
+    const uint number = get_global_id(1), pixels = OUT_HEIGHT * OUT_WIDTH; \
+    const uint unit = number / pixels, pixel = number - unit * pixels; \
+    const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH
 // The same where columns are packed by 16: dimension 1 runs over fours of them, chunk by chunk and there pixel by pixel,
 // so that the lines of an image that a window needs are still in the cache. unit: which of a chunk's fours.
 #define PACKED_PIXEL_AND(chunk, unit) \

@@ -14,26 +14,37 @@ kernel void convolution_depthwise_panel(uint l, uint h, float2 params, uint16 ge
                                         global float16 *restrict r)
 {
     const uint vector = get_global_id(0), vectors = (OUTPUTS + 15) / 16;
-    PIXEL_AND(tile);
+    PIXEL_OF(tile);
     WINDOW_INSIDE;
     global const float *pb = b + (size_t)RECORDS * tile * l;
     const uint first = OUT_ROW + 16 * vector;
     global float16 *const to = r + (size_t)RECORDS * (tile * (h / 16) + first / 16);
+    float16 sum[RECORDS];
+    if (vector < vectors) {
+#pragma unroll
+        for (uint n = 0; n < RECORDS; ++n)
+            sum[n] = bias[vector];
+        for (uint ky = from_y; ky < end_y; ++ky)
+            for (uint kx = from_x; kx < end_x; ++kx) {
+                const uint row = IN_ROW(ky, kx) + 16 * vector;
+                const float16 w = LOAD16(a, (ky * WINDOW_WIDTH + kx) * vectors + vector);
+                if ((row & 15) == 0) {
+                    global const float *v = pb + (size_t)RECORDS * row;
+#pragma unroll
+                    for (uint n = 0; n < RECORDS; ++n)
+                        sum[n] = fma(w, vload16(n, v), sum[n]);
+                } else {
+#pragma unroll
+                    for (uint n = 0; n < RECORDS; ++n) {
+                        LOAD_CHANNELS(v, pb, row, n, OUTPUTS - 1 - 16 * vector);
+                        sum[n] = fma(w, v, sum[n]);
+                    }
+                }
+            }
+    }
     // Rows of padding are finite whatever their neighbours are.
     const int16 real = REAL_CHANNELS(16 * vector);
-    for (uint n = 0; n < RECORDS; ++n) {
-        float16 sum = (float16)(0.0f);
-        if (vector < vectors) {
-            sum = bias[vector];
-            for (uint ky = from_y; ky < end_y; ++ky)
-                for (uint kx = from_x; kx < end_x; ++kx) {
-                    const uint row = IN_ROW(ky, kx) + 16 * vector;
-                    const float16 w = LOAD16(a, (ky * WINDOW_WIDTH + kx) * vectors + vector);
-                    LOAD_CHANNELS(v, pb, row, n, OUTPUTS - 1 - 16 * vector);
-                    sum = fma(w, v, sum);
-                }
-            sum = ACTIVATE(sum);
-        }
-        to[n] = select((float16)(0.0f), sum, real);
-    }
+#pragma unroll
+    for (uint n = 0; n < RECORDS; ++n)
+        to[n] = vector < vectors ? select((float16)(0.0f), ACTIVATE(sum[n]), real) : (float16)(0.0f);
 }

@@ -7,7 +7,29 @@
 // ACTIVATION: as in common/activation.
 // ADD: c, which stands as r does, is added before the activation.
 // HALF_WEIGHTS: a holds halves; the sums are of floats.
-// Dimension 0 runs over panels, dimension 1 over tiles of columns, pixel by pixel.
+// Dimension 0 runs over panels, dimension 1 over tiles of columns, image by image.
+
+// Adds up a window: of the upper half of a panel, and of the lower one where that has outputs (HIGH its step).
+#define SUM_WINDOW(HIGH) \
+    for (uint ky = from_y; ky < end_y; ++ky) { \
+        global const WEIGHT *w = pa + 32 * (size_t)((ky * WINDOW_WIDTH + from_x) * GROUP_CHANNELS); \
+        uint row = IN_ROW(ky, from_x); \
+        for (uint run = 0; run < runs; ++run, row += step) \
+            for (uint k = 0; k < length;) { \
+                /* 16 rows of a column are neighbours. */ \
+                const uint at = (row + k) & 15, end = min(length, k + 16 - at); \
+                global const float *v = pb + ((row + k) >> 4) * (16 * RECORDS) + at; \
+                for (; k < end; ++k, ++v, w += 32) { \
+                    const float16 w0 = LOAD16(w, 0), w1 = LOAD16(w, 1); \
+                    _Pragma("unroll") for (uint n = 0; n < RECORDS; ++n) \
+                    { \
+                        low[n] = fma(w0, (float16)(v[16 * n]), low[n]); \
+                        HIGH; \
+                    } \
+                } \
+            } \
+    }
+
 kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
                               global const WEIGHT *restrict a,
                               global const float *restrict b,
@@ -18,7 +40,7 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
                               global float16 *restrict r)
 {
     const uint panel = get_global_id(0);
-    PIXEL_AND(tile);
+    PIXEL_OF(tile);
     WINDOW_INSIDE;
     RUNS_INSIDE;
     global const WEIGHT *pa = a + 32 * (size_t)panel * taps;
@@ -29,23 +51,10 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
         low[n] = bias[2 * panel];
         high[n] = bias[2 * panel + 1];
     }
-    for (uint ky = from_y; ky < end_y; ++ky) {
-        uint tap = (ky * WINDOW_WIDTH + from_x) * GROUP_CHANNELS;
-        uint row = IN_ROW(ky, from_x);
-        for (uint run = 0; run < runs; ++run) {
-            for (uint k = 0; k < length; ++k) {
-                const float16 w0 = LOAD16(pa, 2 * (tap + k)), w1 = LOAD16(pa, 2 * (tap + k) + 1);
-                // 16 rows of a column are neighbours.
-                global const float *v = pb + ((row + k) >> 4) * (16 * RECORDS) + ((row + k) & 15);
-#pragma unroll
-                for (uint n = 0; n < RECORDS; ++n) {
-                    low[n] = fma(w0, (float16)(v[16 * n]), low[n]);
-                    high[n] = fma(w1, (float16)(v[16 * n]), high[n]);
-                }
-            }
-            tap += GROUP_CHANNELS;
-            row += step;
-        }
+    if (32 * panel + 16 < OUTPUTS) {
+        SUM_WINDOW(high[n] = fma(w1, (float16)(v[16 * n]), high[n]))
+    } else {
+        SUM_WINDOW()
     }
     const uint first = OUT_ROW + 32 * panel;
     const size_t at = (size_t)RECORDS * (tile * (h / 16) + first / 16);

@@ -11,7 +11,7 @@ kernel void pool_panel(uint l, uint h, float2 params, uint16 geometry,
                        global float16 *restrict r)
 {
     const uint vector = get_global_id(0);
-    PIXEL_AND(tile);
+    PIXEL_OF(tile);
     WINDOW_INSIDE;
     global const float *pb = b + (size_t)RECORDS * tile * l;
     const uint first = OUT_ROW + 16 * vector;

@@ -8,8 +8,13 @@ use opencl_sys::*;
 ///
 /// Calls that this module refuses itself (a kernel argument that is mapped for the host, a range outside a buffer)
 /// use the code that the specification has for the case.
+/// One pointer, as [`Error`](crate::error::Error) is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ClError {
+pub(crate) struct ClError(Box<Failed>);
+
+/// What a [`ClError`] says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failed {
     /// The entry point, for example `clBuildProgram`.
     pub(crate) call: &'static str,
     /// The code it gave.
@@ -23,18 +28,26 @@ pub(crate) struct ClError {
 impl ClError {
     /// An error of `call` on `object`.
     pub(crate) fn new(call: &'static str, code: i32, object: impl Into<String>) -> Self {
-        ClError { call, code, object: object.into(), detail: String::new() }
+        ClError(Box::new(Failed { call, code, object: object.into(), detail: String::new() }))
     }
 
     /// The same with more to say.
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
-        self.detail = detail.into();
+        self.0.detail = detail.into();
         self
     }
 
     /// The code's name in the OpenCL headers, where it has one.
     pub(crate) fn name(&self) -> Option<&'static str> {
         code_name(self.code)
+    }
+}
+
+impl std::ops::Deref for ClError {
+    type Target = Failed;
+
+    fn deref(&self) -> &Failed {
+        &self.0
     }
 }
 

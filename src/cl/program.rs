@@ -180,7 +180,7 @@ impl Program {
         let mut code = CL_SUCCESS;
         // SAFETY: the program is alive and the name ends with a zero.
         let raw = unsafe { (inner.context.api().clCreateKernel)(inner.raw.0, c_name.as_ptr(), &mut code) };
-        check(code, CALL, "").map_err(|e| ClError { object: object(), ..e })?;
+        check(code, CALL, "").map_err(|_| ClError::new(CALL, code, object()))?;
         Ok(Kernel { program: self.clone(), raw: Handle(raw), name: function.to_string() })
     }
 }

@@ -6,7 +6,7 @@ use crate::baked::network;
 use crate::engine::Engine;
 use crate::engine::opencl::Wanted;
 use crate::engine::select::{self, Request, Running};
-use crate::error::{Error, say};
+use crate::error::{Error, Kind, say};
 use crate::escape;
 use crate::observe::report::{self, Facts, ProfileFormat, Totals};
 use crate::observe::times::StreamTimes;
@@ -29,6 +29,8 @@ pub(crate) struct Classify {
     pub(crate) format: Option<Format>,
     /// Of a time series: which rows are a record.
     pub(crate) rows: Option<Rows>,
+    /// Fields in front of each line's numbers, which go in front of its answer.
+    pub(crate) keys: usize,
     /// Output, where it is not the network's default.
     pub(crate) output: Option<Output>,
     /// File of expected classes.
@@ -58,10 +60,12 @@ pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
     let rows = |n: Option<u64>| n.map(|n| n as usize);
     let window = rows(given.number("window", 1..=u64::from(u32::MAX))?);
     let hop = rows(given.number("hop", 1..=u64::from(u32::MAX))?);
+    let keys = rows(given.number("key", 1..=1000)?).unwrap_or(0);
     let c = Classify {
         files: given.values().into_iter().map(PathBuf::from).collect(),
         format: given.parse("format", Format::parse)?,
         rows: window.map(|window| Rows { window, hop: hop.unwrap_or(window) }),
+        keys,
         output: given.parse("output", Output::parse)?,
         expect: given.path("expect"),
         min_accuracy: given.parse("min-accuracy", share)?,
@@ -73,13 +77,16 @@ pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
         request: Request { sources: given.sources(), ..request(given)? },
     };
     if hop.is_some() && c.rows.is_none() {
-        return Err(Error::Usage("--hop needs --window N".into()));
+        return Err(Error::usage("--hop needs --window N"));
+    }
+    if keys > 0 && c.format.is_some_and(|format| format != Format::Csv) {
+        return Err(Error::usage("--key N takes the first fields of lines: it is for CSV"));
     }
     if c.min_accuracy.is_some() && c.expect.is_none() {
-        return Err(Error::Usage("--min-accuracy needs --expect FILE".into()));
+        return Err(Error::usage("--min-accuracy needs --expect FILE"));
     }
     if c.tolerance.is_some() && c.expect_scores.is_none() {
-        return Err(Error::Usage("--tolerance needs --expect-scores FILE".into()));
+        return Err(Error::usage("--tolerance needs --expect-scores FILE"));
     }
     Ok(Command::Classify(c))
 }
@@ -117,11 +124,11 @@ impl Classify {
         signal::serve_questions().map_err(|e| Error::io("signals", e))?;
         let spec = OutputSpec::of(network());
         let output = self.output.unwrap_or(Output::default_for(spec.kind));
-        let whole = InputShape::of(network());
-        let shape = self.rows.map_or(Ok(whole), |rows| whole.of_rows(rows)).map_err(Error::Usage)?;
-        stream::check(output, &spec).map_err(Error::Usage)?;
+        let whole = InputShape { keys: self.keys, ..InputShape::of(network()) };
+        let shape = self.rows.map_or(Ok(whole), |rows| whole.of_rows(rows)).map_err(Error::usage)?;
+        stream::check(output, &spec).map_err(Error::usage)?;
         if self.mark {
-            stream::check_mark(output, &spec).map_err(Error::Usage)?;
+            stream::check_mark(output, &spec).map_err(Error::usage)?;
         }
         let mut expected = self.expect.as_deref().map(|file| Expected::read(file, &spec)).transpose()?;
         let read_scores = |file: &Path| {
@@ -198,13 +205,13 @@ impl Classify {
         }
         let complete = result.is_ok();
         let (marked, records) = (writer.marked(), writer.records());
-        if marked > 0 && !matches!(result, Err(Error::ClosedOutput)) {
+        if marked > 0 && !result.as_ref().is_err_and(|e| matches!(e.kind(), Kind::ClosedOutput)) {
             let count = format!("bad records: {marked} of {records}, answered with \"{ERROR}\"");
-            if matches!(result, Err(Error::Stopped)) {
+            if result.as_ref().is_err_and(|e| matches!(e.kind(), Kind::Stopped)) {
                 // Every record has its line: the end is a signal's.
                 say(&count);
             } else {
-                result = Error::first(result, Err(Error::Check(count)));
+                result = Error::first(result, Err(Error::check(count)));
             }
         }
         if complete {
@@ -224,7 +231,7 @@ fn compare(expected: &Expected, least: Option<f64>) -> Result<(), Error> {
     let accuracy = expected.finish()?;
     say(&accuracy.to_string());
     match least.filter(|&least| accuracy.fraction() < least) {
-        Some(least) => Err(Error::Check(format!("accuracy {:.4} is below {least}", accuracy.fraction()))),
+        Some(least) => Err(Error::check(format!("accuracy {:.4} is below {least}", accuracy.fraction()))),
         None => Ok(()),
     }
 }
@@ -233,7 +240,7 @@ fn compare(expected: &Expected, least: Option<f64>) -> Result<(), Error> {
 fn compare_scores(expected: &ExpectedScores) -> Result<(), Error> {
     let agreement = expected.finish()?;
     if !agreement.complete() {
-        return Err(Error::Check(agreement.to_string()));
+        return Err(Error::check(agreement.to_string()));
     }
     say(&agreement.to_string());
     Ok(())

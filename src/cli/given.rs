@@ -122,12 +122,12 @@ impl Given {
         }
         if !self.values.is_empty() {
             let what = if form.name.starts_with("bench") { "NAME" } else { "FILE" };
-            return Err(Error::Usage(format!("{} takes no {what}", form.name)));
+            return Err(Error::usage(format!("{} takes no {what}", form.name)));
         }
         let device = self.options.iter().rfind(|o| o.0 == "device").and_then(|o| o.1.to_str());
         if device.is_some_and(|d| DeviceWish::parse(d) == Ok(DeviceWish::Host)) {
             if let Some(option) = ["compute-units", "kernels"].into_iter().find(|o| self.has(o)) {
-                return Err(Error::Usage(format!(
+                return Err(Error::usage(format!(
                     "--{option} is for OpenCL devices, --device host is none: name one, for example -d opencl"
                 )));
             }
@@ -151,7 +151,7 @@ pub(super) fn users(option: &str, all: &[&Form]) -> Vec<&'static str> {
 fn unused(option: &str, form: &Form, all: &[&Form]) -> Error {
     let mut users = users(option, all);
     users.retain(|user| user.strip_prefix("--") != Some(option));
-    Error::Usage(match users.is_empty() {
+    Error::usage(match users.is_empty() {
         true => format!("{} does not go together with --{option}", form.name),
         false => format!("{} does not use --{option}, which is for {}", form.name, users.join(", ")),
     })
@@ -159,12 +159,12 @@ fn unused(option: &str, form: &Form, all: &[&Form]) -> Error {
 
 /// What lexopt found wrong.
 pub(super) fn usage(e: lexopt::Error) -> Error {
-    Error::Usage(format!("{e}; see --help"))
+    Error::usage(format!("{e}; see --help"))
 }
 
 /// What is wrong with the value of an option.
 pub(super) fn named(option: &str, e: &str) -> Error {
-    Error::Usage(format!("--{option}: {e}"))
+    Error::usage(format!("--{option}: {e}"))
 }
 
 /// A number of bytes: `k`, `M` and `G` stand for 2^10, 2^20 and 2^30.

@@ -159,7 +159,7 @@ fn timed(given: &mut Given) -> Result<KernelBench, Error> {
     let (limit, full) = (time_limit(given)?, given.flag("full"));
     let time_limit = match (limit, full) {
         (Some(_), true) => {
-            return Err(Error::Usage("--full has no time limit: give it or --time-limit".into()));
+            return Err(Error::usage("--full has no time limit: give it or --time-limit"));
         }
         (limit, false) => limit.or(kernels.time_limit),
         (None, true) => None,
@@ -204,7 +204,7 @@ fn network(given: &mut Given) -> Result<Command, Error> {
     };
     match names(given)?.len() {
         0 | 1 => Ok(Command::Bench(Bench::Network(network))),
-        _ => Err(Error::Usage("bench network stands alone".into())),
+        _ => Err(Error::usage("bench network stands alone")),
     }
 }
 

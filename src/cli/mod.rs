@@ -15,7 +15,7 @@ use crate::cl;
 use crate::engine::opencl::Wanted;
 use crate::engine::select::{self, Request, Running};
 use crate::engine::sources::Sources;
-use crate::error::{Error, say};
+use crate::error::{Error, Kind, say};
 use crate::escape;
 use crate::sys::signal;
 pub(crate) use classify::Classify;
@@ -36,6 +36,7 @@ const HELP: &str = "
   -f, --format FMT        csv | f32 | u8 | idx | npy   (magic bytes tell npy and idx; else csv)
       --window N          time series: a record is the last N rows of the input (lines of CSV),
       --hop M             one every M rows                                            [N]
+      --key N             the first N fields of a line (time, name) stand in front of its answer
   -o, --output KIND       class | label | scores | probs | top=K | json   a line per record
   -b, --batch N           most records per launch                         [the plan's]
       --max-memory BYTES  fewer, if constants, arena, input and results would need more: 64M
@@ -112,6 +113,7 @@ const OPTIONS: &[Spec] = {
         ("max-memory", None, Value),
         ("window", None, Value),
         ("hop", None, Value),
+        ("key", None, Value),
         ("batch", Some('b'), Value),
         ("device", Some('d'), Value),
         ("compute-units", None, Value),
@@ -157,7 +159,7 @@ impl Command {
                     Some(_) if given.has("output") => {
                         let word = value.to_string_lossy();
                         let e = format!("{word} has an --output of its own: write it behind the word {word}");
-                        return Err(Error::Usage(e));
+                        return Err(Error::usage(e));
                     }
                     None => given.values.push(value),
                     found => word = found,
@@ -217,10 +219,11 @@ pub fn main() -> ExitCode {
         });
     match (result, signal::stop()) {
         // Whoever asked for the end sees that it came of that: a shell ends its loop, systemd counts it as clean.
-        (Ok(()) | Err(Error::ClosedOutput | Error::Stopped), Some(stop)) => signal::die(stop),
+        (Ok(()), Some(stop)) => signal::die(stop),
+        (Err(e), Some(stop)) if e.is_silent() => signal::die(stop),
         (Ok(()), None) => ExitCode::SUCCESS,
         (Err(e), _) => {
-            if !matches!(e, Error::ClosedOutput) {
+            if !matches!(e.kind(), Kind::ClosedOutput) {
                 say(&e.to_string());
             }
             ExitCode::from(e.exit_code())
@@ -302,7 +305,7 @@ fn introduce(verbose: bool, running: &Running) {
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| match e.kind() {
-        std::io::ErrorKind::BrokenPipe => Error::ClosedOutput,
+        std::io::ErrorKind::BrokenPipe => Kind::ClosedOutput.into(),
         _ => Error::io("stdout", e),
     })
 }

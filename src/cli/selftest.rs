@@ -5,7 +5,7 @@ use super::{Command, introduce, print, request};
 use crate::baked::{self, network};
 use crate::engine::select::{self, Request};
 use crate::engine::selftest;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 
 /// What `--selftest` asks for.
 #[derive(Debug)]
@@ -41,11 +41,11 @@ impl SelfTest {
                 Ok((line, false)) => {
                     failed.push(format!("self-test failed: {line}; do not trust this device with this plan"));
                 }
-                Err(e @ Error::Usage(_)) => return Err(e),
+                Err(e) if matches!(e.kind(), Kind::Usage(_)) => return Err(e),
                 Err(e) => failed.push(e.to_string()),
             }
             Ok(())
         })?;
-        if failed.is_empty() { Ok(()) } else { Err(Error::Check(failed.join("\n"))) }
+        if failed.is_empty() { Ok(()) } else { Err(Error::check(failed.join("\n"))) }
     }
 }

@@ -24,7 +24,7 @@ use crate::cl::{
 };
 use crate::engine::model::{self, Model, Values};
 use crate::engine::sources::Sources;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::ir::layout::Offsets;
 use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Role, Step, places};
 use crate::observe::profile::{Phases, StepClock};
@@ -106,10 +106,14 @@ impl OpenClEngine {
         phases: &mut Phases,
     ) -> Result<OpenClEngine, Error> {
         let found = OpenClEngine::with(device, model, wanted, timed, sources, phases);
-        let Err(Error::Limit(why)) = found else { return found };
+        let limit = |e: &Error| matches!(e.kind(), Kind::Limit(_));
+        let Err(why) = found else { return found };
+        if !limit(&why) {
+            return Err(why);
+        }
         for (what, other) in model.simpler() {
             match OpenClEngine::with(device, &other, wanted, timed, sources, phases) {
-                Err(Error::Limit(_)) => {}
+                Err(e) if limit(&e) => {}
                 made => {
                     let mut engine = made?;
                     engine.instead = Some(format!("{what}: {why}"));
@@ -117,7 +121,7 @@ impl OpenClEngine {
                 }
             }
         }
-        Err(Error::Limit(why))
+        Err(why)
     }
 
     /// The plan that it runs.
@@ -349,7 +353,7 @@ pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     if failed.is_empty() {
         return Ok(());
     }
-    Err(Error::Limit(format!("plan {} cannot run on {}: {}", plan.name, device.name, failed.join("; "))))
+    Err(Error::limit(format!("plan {} cannot run on {}: {}", plan.name, device.name, failed.join("; "))))
 }
 
 /// A constant on the device.

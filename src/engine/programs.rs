@@ -83,7 +83,7 @@ impl Programs {
             } else if local.is_some_and(|l| shrunk(kernel, l, allowed, &limits) != l) {
                 most = allowed;
             } else {
-                return Err(Error::Limit(format!(
+                return Err(Error::limit(format!(
                     "plan {} cannot run on {}: {} wants work-groups of {items} work-items, this device allows this \
                      kernel {allowed}",
                     plan.name,

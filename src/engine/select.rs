@@ -9,7 +9,7 @@ use crate::baked;
 use crate::cl::{self, Device, DeviceKind, Devices, Library, LocalMemory};
 use crate::engine::model::{Model, planned, recipe};
 use crate::engine::sources::Sources;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::ir::plan::{BufferRole, Plan};
 use crate::observe;
 use crate::observe::profile::Phases;
@@ -163,13 +163,13 @@ pub(crate) fn each(
 
 /// One of several devices: its error says which.
 fn of_device(device: Option<&str>, e: Error) -> Error {
-    match (device, e) {
-        (Some(device), Error::Device { what, source }) => {
-            Error::Device { what: format!("opencl {device}: {what}"), source }
-        }
-        (Some(device), Error::Limit(e)) => Error::Limit(format!("opencl {device}: {e}")),
-        (_, e) => e,
+    let Some(device) = device else { return e };
+    match e.into_kind() {
+        Kind::Device { what, source } => Kind::Device { what: format!("opencl {device}: {what}"), source },
+        Kind::Limit(e) => Kind::Limit(format!("opencl {device}: {e}")),
+        other => other,
     }
+    .into()
 }
 
 fn alone(request: &Request, decision: Decision, mut phases: Phases) -> Result<Running, Error> {
@@ -238,7 +238,10 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
                     parts.push(part);
                 }
             }
-            Err(e @ (Error::Device { .. } | Error::Limit(_))) if request.device == DeviceWish::All => {
+            Err(e)
+                if matches!(e.kind(), Kind::Device { .. } | Kind::Limit(_))
+                    && request.device == DeviceWish::All =>
+            {
                 warnings.push(e.to_string())
             }
             Err(e) => return Err(e),
@@ -290,7 +293,7 @@ fn run(
             // A launch for each layer needs more.
             let needed = Memory::of(&plan, !device.unified_memory).total();
             if let Some(most) = request.max_memory.filter(|&most| most < needed) {
-                return Err(Error::Limit(format!(
+                return Err(Error::limit(format!(
                     "{}; --batch asks for a smaller one",
                     too_large(&plan, needed, most)
                 )));
@@ -322,10 +325,10 @@ pub(crate) fn model(request: &Request, decision: &Decision) -> Result<Model, Err
         (0, _) => {
             let least = planned(network, recipe, library, Some(1)).map_err(Error::device)?;
             let needed = Memory::of(&least, apart).total();
-            Err(Error::Limit(too_large(&least, needed, most)))
+            Err(Error::limit(too_large(&least, needed, most)))
         }
         (batch, None) => Model::baked(recipe, Some(batch)).map_err(Error::device),
-        (batch, Some(_)) => Err(Error::Usage(format!(
+        (batch, Some(_)) => Err(Error::usage(format!(
             "{}: at most --batch {batch}, or none, which takes as many as fit",
             too_large(&model.plan, needed, most)
         ))),
@@ -366,7 +369,7 @@ fn wished_engine(request: &Request) -> Option<EngineKind> {
 /// Decides what runs the network: one device, or several. Loads OpenCL only where an OpenCL device can be the answer.
 pub(crate) fn decide(request: &Request, phases: &mut Phases) -> Result<Vec<Decision>, Error> {
     if let Some(name) = request.plan.as_deref().filter(|n| !matches!(*n, "baked" | "tuned")) {
-        baked::library().plan(name).map_err(|e| Error::Usage(format!("--plan: {e}")))?;
+        baked::library().plan(name).map_err(|e| Error::usage(format!("--plan: {e}")))?;
     }
     let decisions = several(request, phases)?;
     if let (Some(folder), true) = (&request.sources.folder, decisions.iter().all(|d| d.device.is_none())) {
@@ -375,7 +378,7 @@ pub(crate) fn decide(request: &Request, phases: &mut Phases) -> Result<Vec<Decis
             _ => "add --device opencl",
         };
         let reasons = decisions.into_iter().flat_map(|d| d.why.into_iter().chain(d.warning));
-        return Err(Error::Usage(format!(
+        return Err(Error::usage(format!(
             "--kernels {}: the host runs this, and no OpenCL kernel: {advice}\n{}",
             folder.display(),
             reasons.collect::<Vec<_>>().join("\n")
@@ -430,9 +433,8 @@ fn chosen(request: &Request, devices: &Devices, library: &Library) -> Result<Vec
             }
         }
         DeviceWish::List(_) if request.compute_units.is_some() => {
-            return Err(Error::Usage(
-                "--compute-units chooses one device, or some of --device all; a list names its devices"
-                    .into(),
+            return Err(Error::usage(
+                "--compute-units chooses one device, or some of --device all; a list names its devices",
             ));
         }
         DeviceWish::List(wishes) => {
@@ -443,7 +445,7 @@ fn chosen(request: &Request, devices: &Devices, library: &Library) -> Result<Vec
                 }
                 let device = choose(devices, wish, None, library)?;
                 if found.iter().flatten().any(|d| d.index == device.index) {
-                    return Err(Error::Usage(format!(
+                    return Err(Error::usage(format!(
                         "--device: a device can take part once, the list has {} twice",
                         line(&device)
                     )));
@@ -478,7 +480,7 @@ fn on_host(request: &Request, mut why: Vec<String>, warning: Option<String>) -> 
         None if baked::plan().engine == EngineKind::Host => recipe(&baked::plan().name, EngineKind::Host),
         None => recipe(class.map_or("host", |c| &c.plan), EngineKind::Host),
     }
-    .map_err(|e| Error::Usage(format!("--plan: {e}")))?;
+    .map_err(|e| Error::usage(format!("--plan: {e}")))?;
     why.push(plan_reason(request, recipe, class));
     Ok(Decision { device: None, recipe: recipe.clone(), why, warning })
 }
@@ -500,7 +502,7 @@ fn tuned(
                     "--plan tuned: nothing is remembered for {name} ({driver}) with this network and these kernels; \
                      run mortonnet tune first"
                 ));
-                Error::Usage(notes.join("\n"))
+                Error::usage(notes.join("\n"))
             })
         }
         Some(_) => Ok(None),
@@ -525,7 +527,7 @@ fn on_device(request: &Request, device: Device, mut why: Vec<String>) -> Result<
         None if baked::plan().engine == EngineKind::OpenCl => recipe(&baked::plan().name, EngineKind::OpenCl),
         None => recipe(class.map_or("", |c| &c.plan), EngineKind::OpenCl),
     }
-    .map_err(|e| Error::Usage(format!("--plan: {e}")))?;
+    .map_err(|e| Error::usage(format!("--plan: {e}")))?;
     why.push(plan_reason(request, recipe, class));
     Ok(Decision { device: Some(device), recipe: recipe.clone(), why, warning: None })
 }

@@ -68,7 +68,7 @@ impl Sources {
             return Ok(());
         }
         let example = sources.into_iter().next().unwrap_or_default();
-        Err(Error::Usage(format!(
+        Err(Error::usage(format!(
             "--kernels {}: expected kernel sources under their names below kernels/, for example {example}",
             escape::path(folder)
         )))
@@ -101,7 +101,7 @@ impl Sources {
 fn unread(folder: &Path, user: &str) -> Error {
     let sources = baked::sources().into_iter().flat_map(|all| all.iter()).map(|s| &*s.0);
     let found: Vec<&str> = sources.filter(|path| folder.join(path).exists()).collect();
-    Error::Usage(format!(
+    Error::usage(format!(
         "--kernels {}: {user} runs none of its kernels ({}); name what does (--plan, or a kernel of bench)",
         escape::path(folder),
         found.join(", ")

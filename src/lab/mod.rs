@@ -157,7 +157,7 @@ impl KernelBench {
             |k: &&Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine | Operation::Sobel);
         if !self.sizes.is_empty() && !kernels.iter().any(sized) {
             let what = "--sizes is for matmul, affine, sobel and their kernels";
-            return Err(Error::Usage(format!("bench {named}: {what}")));
+            return Err(Error::usage(format!("bench {named}: {what}")));
         }
         self.sources.check()?;
         self.sources.check_for(&format!("bench {named}"), kernels.iter().copied())?;
@@ -182,7 +182,7 @@ impl KernelBench {
         let report = Report { head, sections };
         let subject = report.head.iter().find(|(key, _)| key == "device").map_or("", |d| &d.1).to_string();
         self.page.put(report, &subject, print)?;
-        if unsound.is_empty() { Ok(()) } else { Err(Error::Check(verdict(&unsound))) }
+        if unsound.is_empty() { Ok(()) } else { Err(Error::check(verdict(&unsound))) }
     }
 }
 
@@ -197,7 +197,7 @@ impl CacheModel {
             shape = told.unwrap_or_default();
             head.push(("line, L2 and cores of".to_string(), format!("{}{note}", device.name)));
         }
-        shape.set(&self.described).and_then(|()| shape.check()).map_err(Error::Usage)?;
+        shape.set(&self.described).and_then(|()| shape.check()).map_err(Error::usage)?;
         let s = &shape;
         let text = format!(
             "{} cores of {} work-items; L1 {} lines in {} ways each, L2 {} lines in {} ways, lines of {} bytes, pages of {}",
@@ -216,7 +216,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Kernel>, Error> {
     for name in names {
         if !device_kernels().any(|k| is(k, name)) {
             let operations: Vec<&str> = Operation::ALL.iter().map(|o| o.name()).collect();
-            return Err(Error::Usage(format!(
+            return Err(Error::usage(format!(
                 "bench {name}: expected network, an operation ({}) or a kernel of the library",
                 operations.join(", ")
             )));
@@ -233,7 +233,7 @@ impl Target {
     /// The OpenCL device that was asked for; `auto` and `opencl` are the first GPU, else the first device.
     fn device(&self) -> Result<Device, Error> {
         if self.device == DeviceWish::Host {
-            return Err(Error::Usage("bench runs OpenCL kernels: --device host is for bench network".into()));
+            return Err(Error::usage("bench runs OpenCL kernels: --device host is for bench network"));
         }
         let library = Library::open()?;
         let devices = cl::devices(library)?;

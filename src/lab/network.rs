@@ -116,7 +116,7 @@ impl Harness {
                     "{} under plan {}: record {n} is {e:.2} times the bound off",
                     network.name, self.plan
                 );
-                return Err(Error::Check(text));
+                return Err(Error::check(text));
             }
         }
         Ok(())
@@ -155,7 +155,7 @@ impl Harness {
             .collect();
         std::hint::black_box(sum);
         if self.classes.iter().enumerate().any(|(n, &c)| self.engine.answer(0, n).class != c) {
-            return Err(Error::Check(format!("plan {}: other classes than with scores", self.plan)));
+            return Err(Error::check(format!("plan {}: other classes than with scores", self.plan)));
         }
         times
     }
@@ -181,7 +181,7 @@ pub(crate) fn recipe_for(device: Option<&Device>, name: Option<&str>) -> Result<
         Some(name) => name,
         None => class.map_or("", |c| &*c.plan),
     };
-    crate::engine::model::recipe(name, kind).map_err(|e| Error::Usage(format!("--plan: {e}")))
+    crate::engine::model::recipe(name, kind).map_err(|e| Error::usage(format!("--plan: {e}")))
 }
 
 /// `mortonnet bench network`
@@ -216,7 +216,7 @@ impl NetworkBench {
             DeviceWish::Auto if self.target.compute_units.is_none() => {
                 let plan =
                     self.plan.as_deref().map(|p| if p == "baked" { &*crate::baked::plan().name } else { p });
-                match plan.map(|p| library().plan(p).map_err(Error::Usage)).transpose()? {
+                match plan.map(|p| library().plan(p).map_err(Error::usage)).transpose()? {
                     Some(p) if p.engine == EngineKind::OpenCl => Some(self.target.device()?),
                     _ => None,
                 }
@@ -224,7 +224,7 @@ impl NetworkBench {
             _ => Some(self.target.device()?),
         };
         if let (None, Some(folder)) = (&device, &self.sources.folder) {
-            return Err(Error::Usage(format!(
+            return Err(Error::usage(format!(
                 "--kernels {}: bench network runs on the host here, and the host no OpenCL kernel: add --device opencl",
                 crate::escape::path(folder)
             )));
@@ -232,7 +232,7 @@ impl NetworkBench {
         self.sources.check()?;
         let kind = if self.host { Kind::Classes } else { Kind::Values };
         let (network, weights) = match &self.shape {
-            Some(shape) => generated(shape, kind).map_err(|e| Error::Usage(format!("--shape: {e}")))?,
+            Some(shape) => generated(shape, kind).map_err(|e| Error::usage(format!("--shape: {e}")))?,
             None => {
                 let mut network = network().clone();
                 network.output.kind = kind;
@@ -366,7 +366,7 @@ fn four(
     s.columns.extend(["host engine".into(), format!("host engine / {}", own.name)]);
     s.columns.extend(["Mali-T628, document".into(), "NumPy on the board, document".into()]);
     for &(name, on_device, numpy) in document {
-        let (network, weights) = generated(name, Kind::Values).map_err(Error::Usage)?;
+        let (network, weights) = generated(name, Kind::Values).map_err(Error::usage)?;
         let flop = network.flop() as f64 * BATCH as f64;
         let measure = |device: Option<&Device>, recipe: &PlanRecipe| -> Result<Measured, Error> {
             let mut harness =
@@ -410,7 +410,7 @@ fn breakdown(device: &Device, options: &KernelBench, records: usize) -> Result<S
     let title =
         format!("The baseline network, {records} records, kernel by kernel (thesis, fig. 6.1 and 6.2)");
     let mut s = section("thesis_6", &title, "step", Plot::Bars);
-    let (network, weights) = generated("baseline", Kind::Values).map_err(Error::Usage)?;
+    let (network, weights) = generated("baseline", Kind::Values).map_err(Error::usage)?;
     let sides = [("thesis-baseline", Some(device)), ("thesis-morton", Some(device)), ("host", None)];
     // For each side: milliseconds of each step, in order, and from the first enqueue to the end of the last step.
     let mut found: Vec<(String, Result<Steps, Error>)> = Vec::new();

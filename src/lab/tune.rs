@@ -13,7 +13,7 @@ use crate::engine::select::{self, DeviceWish};
 use crate::engine::selftest;
 use crate::engine::sources::Sources;
 use crate::engine::tuning::{self, identity, tuned_name};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::escape;
 use crate::ir::plan::Plan;
 use crate::lab::Target;
@@ -196,9 +196,9 @@ impl Tune {
             if n > 1 && left < self.time_limit / 3 {
                 t.trouble = Some(Trouble::Late(self.time_limit.as_secs()));
             } else if let Err(e) = first_look(&mut t, device.as_ref(), &weights, &self.sources, left / 4) {
-                let trouble = match e {
-                    Error::Check(m) => Trouble::Wrong(m),
-                    other => Trouble::Failed(other),
+                let trouble = match e.into_kind() {
+                    Kind::Check(m) => Trouble::Wrong(m),
+                    other => Trouble::Failed(other.into()),
                 };
                 (t.harness, t.trouble) = (None, Some(trouble));
             }
@@ -242,7 +242,7 @@ impl Tune {
         print(&render::text(&table(&timed, device.as_ref(), notes), self.output))?;
         match wrong {
             0 => Ok(()),
-            n => Err(Error::Check(format!("{n} variants give wrong answers here; they were not timed"))),
+            n => Err(Error::check(format!("{n} variants give wrong answers here; they were not timed"))),
         }
     }
 
@@ -279,7 +279,7 @@ fn first_look(
     let mut harness = Harness::new((network(), weights), device, recipe, recipe.batch, false, sources)?;
     let report = selftest::run(harness.engine.as_mut(), network(), &baked::golden())?;
     if !report.passed() {
-        return Err(Error::Check(report.to_string()));
+        return Err(Error::check(report.to_string()));
     }
     while t.times.len() < 3 || (t.times.len() < 20 && start.elapsed() < most) {
         t.times.extend(harness.host_to_host(1)?.0);

@@ -51,12 +51,19 @@ impl Csv {
                 self.searched = 0;
                 self.line += 1;
                 let text = line(&bytes[..taken]);
-                let found = match std::mem::take(&mut self.skipping) || trim(text).is_empty() {
-                    true => None,
-                    false => self.header(text, context)?,
-                };
                 let length = text.len();
-                window.found(length, taken);
+                if std::mem::take(&mut self.skipping) || trim(text).is_empty() {
+                    window.skip(taken);
+                    continue;
+                }
+                let Some(key) = key(text, context.shape.keys) else {
+                    let why = self.no_key(text, context);
+                    window.skip(taken);
+                    self.begun = true;
+                    return if context.mark { Ok(Next::Bad(why)) } else { Err(why) };
+                };
+                let found = self.header(&text[key..], context)?;
+                window.found_behind(key, length, taken);
                 match found {
                     Some(next) => return Ok(next),
                     None => continue,
@@ -68,7 +75,7 @@ impl Csv {
                 More::NotReady => return Ok(Next::Idle),
                 More::Ended => return Ok(Next::End),
                 More::Full if self.skipping => {
-                    window.consume(taken);
+                    window.skip(taken);
                     self.searched = 0;
                 }
                 More::Full => {
@@ -76,7 +83,7 @@ impl Csv {
                     if !context.mark {
                         return Err(why);
                     }
-                    window.consume(taken);
+                    window.skip(taken);
                     (self.searched, self.begun, self.skipping) = (0, true, true);
                     return Ok(Next::Bad(why));
                 }
@@ -92,13 +99,23 @@ impl Csv {
             return Ok(Some(Next::Record));
         }
         let Err(mistake) = check_header(line, &context.shape) else { return Ok(None) };
-        let InputShape { width, features, rows, .. } = context.shape;
-        let message = mistake.message(line, width, features, true, rows);
-        let why = Error::input(format!("{}:{}:{}", context.place, self.line, mistake.field), message);
+        let InputShape { width, features, rows, keys, .. } = context.shape;
+        let message = mistake.message(line, width, features, true, rows, keys);
+        let why = Error::input(format!("{}:{}:{}", context.place, self.line, keys + mistake.field), message);
         if context.mark && Field::all(line).count() != context.shape.width {
             return Ok(Some(Next::Bad(why)));
         }
         Err(why)
+    }
+
+    #[cold]
+    fn no_key(&self, line: &[u8], context: &Context<'_>) -> Error {
+        let InputShape { width, keys, .. } = context.shape;
+        let found = Field::all(line).count();
+        let numbers = plural(width as u64, "number");
+        let message =
+            format!("expected {} of --key and {numbers}, the line has {found}", plural(keys as u64, "field"));
+        Error::input(format!("{}:{}:{}", context.place, self.line, found + 1), message)
     }
 
     #[cold]
@@ -114,6 +131,13 @@ impl Csv {
 fn line(bytes: &[u8]) -> &[u8] {
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     bytes.strip_suffix(b"\r").unwrap_or(bytes)
+}
+
+/// Bytes of the first `fields` fields of a line, with the comma behind each; `None` where no field is behind them.
+fn key(line: &[u8], fields: usize) -> Option<usize> {
+    let last = fields.checked_sub(1);
+    let end = last.map_or(Some(0), |last| Field::all(line).nth(last).map(|field| field.end + 1));
+    end.filter(|&end| end <= line.len())
 }
 
 fn is_blank(b: u8) -> bool {
@@ -329,10 +353,12 @@ const BINARY: &str = " (this looks like binary data: -f u8 or -f f32 reads raw r
 impl Mistake {
     /// What is wrong with `line`, a record of `width` numbers.
     pub(super) fn refusal(&self, line: &[u8], width: usize, coding: &Coding) -> Refusal {
-        Refusal { number: self.field, message: self.message(line, width, &[], coding.plain(), coding.rows) }
+        let message = self.message(line, width, &[], coding.plain(), coding.rows, coding.keys);
+        Refusal { number: coding.keys + self.field, message }
     }
 
-    /// `plain`: numbers are taken as they are; `rows`: the line is one of several of a record.
+    /// `plain`: numbers are taken as they are; `rows`: the line is one of several of a record; `keys`: fields in front of
+    /// it.
     #[cold]
     fn message(
         &self,
@@ -341,6 +367,7 @@ impl Mistake {
         features: &[Cow<'_, str>],
         plain: bool,
         rows: Option<Rows>,
+        keys: usize,
     ) -> String {
         let text = Field::all(line).nth(self.field - 1).map(|f| f.text()).unwrap_or_default();
         let found = shown(&text);
@@ -373,7 +400,10 @@ impl Mistake {
             }
         };
         let count = match self.what {
-            What::TooFew | What::TooMany | What::TooFewNames | What::TooManyNames => of_window(rows, width),
+            What::TooFew | What::TooMany | What::TooFewNames | What::TooManyNames => {
+                let behind = || format!(" (behind the {} of --key)", plural(keys as u64, "field"));
+                of_window(rows, width) + &(keys > 0).then(behind).unwrap_or_default()
+            }
             What::NotANumber | What::NotFinite | What::OtherName => String::new(),
         };
         message + &count + advice(line, self.what, width)

@@ -68,7 +68,7 @@ impl Expected {
     fn parse(bytes: &[u8], place: String, spec: &OutputSpec<'_>) -> Result<Self, Error> {
         if spec.kind == Kind::Values {
             let message = "--expect: this network computes values, no classes; use --expect-scores";
-            return Err(Error::Usage(message.into()));
+            return Err(Error::usage(message));
         }
         if bytes.starts_with(b"\x1f\x8b") {
             return Err(Error::input(&place, format!("this looks like gzip: gunzip {place}")));
@@ -133,7 +133,7 @@ fn same_length(place: &str, expected: usize, found: u64) -> Result<(), Error> {
         return Ok(());
     }
     let expected = plural(expected as u64, "record");
-    Err(Error::Check(format!("{place}: expected {expected}, the input has {found}")))
+    Err(Error::check(format!("{place}: expected {expected}, the input has {found}")))
 }
 
 fn one_a_line(mut lines: Vec<&str>, place: &str, spec: &OutputSpec<'_>) -> Result<Vec<u32>, Error> {
@@ -276,7 +276,7 @@ impl ExpectedScores {
 
     fn from<S: Source>(source: S, place: String, tolerance: f64, width: usize) -> Result<Self, Error> {
         let rows = RecordRows::first(width);
-        let shape = InputShape { width, features: &[], transform: &Transform::Identity, rows: None };
+        let shape = InputShape { width, features: &[], transform: &Transform::Identity, rows: None, keys: 0 };
         let mut reader = RecordReader::new(source, place.clone(), None, shape);
         let mut scores = Vec::new();
         loop {
@@ -505,7 +505,10 @@ mod tests {
         fs::remove_file(&path).unwrap();
         expected.check(Verdict::Class(1));
         assert_eq!(expected.finish().unwrap().fraction(), 1.0);
-        assert!(matches!(Expected::read(&path, &spec(Kind::Classes, &[])), Err(Error::Io { .. })));
+        assert!(matches!(
+            Expected::read(&path, &spec(Kind::Classes, &[])).unwrap_err().kind(),
+            crate::error::Kind::Io { .. }
+        ));
         assert_eq!(Accuracy { right: 0, total: 0 }.fraction(), 0.0);
     }
 }

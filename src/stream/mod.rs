@@ -26,7 +26,7 @@ pub(crate) use writer::{
 };
 
 use crate::engine::{Engine, SLOTS};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::observe::times::StreamTimes;
 pub(crate) use crate::observe::times::Summary;
 use crate::observe::trace::{Name, Track};
@@ -72,7 +72,7 @@ pub(crate) type Asked<'a> = dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Sum
 impl<W: Write> Stream<'_, '_, W> {
     /// Answers all records of `inputs`, a name and a source each. An input is asked for when the one before has ended;
     /// records of several share batches. Before an error is returned everything read before it is answered;
-    /// [`Error::Stopped`] is one: SIGINT or SIGTERM came, nothing more was read, and part of a record is dropped.
+    /// [`Kind::Stopped`] is one: SIGINT or SIGTERM came, nothing more was read, and part of a record is dropped.
     pub(crate) fn run<S: Source>(
         self,
         inputs: impl Iterator<Item = Result<(String, S), Error>>,
@@ -89,13 +89,17 @@ impl<W: Write> Stream<'_, '_, W> {
             timed: self.times.is_some(),
             track: self.times.as_ref().and_then(|times| times.track),
         };
-        let slots =
-            [(); SLOTS].map(|()| Slot { places: Vec::with_capacity(batch), bad: Vec::new(), started: None });
+        let slots = [(); SLOTS].map(|()| Slot {
+            places: Vec::with_capacity(batch),
+            keys: Keys::new(self.shape.keys, batch),
+            bad: Vec::new(),
+            started: None,
+        });
         let summary = Summary::default();
         let mut pipeline = Pipeline { stream: self, feed, slots, flying: None, submitted: 0, summary };
         let result = pipeline.run();
         pipeline.settle();
-        if !matches!(result, Ok(()) | Err(Error::ClosedOutput)) {
+        if result.as_ref().is_err_and(|e| !matches!(e.kind(), Kind::ClosedOutput)) {
             // What was answered before the error goes out; the error is what counts.
             let _ = pipeline.stream.writer.flush();
         }
@@ -148,10 +152,50 @@ struct Place {
     position: Position,
 }
 
+/// What stands in front of the answers of a slot's records.
+struct Keys {
+    /// Fields of each.
+    fields: usize,
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    /// Room for those of `records` records of ordinary length; longer ones find it once they have been there.
+    fn new(fields: usize, records: usize) -> Keys {
+        let of = |bytes| if fields > 0 { records * bytes } else { 0 };
+        Keys { fields, bytes: Vec::with_capacity(of(32 * fields)), ends: Vec::with_capacity(of(1)) }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// Takes the key of the next record; one that has none gets empty fields.
+    fn push(&mut self, key: &[u8]) {
+        if self.fields > 0 {
+            self.bytes.extend_from_slice(key);
+            if key.is_empty() {
+                self.bytes.resize(self.bytes.len() + self.fields, b',');
+            }
+            self.ends.push(self.bytes.len());
+        }
+    }
+
+    fn get(&self, record: usize) -> &[u8] {
+        let end = |record: usize| self.ends.get(record).copied().unwrap_or(0);
+        &self.bytes[record.checked_sub(1).map_or(0, end)..end(record)]
+    }
+}
+
 /// What the pipeline knows of a slot.
 struct Slot {
     /// The places of its records.
     places: Vec<Place>,
+    /// Their keys.
+    keys: Keys,
     /// Those that are already known to be bad, and why. The engine has zeros for them.
     bad: Vec<(usize, Error)>,
     /// When the filling began, if times are taken.
@@ -214,7 +258,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
             }
             match stop {
                 Stop::Full => {}
-                Stop::Idle if signal::stop().is_some() => return Err(Error::Stopped),
+                Stop::Idle if signal::stop().is_some() => return Err(Kind::Stopped.into()),
                 Stop::Idle => self.wait()?,
                 Stop::End => return Ok(()),
                 Stop::Failed(e) => return Err(e),
@@ -237,8 +281,9 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
 
     fn records(&mut self, slot: usize) -> Result<Stop, Error> {
         let engine = &mut self.stream.engine;
-        let Slot { places, bad, .. } = &mut self.slots[slot];
+        let Slot { places, keys, bad, .. } = &mut self.slots[slot];
         bad.clear();
+        keys.clear();
         while places.len() < engine.batch() {
             let Some(reader) = self.feed.reader()? else { return Ok(Stop::End) };
             let index = places.len();
@@ -272,6 +317,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
                 engine.record(slot, index)?.clear();
                 bad.push((index, why));
             }
+            keys.push(reader.key());
             let position = reader.position();
             places.push(Place { input: self.feed.names.len() - 1, position });
         }
@@ -306,12 +352,13 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
 
     fn write(&mut self, slot: usize) -> Result<(), Error> {
         let Stream { engine, writer, bad, expected, expected_scores, .. } = &mut self.stream;
-        let Slot { places, bad: known, .. } = &mut self.slots[slot];
+        let Slot { places, keys, bad: known, .. } = &mut self.slots[slot];
         let mut known = known.drain(..).peekable();
         let mut refused = engine.refused(slot, 0);
         for (i, place) in places.iter().enumerate() {
             let input = &self.feed.names[place.input];
             let refusal = refused.take_if(|r| r.0 == i);
+            writer.set_key(keys.get(i));
             let verdict = if let Some((_, why)) = known.next_if(|b| b.0 == i) {
                 Err(why)
             } else if let Some((_, refusal)) = refusal {
@@ -328,7 +375,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
                     }
                 }
                 // What is wrong with the record, not with the run.
-                (Err(why @ Error::Input { .. }), Some(bad)) => {
+                (Err(why), Some(bad)) if matches!(why.kind(), Kind::Input { .. }) => {
                     bad(&why);
                     writer.mark(&why)?;
                     expected.iter_mut().for_each(|e| e.check(Verdict::None));

@@ -61,13 +61,15 @@ pub(crate) struct InputShape<'a> {
     pub(crate) transform: &'a Transform,
     /// Of a time series: which rows are a record.
     pub(crate) rows: Option<Rows>,
+    /// Fields in front of the numbers of a line, which stand in front of its answer.
+    pub(crate) keys: usize,
 }
 
 impl<'a> InputShape<'a> {
     /// The input of `network`.
     pub(crate) fn of(network: &'a Network) -> Self {
         let Network { width, features, transform, .. } = network;
-        InputShape { width: *width, features, transform, rows: None }
+        InputShape { width: *width, features, transform, rows: None, keys: 0 }
     }
 
     /// The same record as rows of a time series. A network's features are named once for each row, all differently: they
@@ -93,7 +95,7 @@ impl<'a> InputShape<'a> {
     }
 }
 
-/// Behind a wrong count of numbers in a row: where the right one comes from.
+/// Behind a wrong count of numbers in a row of `width`: where the right one comes from.
 pub(super) fn of_window(rows: Option<Rows>, width: usize) -> String {
     rows.map_or(String::new(), |Rows { window, .. }| {
         format!(" (--window {window}: the network takes {} for a record)", window * width)
@@ -109,6 +111,8 @@ pub(super) struct Coding {
     pub(super) decoder: Decoder,
     /// Of a time series: which rows are a record.
     pub(super) rows: Option<Rows>,
+    /// Fields in front of the numbers, which are not among the bytes.
+    pub(super) keys: usize,
 }
 
 impl Coding {
@@ -218,6 +222,8 @@ pub(super) struct Window<S> {
     end: usize,
     /// The record that was found last; it stays until the next read.
     record: Range<usize>,
+    /// What stands in front of it, where that goes in front of its answer, and with a comma behind each field.
+    key: Range<usize>,
     ended: bool,
     timed: bool,
     time: Duration,
@@ -248,8 +254,19 @@ impl<S: Source> Window<S> {
 
     /// Consumes `taken` bytes; the first `length` of them are a record.
     pub(super) fn found(&mut self, length: usize, taken: usize) {
-        self.record = self.start..self.start + length;
+        self.found_behind(0, length, taken);
+    }
+
+    /// The same where the first `key` bytes of the `length` are its key.
+    pub(super) fn found_behind(&mut self, key: usize, length: usize, taken: usize) {
+        self.key = self.start..self.start + key;
+        self.record = self.start + key..self.start + length;
         self.start += taken;
+    }
+
+    /// Consumes `taken` bytes that are no record and have no key.
+    pub(super) fn skip(&mut self, taken: usize) {
+        self.found(0, taken);
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -332,7 +349,13 @@ fn coding(shape: InputShape<'_>, decoder: &InputDecoder) -> Coding {
         InputDecoder::Binary(binary) => Some(binary.elements()),
         InputDecoder::Start | InputDecoder::Csv(_) => None,
     };
-    Coding { transform: shape.transform.clone(), binary, decoder: Decoder::detect(), rows: shape.rows }
+    Coding {
+        transform: shape.transform.clone(),
+        binary,
+        decoder: Decoder::detect(),
+        rows: shape.rows,
+        keys: shape.keys,
+    }
 }
 
 /// How the bytes of an input become records.
@@ -365,6 +388,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
             start: 0,
             end: 0,
             record: 0..0,
+            key: 0..0,
             ended: false,
             timed: false,
             time: Duration::ZERO,
@@ -492,6 +516,12 @@ impl<'a, S: Source> RecordReader<'a, S> {
         self.series.is_none().then_some((&self.coding, bytes))
     }
 
+    /// The first fields of the line that was found last, with a comma behind each, where they go in front of its answer; of a
+    /// line that has too few nothing. They stay as long as the record.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.window.data[self.window.key.clone()]
+    }
+
     /// Writes the numbers of the record that was found last.
     pub(crate) fn decode(&mut self, record: &mut RecordMut<'_>) -> Result<(), Error> {
         if let Some(series) = &self.series {
@@ -539,6 +569,10 @@ impl<'a, S: Source> RecordReader<'a, S> {
                 return Err(Error::input(&self.context.place, foreign.advice(file)));
             }
         };
+        if self.context.shape.keys > 0 {
+            let message = "--key takes the first fields of lines: expected CSV, found a file of NumPy or idx";
+            return Err(Error::input(&self.context.place, message));
+        }
         Ok(Some(InputDecoder::Binary(Binary::new(kind))))
     }
 }

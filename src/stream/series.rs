@@ -5,7 +5,7 @@ use super::binary;
 use super::reader::{Coding, Position};
 use crate::engine::RecordMut;
 use crate::engine::deferred::{Decode, Refusal};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 
 /// Which rows are a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +84,10 @@ impl Series {
 
     /// Keeps the next row; whether a record is complete with it.
     pub(super) fn keep(&mut self, position: Position, bad: Option<Error>) -> bool {
-        let bad = bad.map(|why| match why {
-            Error::Input { place, message } => (place, message),
+        let bad = bad.map(|why| match why.into_kind() {
+            Kind::Input { place, message } => (place, message),
             // Of bad rows there are no others.
-            other => (String::new(), other.to_string()),
+            other => (String::new(), Error::from(other).to_string()),
         });
         self.kept[self.next] = Row { position, bad };
         self.next = (self.next + 1) % self.rows.window;

@@ -5,6 +5,7 @@ use crate::engine::deferred::{Decode, Deferred, Refusal};
 use crate::engine::{Answer, Record, RecordMut, RecordRows};
 use crate::ir::network::{FinalActivation, Kind, Transform};
 use proptest::prelude::*;
+use serde_json::json;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
@@ -17,11 +18,12 @@ pub(super) struct Input {
     pub(super) features: Vec<Cow<'static, str>>,
     pub(super) transform: Transform,
     pub(super) rows: Option<Rows>,
+    pub(super) keys: usize,
 }
 
 impl Input {
     pub(super) fn new(width: usize) -> Self {
-        Input { width, features: Vec::new(), transform: Transform::Identity, rows: None }
+        Input { width, features: Vec::new(), transform: Transform::Identity, rows: None, keys: 0 }
     }
 
     /// Numbers of a record.
@@ -31,7 +33,7 @@ impl Input {
 
     fn shape(&self) -> InputShape<'_> {
         let (features, transform) = (&self.features[..], &self.transform);
-        let shape = InputShape { width: self.record(), features, transform, rows: None };
+        let shape = InputShape { width: self.record(), features, transform, rows: None, keys: self.keys };
         self.rows.map_or(shape, |rows| shape.of_rows(rows).unwrap())
     }
 }
@@ -713,6 +715,75 @@ fn a_record_is_answered_before_more_input_is_awaited() {
         assert!(times.latencies.percentile(50.0).is_some());
         assert_eq!(String::from_utf8(answers.borrow().clone()).unwrap().lines().count(), 8);
     }
+}
+
+/// The first fields of each line stand in front of its answer, whatever the answer is and whoever decodes it.
+#[test]
+fn keys_stand_in_front_of_answers() {
+    let mut input = Input::new(2);
+    input.keys = 2;
+    let text = b"time,\"name, first\",a,b\n\
+        10:00,\"a \"\"b\"\"\",1,2\n\
+        \n\
+        10:01, c ,3,x\n\
+        10:02\n\
+        ,,5,6\r\n\
+        10:04,\xc3\xa4,7,8";
+    let expected = [
+        ("10:00,\"a \"\"b\"\"\",3,1", json!(["10:00", "a \"b\""])),
+        ("10:01, c ,error", json!(["10:01", "c"])),
+        (",,error", json!(["", ""])),
+        (",,11,5", json!(["", ""])),
+        ("10:04,ä,15,7", json!(["10:04", "ä"])),
+    ];
+    let said = [
+        "a:4:4: expected a number, found \"x\"",
+        "a:5:2: expected 2 fields of --key and 2 numbers, the line has 1",
+    ];
+    for (batch, output) in [1, 2, 7].into_iter().flat_map(|n| [(n, Output::Scores), (n, Output::Json)]) {
+        for pieces in [vec![text.to_vec()], text.iter().map(|&b| vec![b]).collect()] {
+            let ran = run_with(true, output, batch, &input, None, || [memory("a", pieces.clone())]);
+            let lines: Vec<&str> = ran.text.lines().collect();
+            assert_eq!(lines.len(), expected.len(), "{}", ran.text);
+            for (line, (text, key)) in lines.into_iter().zip(&expected) {
+                if output == Output::Json {
+                    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                    assert_eq!(line["key"], *key, "{line}");
+                } else {
+                    assert_eq!(line, *text);
+                }
+            }
+            assert_eq!(ran.reasons, said);
+        }
+    }
+}
+
+/// A field that is missing, one too many, a header: places count the key's fields, the numbers do not.
+#[test]
+fn mistakes_behind_keys() {
+    let mut input = Input::new(2);
+    (input.keys, input.features) = (1, vec!["a".into(), "b".into()]);
+    let cases = [
+        ("t,1,2,3\n", "stdin:1:4: expected 2 numbers, found a 3rd: \"3\" (behind the 1 field of --key)"),
+        ("t,1\n", "stdin:1:3: expected 2 numbers, the line has 1 (behind the 1 field of --key)"),
+        ("t\n", "stdin:1:2: expected 1 field of --key and 2 numbers, the line has 1"),
+        ("t,a,c\n", "stdin:1:3: expected the feature \"b\", found \"c\""),
+        ("t,a\n", "stdin:1:3: expected 2 names, the header has 1 (behind the 1 field of --key)"),
+    ];
+    for (text, message) in cases {
+        assert_eq!(read(None, &input, text.as_bytes()).unwrap_err(), message);
+    }
+    assert_eq!(read(None, &input, b"t,a,b\na,1,2").unwrap(), [[1.0, 2.0]]);
+    let message = "stdin: --key takes the first fields of lines: expected CSV, found a file of NumPy or idx";
+    assert_eq!(read(None, &input, &idx(8, &[1, 2], &[1, 2])).unwrap_err(), message);
+    // Of a time series it is the last row's.
+    let mut rows = series(1);
+    rows.keys = 1;
+    let text: String = (0..5).map(|i| format!("t{i}{}\n", ",1".repeat(rows.width))).collect();
+    let ran = run(2, &rows, None, || [memory("a", [text.clone().into_bytes()])]);
+    let first: Vec<&str> = ran.text.lines().map(|l| l.split(',').next().unwrap()).collect();
+    let from = rows.rows.unwrap().window - 1;
+    assert_eq!(first, (from..5).map(|i| format!("t{i}")).collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Answers to text, one line a record.
 
+use super::csv::Field;
 use crate::engine::Answer;
-use crate::error::Error;
+use crate::error::{Error, Kind as ErrorKind};
 use crate::ir::graph::Value;
 use crate::ir::network::{FinalActivation, Kind, Network};
 use crate::sys::io::wait_writable;
@@ -156,6 +157,8 @@ pub(crate) struct ResultWriter<'a, W> {
     set: Vec<u32>,
     /// Classes by probability, for `top`.
     order: Vec<u32>,
+    /// What stands in front of its line: fields, with a comma behind each.
+    key: Vec<u8>,
     record: u64,
     marked: u64,
 }
@@ -176,6 +179,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             values: Vec::with_capacity(classes),
             set: Vec::with_capacity(classes),
             order: Vec::with_capacity(classes),
+            key: Vec::new(),
             record: 0,
             marked: 0,
         }
@@ -189,6 +193,31 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     /// Bad records among them.
     pub(crate) fn marked(&self) -> u64 {
         self.marked
+    }
+
+    /// The next line begins with `key`: fields with a comma behind each, as they were read.
+    pub(crate) fn set_key(&mut self, key: &[u8]) {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+    }
+
+    /// Begins a line: with its key, or in JSON with all that every line has.
+    fn begin_line(&mut self) {
+        let b = &mut self.buffer;
+        if self.output != Output::Json {
+            return b.extend_from_slice(&self.key);
+        }
+        b.extend_from_slice(b"{\"record\":");
+        integer(b, self.record);
+        if let Some((_, key)) = self.key.split_last() {
+            b.extend_from_slice(b",\"key\":[");
+            list(b, Field::all(key), |b, field| {
+                b.push(b'"');
+                escaped(b, &field.text());
+                b.push(b'"');
+            });
+            b.push(b']');
+        }
     }
 
     /// Writes the line of one record and says what was decided. `place` names the input record in an error.
@@ -210,6 +239,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         }
         self.activate(&answer);
         let one = self.decide(&answer);
+        self.begin_line();
         match self.output {
             Output::Class => self.class(one),
             Output::Label => self.label(one),
@@ -228,10 +258,9 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
 
     /// Writes the line of a record that has no answer because of `why`.
     pub(crate) fn mark(&mut self, why: &Error) -> Result<(), Error> {
+        self.begin_line();
         let b = &mut self.buffer;
         if self.output == Output::Json {
-            b.extend_from_slice(b"{\"record\":");
-            integer(b, self.record);
             b.extend_from_slice(b",\"");
             b.extend_from_slice(ERROR.as_bytes());
             b.extend_from_slice(b"\":\"");
@@ -346,8 +375,6 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     fn json(&mut self, one: Option<u32>, answer: &Answer<'_>) {
         let labels = self.spec.labels;
         let b = &mut self.buffer;
-        b.extend_from_slice(b"{\"record\":");
-        integer(b, self.record);
         if let Some(c) = one {
             b.extend_from_slice(b",\"class\":");
             integer(b, c.into());
@@ -400,7 +427,11 @@ fn outputs<'v>(
 
 /// A closed pipe is the silent end; all else is an error.
 fn output_error(e: io::Error) -> Error {
-    if e.kind() == io::ErrorKind::BrokenPipe { Error::ClosedOutput } else { Error::io("stdout", e) }
+    if e.kind() == io::ErrorKind::BrokenPipe {
+        ErrorKind::ClosedOutput.into()
+    } else {
+        Error::io("stdout", e)
+    }
 }
 
 /// Numbers with commas between them.
@@ -537,7 +568,7 @@ mod tests {
         let rows: Vec<u32> = (0..scores.len() as u32).collect();
         let Case { kind, activation, labels } = *case;
         let spec = OutputSpec { kind, activation, threshold: 0.5, outputs: scores.len(), labels, named: &[] };
-        check(output, &spec).map_err(Error::Usage)?;
+        check(output, &spec).map_err(Error::usage)?;
         let mut out = Vec::new();
         let mut writer = ResultWriter::new(&mut out, output, spec);
         writer.write(answer(class, scores, &rows), || "stdin:17".into())?;
@@ -793,8 +824,10 @@ mod tests {
             let mut write = || writer.write(answer(None, &[1.0], &rows), String::new).map(|_| ());
             (0..1 << 16).try_for_each(|_| write()).unwrap_err()
         };
-        assert!(matches!(run(io::ErrorKind::BrokenPipe), Error::ClosedOutput));
-        assert!(matches!(run(io::ErrorKind::StorageFull), Error::Io { place, .. } if place == "stdout"));
+        assert!(matches!(run(io::ErrorKind::BrokenPipe).kind(), ErrorKind::ClosedOutput));
+        assert!(
+            matches!(run(io::ErrorKind::StorageFull).kind(), ErrorKind::Io { place, .. } if place == "stdout")
+        );
     }
 
     proptest! {

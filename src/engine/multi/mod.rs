@@ -35,7 +35,7 @@ mod tests;
 
 use super::deferred::{Decode, Deferred, Refusal};
 use super::{Answer, Engine, NAN_CLASS, Record, RecordMut, RecordRows, SLOTS};
-use crate::error::{Error, say};
+use crate::error::{Error, Kind, say};
 use crate::observe::profile::{MemberTimes, StepClock};
 use crate::observe::trace::{Name, Track};
 use crate::sys::thread::{Serve, Thread};
@@ -251,7 +251,7 @@ struct Failure {
 impl Failure {
     fn error(&self) -> Error {
         let source: Arc<dyn std::error::Error + Send + Sync> = self.source.clone();
-        Error::Device { what: self.what.clone(), source: Some(source) }
+        Kind::Device { what: self.what.clone(), source: Some(source) }.into()
     }
 }
 
