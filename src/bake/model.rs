@@ -12,6 +12,7 @@ use crate::ir::half;
 use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::ops::bound::score_bound;
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 /// A network with its weights as they will be baked, its golden vectors, and what rounding to halves did.
@@ -201,8 +202,9 @@ fn check_names(
         );
     }
     for (key, names) in [("labels", labels), ("features", features)] {
-        if let Some(twice) = names.iter().enumerate().find(|(i, n)| names[..*i].contains(n)) {
-            mistakes.add(o.at(key), format_args!("\"{}\" is there twice", twice.1));
+        let mut seen = HashSet::new();
+        if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
+            mistakes.add(o.at(key), format_args!("\"{twice}\" is there twice"));
         }
     }
 }

@@ -248,6 +248,10 @@ fn try_open(path: &str) -> Result<Api, Reason> {
     if path.starts_with('/') && !Path::new(path).exists() {
         return Err(Reason::Missing);
     }
+    // The dynamic loader would wait for the writer of a FIFO.
+    if path.contains('/') && Path::new(path).metadata().is_ok_and(|about| !about.is_file()) {
+        return Err(Reason::Failed("it is no plain file".into()));
+    }
     // SAFETY: loading runs the library's initialisers. It is the system's OpenCL library or one that the user named,
     // and is trusted like any other library of the process.
     let library = unsafe { Dl::open(Some(path), RTLD_NOW | RTLD_LOCAL) }

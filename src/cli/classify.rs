@@ -5,12 +5,14 @@ use super::{Command, introduce, request};
 use crate::baked::network;
 use crate::engine::Engine;
 use crate::engine::opencl::Wanted;
-use crate::engine::select::{self, Request, Running};
+use crate::engine::select::{self, DeviceWish, Request, Running};
+use crate::engine::verify::VerifyingEngine;
 use crate::error::{Error, Kind, say};
 use crate::escape;
 use crate::observe::report::{self, Facts, ProfileFormat, Totals};
 use crate::observe::times::StreamTimes;
 use crate::observe::trace::{self, Name, Track};
+use crate::registry::EngineKind;
 use crate::stream::{
     self, ERROR, Expected, ExpectedScores, FileSource, Format, InputShape, Output, OutputSpec, ResultWriter,
     Rows, Stdout, Stream, Summary,
@@ -43,6 +45,8 @@ pub(crate) struct Classify {
     pub(crate) tolerance: Option<f64>,
     /// Mark bad records and go on.
     pub(crate) mark: bool,
+    /// Compare every so many batches with the host; 0: none.
+    pub(crate) verify: u64,
     /// Timing: format, and file unless stderr.
     pub(crate) profile: Option<(ProfileFormat, Option<PathBuf>)>,
     /// Say what runs.
@@ -72,6 +76,7 @@ pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
         expect_scores: given.path("expect-scores"),
         tolerance: given.parse("tolerance", tolerance)?,
         mark: given.parse("on-error", on_error)?.unwrap_or(false),
+        verify: given.number("verify", 0..=u64::from(u32::MAX))?.unwrap_or(0),
         profile: given.parse("profile", profile)?,
         verbose: given.flag("verbose"),
         request: Request { sources: given.sources(), ..request(given)? },
@@ -119,9 +124,26 @@ fn profile(text: &str) -> Result<(ProfileFormat, Option<PathBuf>), String> {
 }
 
 impl Classify {
+    /// The same, compared with the host.
+    fn verified(&self, request: &Request, running: Running) -> Result<Running, Error> {
+        const ALONE: &str = "--verify compares with the host, which runs this alone";
+        if running.members.is_empty() && running.plan.engine == EngineKind::Host {
+            return match request.device {
+                DeviceWish::Host => Err(Error::usage(ALONE)),
+                _ => {
+                    say(&format!("{ALONE}: nothing is compared"));
+                    Ok(running)
+                }
+            };
+        }
+        let (host, device) = (select::beside(request)?, running.device.clone());
+        let sizes = (network().width, network().outputs());
+        let engine = VerifyingEngine::new(running.engine, host, device, self.verify, sizes);
+        Ok(Running { engine: Box::new(engine), ..running })
+    }
+
     /// Records in, classes out.
     pub(crate) fn run(&self, start: Instant) -> Result<(), Error> {
-        signal::serve_questions().map_err(|e| Error::io("signals", e))?;
         let spec = OutputSpec::of(network());
         let output = self.output.unwrap_or(Output::default_for(spec.kind));
         let whole = InputShape { keys: self.keys, ..InputShape::of(network()) };
@@ -136,7 +158,7 @@ impl Classify {
         };
         let mut expected_scores = self.expect_scores.as_deref().map(read_scores).transpose()?;
         let wanted = Wanted {
-            scores: stream::needs_scores(output, &spec) || expected_scores.is_some(),
+            scores: stream::needs_scores(output, &spec) || expected_scores.is_some() || self.verify > 0,
             classes: stream::needs_argmax(output, &spec, expected.is_some()),
         };
         let format = self.profile.as_ref().map(|p| p.0);
@@ -145,6 +167,9 @@ impl Classify {
         let request = Request { wanted, timed: format.is_some(), track, ..self.request.clone() };
         let mut running = select::start(&request)?;
         introduce(self.verbose, &running);
+        if self.verify > 0 {
+            running = self.verified(&request, running)?;
+        }
         let mut times = format.map(|_| StreamTimes { track, ..StreamTimes::default() });
         let mut writer = ResultWriter::new(Stdout::new().map_err(|e| Error::io("stdout", e))?, output, spec);
         if self.files.is_empty() && std::io::stdin().is_terminal() {

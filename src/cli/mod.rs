@@ -50,6 +50,7 @@ const HELP: &str = "
       --expect-scores F   compare with the scores in F (csv, npy, idx), exit 1 if one is further off
       --tolerance T       than T times the larger of 1 and the expected score     [0.0001]
       --on-error WHAT     stop | mark: answer bad records with \"error\", exit 1 at the end   [stop]
+      --verify N          compare every N-th batch of a device with the host, stop where they differ
       --profile[=FMT]     table | json | trace, optionally :FILE: timing, to stderr or FILE;
                           trace: the first 65536 spans, for ui.perfetto.dev
       --selftest          run the baked golden vectors on the device, exit 1 if one is wrong
@@ -124,6 +125,7 @@ const OPTIONS: &[Spec] = {
         ("expect-scores", None, Value),
         ("tolerance", None, Value),
         ("on-error", None, Value),
+        ("verify", None, Value),
         ("profile", None, ValueOr("table")),
         ("verbose", Some('v'), Nothing),
         ("selftest", None, Nothing),
@@ -197,25 +199,26 @@ impl Command {
 /// The program: one call for each command.
 pub fn main() -> ExitCode {
     let start = Instant::now();
-    let result =
-        baked::check().and_then(|()| Command::parse(std::env::args_os().skip(1))).and_then(|command| {
-            match command {
-                Command::Classify(classify) => classify.run(start),
-                Command::SelfTest(test) => test.run(),
-                Command::ListDevices { verbose } => list_devices(verbose),
-                Command::Info { request, json: false } => {
-                    info::page(&request).and_then(|page| print(&escape::lines(&page)))
-                }
-                Command::Info { request, json: true } => info::json(&request).and_then(|page| print(&page)),
-                #[cfg(feature = "lab")]
-                Command::Block => lab::block().and_then(|text| print(&escape::lines(&text))),
-                #[cfg(feature = "lab")]
-                Command::Bench(bench) => bench.run(&mut print),
-                #[cfg(feature = "lab")]
-                Command::Tune(tune) => tune.run(&mut print),
-                Command::Help(page) => print(&page),
-                Command::Version => print(&format!("{}\n", info::version())),
+    let signals = signal::serve_questions().map_err(|e| Error::io("signals", e));
+    let result = signals
+        .and_then(|()| baked::check())
+        .and_then(|()| Command::parse(std::env::args_os().skip(1)))
+        .and_then(|command| match command {
+            Command::Classify(classify) => classify.run(start),
+            Command::SelfTest(test) => test.run(),
+            Command::ListDevices { verbose } => list_devices(verbose),
+            Command::Info { request, json: false } => {
+                info::page(&request).and_then(|page| print(&escape::lines(&page)))
             }
+            Command::Info { request, json: true } => info::json(&request).and_then(|page| print(&page)),
+            #[cfg(feature = "lab")]
+            Command::Block => lab::block().and_then(|text| print(&escape::lines(&text))),
+            #[cfg(feature = "lab")]
+            Command::Bench(bench) => bench.run(&mut print),
+            #[cfg(feature = "lab")]
+            Command::Tune(tune) => tune.run(&mut print),
+            Command::Help(page) => print(&page),
+            Command::Version => print(&format!("{}\n", info::version())),
         });
     match (result, signal::stop()) {
         // Whoever asked for the end sees that it came of that: a shell ends its loop, systemd counts it as clean.

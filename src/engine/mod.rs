@@ -19,7 +19,9 @@ pub(crate) mod select;
 pub(crate) mod selftest;
 pub(crate) mod simd;
 pub(crate) mod sources;
+pub(crate) mod trial;
 pub(crate) mod tuning;
+pub(crate) mod verify;
 
 use crate::error::Error;
 use crate::observe::profile::{MemberTimes, StepClock};

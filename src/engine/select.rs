@@ -4,6 +4,7 @@ use super::Engine;
 use super::host::HostEngine;
 use super::multi::{Build, Member, MemberFacts, MultiEngine, RecordSizes};
 use super::opencl::{self, OpenClEngine, Wanted};
+use super::trial::{self, Subject, Trial};
 use super::tuning::{self, TuningRecord};
 use crate::baked;
 use crate::cl::{self, Device, DeviceKind, Devices, Library, LocalMemory};
@@ -124,6 +125,8 @@ pub(crate) struct Decision {
     pub(crate) why: Vec<String>,
     /// A start-up failure that `auto` lived with.
     pub(crate) warning: Option<String>,
+    /// The device was never started before: what its trial is called, and the host, which it has to be better than.
+    pub(crate) first: Option<(Subject, Box<Decision>)>,
 }
 
 /// Decides and starts.
@@ -183,6 +186,7 @@ fn alone(request: &Request, decision: Decision, mut phases: Phases) -> Result<Ru
         phases,
         members: Vec::new(),
     };
+    let decision = tried(request, decision, &mut phases);
     match run(request, &decision, threads(), &mut phases) {
         Ok(started) => Ok(running(started, decision.why, decision.warning, phases)),
         // What fails only after the decision, under `auto`: the host serves.
@@ -193,6 +197,53 @@ fn alone(request: &Request, decision: Decision, mut phases: Phases) -> Result<Ru
             Ok(running(started, host.why, warning, phases))
         }
         Err(e) => Err(e),
+    }
+}
+
+/// The same decision, or after a first start what came of that.
+fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Decision {
+    let Some((subject, mut host)) = decision.first.take() else { return decision };
+    let wanted = Wanted { scores: true, classes: true };
+    let request = Request { wanted, timed: false, track: None, ..request.clone() };
+    let trial = phases.time("trial", || {
+        let start = |decision| run(&request, decision, threads(), &mut Phases::default());
+        let (mut device, mut host) = (start(&decision)?, start(&host)?);
+        trial::run(device.engine.as_mut(), host.engine.as_mut())
+    });
+    match trial {
+        Ok(trial) => {
+            subject.remember(&trial);
+            by_trial(&trial, decision, *host)
+        }
+        Err(e) => {
+            host.warning = Some(format!("{e}; running on the host instead"));
+            host.why.insert(0, format!("host: the OpenCL device failed at its first start: {e}"));
+            *host
+        }
+    }
+}
+
+/// The device where its first start was right and faster than the host's, else the host.
+fn by_trial(trial: &Trial, mut device: Decision, mut host: Decision) -> Decision {
+    let name = device.device.as_ref().map_or(String::new(), line);
+    match trial {
+        Trial::Wrong(why) => {
+            host.warning = Some(format!(
+                "{name}: wrong answers at its first start: {why}; running on the host instead; a new driver is tried \
+                 again, --device runs this one all the same"
+            ));
+            host.why.insert(0, format!("host: {name} gave wrong answers at its first start"));
+            host
+        }
+        Trial::Right { device: on_it, host: on_host } => {
+            let rates =
+                format!("the first start measured {on_it:.3} µs a record on it, {on_host:.3} on the host");
+            let chosen = if on_it < on_host { &mut device } else { &mut host };
+            let who = if on_it < on_host { &name } else { "host" };
+            let of = if on_it < on_host { String::new() } else { format!("{name}: ") };
+            chosen.why.insert(0, format!("{who}: {of}{rates}"));
+            if on_it < on_host { device } else { host }
+        }
     }
 }
 
@@ -308,6 +359,13 @@ fn run(
             Ok(Started { engine: Box::new(engine), device, plan, laid_out_again, instead: None })
         }
     }
+}
+
+/// The host engine beside others that `request` asks for.
+pub(crate) fn beside(request: &Request) -> Result<Box<dyn Engine>, Error> {
+    let request = Request { plan: None, timed: false, track: None, ..request.clone() };
+    let decision = on_host(&request, Vec::new(), None)?;
+    Ok(run(&request, &decision, threads(), &mut Phases::default())?.engine)
 }
 
 /// The plan of a decision with its constants, in batches that `--max-memory` allows.
@@ -472,7 +530,7 @@ fn on_host(request: &Request, mut why: Vec<String>, warning: Option<String>) -> 
     let class = host_class();
     if let Some(record) = tuned(request, None, &mut why)? {
         why.push(tuned_reason(&record));
-        return Ok(Decision { device: None, recipe: record.recipe, why, warning });
+        return Ok(Decision { device: None, recipe: record.recipe, why, warning, first: None });
     }
     let recipe = match request.plan.as_deref() {
         Some("baked") => recipe(&baked::plan().name, EngineKind::Host),
@@ -482,7 +540,7 @@ fn on_host(request: &Request, mut why: Vec<String>, warning: Option<String>) -> 
     }
     .map_err(|e| Error::usage(format!("--plan: {e}")))?;
     why.push(plan_reason(request, recipe, class));
-    Ok(Decision { device: None, recipe: recipe.clone(), why, warning })
+    Ok(Decision { device: None, recipe: recipe.clone(), why, warning, first: None })
 }
 
 /// What tuning found for a device (`None`: the host), unless another plan is asked for. `why` gets a line for what is
@@ -518,7 +576,7 @@ fn tuned_reason(record: &TuningRecord) -> String {
 fn on_device(request: &Request, device: Device, mut why: Vec<String>) -> Result<Decision, Error> {
     if let Some(record) = tuned(request, Some(&device), &mut why)? {
         why.push(tuned_reason(&record));
-        return Ok(Decision { device: Some(device), recipe: record.recipe, why, warning: None });
+        return Ok(Decision { device: Some(device), recipe: record.recipe, why, warning: None, first: None });
     }
     let class = opencl::class(&device);
     let recipe = match request.plan.as_deref() {
@@ -529,7 +587,7 @@ fn on_device(request: &Request, device: Device, mut why: Vec<String>) -> Result<
     }
     .map_err(|e| Error::usage(format!("--plan: {e}")))?;
     why.push(plan_reason(request, recipe, class));
-    Ok(Decision { device: Some(device), recipe: recipe.clone(), why, warning: None })
+    Ok(Decision { device: Some(device), recipe: recipe.clone(), why, warning: None, first: None })
 }
 
 fn plan_reason(request: &Request, recipe: &PlanRecipe, class: Option<&DeviceClass>) -> String {
@@ -634,9 +692,18 @@ fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error
         })
         .min_by(|a, b| a.0.total_cmp(&b.0));
     match best {
-        Some((us, device)) if us < host => {
-            let why = format!("{}: {batch} should take {us:.0} µs on it, {on_host_us}", line(&device));
-            on_device(request, device, vec![why])
+        // Who brings kernels wants to run them.
+        Some((us, device)) if request.sources.folder.is_none() || us < host => {
+            let why =
+                format!("{}: to be tried: {batch} should take {us:.0} µs on it, {on_host_us}", line(&device));
+            let on_it = on_device(request, device.clone(), vec![why])?;
+            let on_host = on_host(request, Vec::new(), None)?;
+            let subject = Subject::new(&device, &on_it.recipe, &on_host.recipe, request.batch);
+            Ok(match subject.known() {
+                _ if request.sources.folder.is_some() => on_it,
+                Some(trial) => by_trial(&trial, Decision { why: on_it.why[1..].to_vec(), ..on_it }, on_host),
+                None => Decision { first: Some((subject, Box::new(on_host))), ..on_it },
+            })
         }
         Some((us, device)) => {
             let why = format!("host: {batch} should take {on_host_us}, {us:.0} µs on {}", line(&device));

@@ -72,9 +72,7 @@ pub(crate) fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden) -
     for records in [1, few.max(1), golden.count.min(engine.batch()), engine.batch()] {
         let first = &mut answers[usize::from(records <= few)];
         for start in (0..golden.count).step_by(records) {
-            for index in 0..records {
-                put(engine, network, index, vector(golden, network, start + index))?;
-            }
+            fill(engine, network, golden, start, records)?;
             engine.submit(0, records)?;
             engine.collect(0)?;
             for index in 0..records {
@@ -95,9 +93,7 @@ pub(crate) fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden) -
     for overflow in golden.overflow.chunks_exact(network.width) {
         for records in [1, engine.batch()] {
             let (others, first) = (records - 1, &answers[usize::from(records <= few)]);
-            for index in 0..others {
-                put(engine, network, index, vector(golden, network, index))?;
-            }
+            fill(engine, network, golden, 0, others)?;
             put(engine, network, others, overflow)?;
             engine.submit(0, records)?;
             engine.collect(0)?;
@@ -113,6 +109,17 @@ pub(crate) fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden) -
         }
     }
     Ok(report)
+}
+
+/// The golden vectors from vector `start` on, in turns, as the first `records` of slot 0.
+pub(crate) fn fill(
+    engine: &mut dyn Engine,
+    network: &Network,
+    golden: &Golden,
+    start: usize,
+    records: usize,
+) -> Result<(), Error> {
+    (0..records).try_for_each(|index| put(engine, network, index, vector(golden, network, start + index)))
 }
 
 /// Writes a record of raw inputs.

@@ -112,10 +112,10 @@ pub(crate) fn parse_header(bytes: &[u8]) -> Result<Option<Header>, String> {
         return Err("expected an npy file (it starts with \\x93NUMPY), found something else".into());
     }
     let (Some(&major), Some(&minor)) = (bytes.get(6), bytes.get(7)) else { return Ok(None) };
-    let length_bytes = match major {
-        1 => 2,
-        2 | 3 => 4,
-        _ => return Err(format!("expected npy format version 1, 2 or 3, found {major}.{minor}")),
+    let length_bytes = match (major, minor) {
+        (1, 0) => 2,
+        (2 | 3, 0) => 4,
+        _ => return Err(format!("expected npy format version 1.0, 2.0 or 3.0, found {major}.{minor}")),
     };
     let start = 8 + length_bytes;
     let Some(length) = bytes.get(8..start) else { return Ok(None) };
@@ -216,6 +216,8 @@ impl<'a> Python<'a> {
                 break;
             }
         }
+        // Behind it blanks and a line end fill up to a multiple of bytes.
+        self.rest.trim_start().is_empty().then_some(())?;
         Some(Fields { descr: descr?, fortran: fortran?, shape: shape? })
     }
 

@@ -10,7 +10,8 @@ use crate::ir::network::{Kind, Transform};
 use crate::ir::order::ascending;
 use std::borrow::Cow;
 use std::fmt;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// The first bytes of an idx file of labels: bytes, one dimension.
@@ -61,7 +62,7 @@ impl Expected {
     /// Where all are labels they are taken as such, even if they look like indices.
     pub(crate) fn read(path: &Path, spec: &OutputSpec<'_>) -> Result<Self, Error> {
         let place = crate::escape::path(path);
-        let bytes = fs::read(path).map_err(|e| Error::io(&place, e))?;
+        let bytes = File::open(path).and_then(contents).map_err(|e| Error::io(&place, e))?;
         Self::parse(&bytes, place, spec)
     }
 
@@ -108,6 +109,25 @@ impl Expected {
         };
         same_length(&self.place, expected, self.seen)?;
         Ok(Accuracy { right: self.right, total: self.seen })
+    }
+}
+
+/// What a file holds, but of one that is no text and has no labels in idx format hardly more than tells that: it may be a
+/// device that has no end.
+fn contents(mut file: impl Read) -> io::Result<Vec<u8>> {
+    const PIECE: u64 = 1 << 16;
+    let mut bytes = Vec::new();
+    loop {
+        let from = bytes.len();
+        let read = file.by_ref().take(PIECE).read_to_end(&mut bytes)?;
+        let ends = match bytes.strip_prefix(IDX_LABELS).and_then(|rest| rest.first_chunk::<4>()) {
+            // More labels than it says are one mistake, however many they are.
+            Some(count) => bytes.len() > IDX_LABELS.len() + 4 + u32::from_be_bytes(*count) as usize,
+            None => bytes[from..].contains(&0),
+        };
+        if ends || (read as u64) < PIECE {
+            return Ok(bytes);
+        }
     }
 }
 
@@ -329,6 +349,7 @@ mod tests {
     use super::*;
     use crate::ir::network::FinalActivation;
     use std::borrow::Cow;
+    use std::fs;
 
     fn spec<'a>(kind: Kind, labels: &'a [Cow<'static, str>]) -> OutputSpec<'a> {
         OutputSpec {

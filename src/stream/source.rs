@@ -1,6 +1,6 @@
 //! Where the bytes come from: a file descriptor, or memory in tests.
 
-use crate::sys::io::{ready, wait_readable, widen_pipe};
+use crate::sys::io::{ready, wait_readable, was_open, widen_pipe};
 use crate::sys::signal;
 #[cfg(test)]
 use std::collections::VecDeque;
@@ -48,6 +48,7 @@ pub(crate) struct FileSource {
 impl FileSource {
     /// The standard input.
     pub(crate) fn stdin() -> io::Result<Self> {
+        was_open(0)?;
         Self::new(File::from(io::stdin().as_fd().try_clone_to_owned()?))
     }
 

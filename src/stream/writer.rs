@@ -5,7 +5,7 @@ use crate::engine::Answer;
 use crate::error::{Error, Kind as ErrorKind};
 use crate::ir::graph::Value;
 use crate::ir::network::{FinalActivation, Kind, Network};
-use crate::sys::io::wait_writable;
+use crate::sys::io::{wait_writable, was_open};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fs::File;
@@ -515,6 +515,7 @@ pub(crate) struct Stdout {
 impl Stdout {
     /// The standard output.
     pub(crate) fn new() -> io::Result<Self> {
+        was_open(1)?;
         Ok(Stdout { file: File::from(io::stdout().as_fd().try_clone_to_owned()?) })
     }
 }

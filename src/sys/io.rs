@@ -4,6 +4,34 @@ use super::signal;
 use libc::{POLLIN, POLLOUT, c_int, c_short, nfds_t, poll, pollfd};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// Which of the descriptors 0 and 1 were closed when the process began, a bit each.
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+
+/// Before `main` the runtime opens /dev/null where one of them is closed: input would end before it began, results would be
+/// gone without an error. So this looks before the runtime does.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = {
+    extern "C" fn look() {
+        for fd in 0..2 {
+            // SAFETY: the call takes two numbers.
+            if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+                CLOSED.fetch_or(1 << fd, Relaxed);
+            }
+        }
+    }
+    look
+};
+
+/// Whether descriptor `fd`, 0 or 1, was open when the process began.
+pub(crate) fn was_open(fd: u8) -> io::Result<()> {
+    match CLOSED.load(Relaxed) & 1 << fd {
+        0 => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::EBADF)),
+    }
+}
 
 /// Whether a read of `fd` would return at once: data, the end, or an error that the read will tell.
 pub(crate) fn ready(fd: BorrowedFd<'_>) -> bool {

@@ -26,11 +26,14 @@ static HEARD: AtomicU32 = AtomicU32::new(0);
 /// Those that have the handler.
 static SERVED: AtomicU32 = AtomicU32::new(0);
 
-/// From now on SIGUSR1 is a question: see [`asked`]. To be called before anything is started that may have handlers of
-/// its own. What whoever started the program had it ignore (nohup, jobs in the background) stays ignored.
+/// From now on SIGUSR1 is a question: see [`asked`], and a file that may grow no further (SIGXFSZ) is an error of the write,
+/// as a full disk is. To be called first, and before anything is started that may have handlers of its own. What whoever started the program had it ignore (nohup, jobs in the background) stays ignored.
 pub(crate) fn serve_questions() -> io::Result<()> {
-    // SAFETY: the call takes two numbers.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    // SAFETY: the calls take two numbers.
+    let fd = unsafe {
+        libc::signal(libc::SIGXFSZ, SIG_IGN);
+        libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)
+    };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -19,5 +19,7 @@ mod service;
 mod signals;
 mod support;
 mod trace;
+mod trial;
 mod tuning;
 mod without_lab;
+mod world;

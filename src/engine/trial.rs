@@ -1,0 +1,156 @@
+//! The first start with a driver under `auto`: the golden vectors on the device and on the host, checked and timed. What
+//! came of it is a record in the cache folder; it holds for this model and library, this device, driver and host, and
+//! these plans and batches.
+//!
+//! A driver that computes wrongly is found here, before its first answer. Without a cache folder every start is a first
+//! one.
+
+use super::cache::{self, Folder};
+use super::{Engine, selftest, tuning};
+use crate::baked::{golden, library, network};
+use crate::cl::Device;
+use crate::error::Error;
+use crate::escape;
+use crate::registry::PlanRecipe;
+use std::time::Instant;
+
+/// How a record begins.
+const FIRST_LINE: &str = "mortonnet trial 1\n";
+
+/// Most bytes of a record.
+const MOST_BYTES: u64 = 4 << 10;
+
+/// Full batches that are timed on each side.
+const TURNS: usize = 5;
+
+/// What a device did on its first start.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Trial {
+    /// Its answers were right. Microseconds a record of full batches, on it and on the host.
+    Right { device: f64, host: f64 },
+    /// They were not, and how.
+    Wrong(String),
+}
+
+/// What a record holds for.
+#[derive(Debug)]
+pub(crate) struct Subject(Vec<String>);
+
+impl Subject {
+    /// A device against the host, each with its plan and batch.
+    pub(crate) fn new(
+        device: &Device,
+        plan: &PlanRecipe,
+        host: &PlanRecipe,
+        batch: Option<usize>,
+    ) -> Subject {
+        let mut parts = vec![
+            env!("CARGO_PKG_VERSION").to_string(),
+            network().hash.to_string(),
+            library().hash.to_string(),
+        ];
+        for (device, plan) in [(Some(device), plan), (None, host)] {
+            let (name, driver) = tuning::identity(device);
+            parts.extend([name, driver, plan.kernels.join(" "), batch.unwrap_or(plan.batch).to_string()]);
+            parts.extend(plan.groups.iter().map(|(kernel, (rows, cols))| format!("{kernel} {rows} {cols}")));
+        }
+        Subject(parts)
+    }
+
+    fn file_name(&self) -> String {
+        let parts: Vec<&str> = self.0.iter().map(String::as_str).collect();
+        format!("trial-{:016x}", cache::hash(&parts))
+    }
+
+    /// The text of a record; the numbers in it are written so that they read back as they are.
+    fn text(&self, trial: &Trial) -> String {
+        let about = self.0.iter().map(|part| escape::line(part)).collect::<Vec<_>>().join("\n");
+        let found = match trial {
+            Trial::Right { device, host } => format!("right {device} {host}"),
+            Trial::Wrong(why) => format!("wrong {}", escape::line(why)),
+        };
+        let text = format!("{FIRST_LINE}{about}\n{found}");
+        let sum = cache::hash(&[&text]);
+        format!("{text}\nchecksum {sum:016x}\n")
+    }
+
+    fn parse(&self, text: &str) -> Option<Trial> {
+        let found = text.lines().rev().nth(1)?;
+        let trial = match found.split_once(' ')? {
+            ("right", times) => {
+                let (device, host) = times.split_once(' ')?;
+                let time = |text: &str| text.parse().ok().filter(|us: &f64| us.is_finite() && *us > 0.0);
+                Trial::Right { device: time(device)?, host: time(host)? }
+            }
+            ("wrong", why) => Trial::Wrong(why.into()),
+            _ => return None,
+        };
+        // Whatever else it says, and its checksum.
+        (self.text(&trial) == text).then_some(trial)
+    }
+
+    /// What came of the first start, if there was one that this user's cache folder knows of.
+    pub(crate) fn known(&self) -> Option<Trial> {
+        let folder = Folder::named().ok().filter(|folder| folder.check().is_ok())?;
+        self.parse(&folder.text(&self.file_name(), MOST_BYTES).ok()??)
+    }
+
+    /// Leaves it for the next start, where there is a folder.
+    pub(crate) fn remember(&self, trial: &Trial) {
+        if let Ok(folder) = Folder::named() {
+            let _ = folder.write(&self.file_name(), self.text(trial).as_bytes());
+        }
+    }
+}
+
+/// Runs the golden vectors on `device`, started for scores and classes, and times it and `host`.
+pub(crate) fn run(device: &mut dyn Engine, host: &mut dyn Engine) -> Result<Trial, Error> {
+    let (network, golden) = (network(), golden());
+    let report = selftest::run(device, network, &golden)?;
+    if !report.passed() {
+        return Ok(Trial::Wrong(report.to_string()));
+    }
+    let time = |engine: &mut dyn Engine| {
+        let batch = engine.batch();
+        selftest::fill(engine, network, &golden, 0, batch)?;
+        let mut times = [0.0; TURNS];
+        for time in &mut times {
+            let start = Instant::now();
+            engine.submit(0, batch)?;
+            engine.collect(0)?;
+            *time = start.elapsed().as_secs_f64() * 1e6 / batch as f64;
+        }
+        times.sort_unstable_by(f64::total_cmp);
+        engine.forget_times();
+        Ok::<f64, Error>(times[TURNS / 2].max(1e-6))
+    };
+    // The host's first batch wakes its threads.
+    time(host)?;
+    Ok(Trial::Right { device: time(device)?, host: time(host)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_read_back_and_every_changed_byte_is_seen() {
+        let subject =
+            Subject(["1.0", "model", "library", "a\u{1b}[1m device", "driver"].map(String::from).to_vec());
+        let other = Subject(["1.0", "model", "library", "a device", "driver 2"].map(String::from).to_vec());
+        assert_ne!(subject.file_name(), other.file_name());
+        for trial in [Trial::Right { device: 0.1, host: 1.0 / 3.0 }, Trial::Wrong("2 wrong classes".into())] {
+            let text = subject.text(&trial);
+            assert_eq!(subject.parse(&text), Some(trial));
+            assert_eq!(other.parse(&text), None);
+            for i in 0..text.len() {
+                let mut bytes = text.clone().into_bytes();
+                bytes[i] ^= 1;
+                if let Ok(changed) = String::from_utf8(bytes) {
+                    assert_eq!(subject.parse(&changed), None, "byte {i}");
+                }
+                assert_eq!(subject.parse(&text[..i]), None, "{i} bytes");
+            }
+        }
+    }
+}
