@@ -6,7 +6,7 @@ use std::ptr;
 
 use opencl_sys::*;
 
-use super::error::{ClError, check};
+use super::error::{ClError, check, told};
 use super::loader::{Handle, Library, info_bytes, info_fixed, info_text, starting};
 
 /// All devices of all platforms, and what could not be asked.
@@ -154,12 +154,15 @@ pub(crate) fn devices(library: &'static Library) -> Result<Devices, ClError> {
     Ok(all)
 }
 
+/// Most platforms, and devices of one.
+const MOST: usize = 1024;
+
 fn platforms(library: &Library) -> Result<Vec<Handle>, ClError> {
     let mut count = 0;
     // SAFETY: with no entries only the count is written.
     let code = unsafe { (library.api.clGetPlatformIDs)(0, ptr::null_mut(), &mut count) };
     check(code, "clGetPlatformIDs", "")?;
-    let mut ids = vec![ptr::null_mut(); count as usize];
+    let mut ids = vec![ptr::null_mut(); told(count as usize, MOST, "clGetPlatformIDs", "")?];
     // SAFETY: `ids` has room for `count` entries.
     let code = unsafe { (library.api.clGetPlatformIDs)(count, ids.as_mut_ptr(), ptr::null_mut()) };
     check(code, "clGetPlatformIDs", "")?;
@@ -177,7 +180,7 @@ fn platform_devices(library: &Library, platform: Handle) -> Result<(Vec<Handle>,
     };
     let mut count = 0;
     ids(0, ptr::null_mut(), &mut count)?;
-    let mut list = vec![ptr::null_mut(); count as usize];
+    let mut list = vec![ptr::null_mut(); told(count as usize, MOST, "clGetDeviceIDs", &object)?];
     ids(count, list.as_mut_ptr(), ptr::null_mut())?;
     Ok((list.into_iter().map(Handle).collect(), name))
 }

@@ -56,6 +56,23 @@ pub(super) fn check(code: i32, call: &'static str, object: &str) -> Result<(), C
     if code == CL_SUCCESS { Ok(()) } else { Err(ClError::new(call, code, object)) }
 }
 
+/// The same for a call that makes something, which must be there.
+pub(super) fn made<T>(raw: *mut T, code: i32, call: &'static str, object: &str) -> Result<(), ClError> {
+    check(code, call, object)?;
+    match raw.is_null() {
+        true => Err(ClError::new(call, code, object).detail("the driver gave nothing, and no error")),
+        false => Ok(()),
+    }
+}
+
+/// A size or count that a driver tells, at most `most`: what it asks for is allocated.
+pub(super) fn told(n: usize, most: usize, call: &'static str, object: &str) -> Result<usize, ClError> {
+    match n <= most {
+        true => Ok(n),
+        false => Err(ClError::new(call, CL_SUCCESS, object).detail(format!("the driver tells a size of {n}"))),
+    }
+}
+
 impl fmt::Display for ClError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.call)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use opencl_sys::*;
 
-use super::error::{ClError, check};
+use super::error::{ClError, check, made};
 use super::memory::{ALIGN, Access, Element, MapMode, Memory, unmap};
 use super::queue::Queue;
 
@@ -92,7 +92,7 @@ impl Image2d {
                 create(context, flags, &format, width, height, 0, ptr::null_mut(), &mut code)
             },
         };
-        check(code, CALL, name)
+        made(raw, code, CALL, name)
             .map_err(|e| e.detail(format!("{width} x {height} pixels of four {values}")))?;
         Ok(Image2d { memory: Memory::new(queue, raw, name, None), width, height, channel })
     }

@@ -370,6 +370,12 @@ unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
+/// Bytes of the longest answer: a build log.
+pub(super) const LONGEST: usize = 16 << 20;
+
+/// Bytes behind an answer.
+const SPARE: usize = 4096;
+
 /// A variable-length answer of a clGet…Info call: asks for the size, then for the bytes.
 pub(super) fn info_bytes(
     call: &'static str,
@@ -378,9 +384,11 @@ pub(super) fn info_bytes(
 ) -> Result<Vec<u8>, ClError> {
     let mut size = 0;
     super::error::check(get(0, ptr::null_mut(), &mut size), call, object)?;
-    let mut bytes = vec![0u8; size];
-    super::error::check(get(size, bytes.as_mut_ptr().cast(), &mut size), call, object)?;
-    bytes.truncate(size);
+    // Behind them is room for a driver that writes more than it has told.
+    let mut bytes = vec![0u8; super::error::told(size, LONGEST, call, object)? + SPARE];
+    let mut written = size;
+    super::error::check(get(size, bytes.as_mut_ptr().cast(), &mut written), call, object)?;
+    bytes.truncate(written.min(size));
     Ok(bytes)
 }
 

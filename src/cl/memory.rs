@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use opencl_sys::*;
 
-use super::error::{ClError, check};
+use super::error::{ClError, check, made};
 use super::loader::Handle;
 use super::queue::{Event, MapLock, Queue, Times, event_times, release_event, wait_event};
 
@@ -180,7 +180,7 @@ impl Buffer {
                 &mut code,
             )
         };
-        check(code, CALL, name).map_err(|e| e.detail(format!("{bytes} bytes")))?;
+        made(raw, code, CALL, name).map_err(|e| e.detail(format!("{bytes} bytes")))?;
         Ok(Buffer { memory: Memory::new(queue, raw, name, None), bytes, access })
     }
 
@@ -207,7 +207,7 @@ impl Buffer {
                 &mut code,
             )
         };
-        check(code, CALL, name)?;
+        made(raw, code, CALL, name)?;
         let memory = Memory::new(queue, raw, name, Some(self.memory.clone()));
         Ok(Buffer { memory, bytes, access: self.access })
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use opencl_sys::*;
 
-use super::error::{ClError, check};
+use super::error::{ClError, check, made, told};
 use super::image::Image2d;
-use super::loader::{Handle, info_fixed, info_lines};
+use super::loader::{Handle, LONGEST, info_fixed, info_lines};
 use super::memory::{Buffer, Memory};
 use super::queue::Context;
 use crate::sys::own::OwnBytes;
@@ -68,7 +68,7 @@ impl Program {
         let raw = unsafe {
             (context.api().clCreateProgramWithSource)(context.raw(), 1, &mut text, &source.len(), &mut code)
         };
-        check(code, CALL, name)?;
+        made(raw, code, CALL, name)?;
         Program::new(context, raw, name).build(options)
     }
 
@@ -99,6 +99,10 @@ impl Program {
             )
         };
         check(code, CALL, name)?;
+        if raw.is_null() {
+            check(status, CALL, name)?;
+        }
+        made(raw, code, CALL, name)?;
         // Refused binaries come back as an object all the same, to be released.
         let program = Program::new(context, raw, name);
         check(status, CALL, name)?;
@@ -159,7 +163,7 @@ impl Program {
         };
         // The context has one device, so each answer has one entry.
         let size = info_fixed(CALL, &inner.name, &|s, v, n| ask(CL_PROGRAM_BINARY_SIZES, s, v, n))?;
-        let mut binary = vec![0u8; usize::from_ne_bytes(size)];
+        let mut binary = vec![0u8; told(usize::from_ne_bytes(size), LONGEST, CALL, &inner.name)?];
         if binary.is_empty() {
             return Ok(ProgramBinary(binary));
         }
@@ -180,7 +184,7 @@ impl Program {
         let mut code = CL_SUCCESS;
         // SAFETY: the program is alive and the name ends with a zero.
         let raw = unsafe { (inner.context.api().clCreateKernel)(inner.raw.0, c_name.as_ptr(), &mut code) };
-        check(code, CALL, "").map_err(|_| ClError::new(CALL, code, object()))?;
+        made(raw, code, CALL, "").map_err(|e| ClError::new(CALL, code, object()).detail(e.detail.clone()))?;
         Ok(Kernel { program: self.clone(), raw: Handle(raw), name: function.to_string() })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use opencl_sys::*;
 
 use super::device::Device;
-use super::error::{ClError, check};
+use super::error::{ClError, check, made};
 use super::loader::{Api, Handle, info_fixed};
 use super::program::BoundKernel;
 
@@ -36,7 +36,7 @@ impl Context {
                 &mut code,
             )
         };
-        check(code, "clCreateContext", &device.name)?;
+        made(raw, code, "clCreateContext", &device.name)?;
         Ok(Context(Arc::new(ContextInner { device: device.clone(), raw: Handle(raw) })))
     }
 
@@ -85,7 +85,7 @@ impl Queue {
         let raw = unsafe {
             (context.api().clCreateCommandQueue)(context.raw(), context.device().raw.0, properties, &mut code)
         };
-        check(code, "clCreateCommandQueue", &context.device().name)?;
+        made(raw, code, "clCreateCommandQueue", &context.device().name)?;
         let inner = QueueInner { context: context.clone(), raw: Handle(raw), maps: Mutex::new(()) };
         Ok(Queue(Arc::new(inner)))
     }

@@ -6,6 +6,7 @@ mod benching;
 mod binary;
 mod block;
 mod cache;
+mod calls;
 mod checks;
 mod devices;
 mod docs;

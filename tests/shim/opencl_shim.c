@@ -4,7 +4,10 @@
  *   MORTONNET_SHIM_LOG   a file that gets the name of each call, one per line, in the order of the calls
  *   MORTONNET_SHIM_FAIL  NAME:N:CODE[,NAME:N:CODE...]: the Nth call of NAME (from 1; 0: every call) returns CODE
  *                        (negative) instead of doing anything, a clCreate... or map call gives NULL; a positive CODE
- *                        is the signal that the process dies of
+ *                        is the signal that the process dies of; -9999: it does nothing and says that all is well,
+ *                        a clCreate... or map call gives NULL
+ *   MORTONNET_SHIM_SIZE  NAME:N: the size of every answer of NAME, a clGet...Info or clGet...IDs call, is said to be N
+ *   MORTONNET_SHIM_BINARY  N: the size of a program's binary is said to be N
  *   MORTONNET_SHIM_SLEEP NAME:MS: calls of NAME take MS milliseconds longer
  *   MORTONNET_SHIM_DISCRETE  set: devices say that their memory is not the host's
  *   MORTONNET_SHIM_SLOW  QUEUE:FACTOR:US:FROM[,...]: from the launch FROM on (from 1) launches and flushes of a queue take
@@ -53,13 +56,13 @@ typedef size_t Z;
 typedef void *H; /* any handle */
 
 enum {
-	INVALID_VALUE = -30, INVALID_BUILD_OPTIONS = -43, INVALID_WORK_GROUP_SIZE = -54, INVALID_OPERATION = -59,
+	NOTHING = -9999, INVALID_VALUE = -30, INVALID_BUILD_OPTIONS = -43, INVALID_WORK_GROUP_SIZE = -54, INVALID_OPERATION = -59,
 	PLATFORM_NOT_FOUND = -1001
 };
 
 static H real;
 static int log_file = -1;
-static const char *failures, *sleeps;
+static const char *failures, *sleeps, *sizes, *binary;
 
 static const char *setting(const char *name, const char *otherwise)
 {
@@ -73,6 +76,8 @@ static void start(void)
 	const char *log = setting("MORTONNET_SHIM_LOG", SHIM_LOG);
 	failures = setting("MORTONNET_SHIM_FAIL", SHIM_FAIL);
 	sleeps = setting("MORTONNET_SHIM_SLEEP", NULL);
+	sizes = setting("MORTONNET_SHIM_SIZE", NULL);
+	binary = setting("MORTONNET_SHIM_BINARY", NULL);
 	if (log)
 		log_file = open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
 	if (path)
@@ -116,6 +121,15 @@ static I enter(const char *name, unsigned *count, H *function)
 	return *function ? 0 : INVALID_OPERATION;
 }
 
+/* What NAME shall say for a size, instead of what it is. */
+static Z size_of(const char *name, Z size)
+{
+	Z length = strlen(name);
+	if (sizes && !strncmp(sizes, name, length) && sizes[length] == ':')
+		size = strtoull(sizes + length + 1, NULL, 10);
+	return size;
+}
+
 #define ENTER(name) \
 	static unsigned count; \
 	H function = NULL; \
@@ -137,7 +151,9 @@ static I enter(const char *name, unsigned *count, H *function)
 		ENTER(name); \
 		if (!code && UNKNOWN_IN_1_1(newer)) \
 			code = INVALID_VALUE; \
-		return code ? code : ((I (*) parameters)function)arguments; \
+		if (code) \
+			return code == NOTHING ? 0 : code; \
+		return ((I (*) parameters)function)arguments; \
 	}
 
 /* Calls that return a handle or pointer and store their code in `err`. */
@@ -151,18 +167,39 @@ static I enter(const char *name, unsigned *count, H *function)
 		if (!code) \
 			return ((H (*) parameters)function)arguments; \
 		if (err) \
-			*err = code; \
+			*err = code == NOTHING ? 0 : code; \
 		return NULL; \
 	}
 
 #define INFO(name, object) INFO_UNLESS(name, 0, object)
 #define INFO_UNLESS(name, newer, object) \
-	CODE_UNLESS(name, newer, (object, U what, Z size, H value, Z *needed), (o, what, size, value, needed))
+	I name(object, U what, Z size, H value, Z *needed) \
+	{ \
+		ENTER(name); \
+		if (!code && UNKNOWN_IN_1_1(newer)) \
+			code = INVALID_VALUE; \
+		if (code) \
+			return code == NOTHING ? 0 : code; \
+		code = ((I (*)(H, U, Z, H, Z *))function)(o, what, size, value, needed); \
+		if (needed) \
+			*needed = size_of(#name, *needed); \
+		if (binary && value && what == 0x1165) /* CL_PROGRAM_BINARY_SIZES */ \
+			*(Z *)value = strtoull(binary, NULL, 10); \
+		return code; \
+	}
 #define RELEASE(name) CODE(name, (H o), (o))
 #define EVENTS U n, const H *wait, H *event
 #define PASS_EVENTS n, wait, event
 
-CODE(clGetPlatformIDs, (U n, H *ids, U *found), (n, ids, found))
+I clGetPlatformIDs(U n, H *ids, U *found)
+{
+	ENTER(clGetPlatformIDs);
+	if (!code)
+		code = ((I (*)(U, H *, U *))function)(n, ids, found);
+	if (found)
+		*found = size_of("clGetPlatformIDs", *found);
+	return code;
+}
 
 enum { MOST_DEVICES = 64 };
 static H devices[MOST_DEVICES];
@@ -173,6 +210,8 @@ I clGetDeviceIDs(H o, B type, U n, H *ids, U *found)
 	ENTER(clGetDeviceIDs);
 	if (!code)
 		code = ((I (*)(H, B, U, H *, U *))function)(o, type, n, ids, found);
+	if (found)
+		*found = size_of("clGetDeviceIDs", *found);
 	for (U i = 0; !code && ids && i < n && device_count < MOST_DEVICES; ++i)
 		devices[device_count++] = ids[i];
 	return code;
@@ -341,7 +380,7 @@ H clCreateCommandQueue(H o, H device, B props, I *err)
 		return made;
 	}
 	if (err)
-		*err = code;
+		*err = code == NOTHING ? 0 : code;
 	return NULL;
 }
 
@@ -425,6 +464,8 @@ static const char *driver(U what)
 			*needed = bytes; \
 		if (value && what == 0x1035 /* CL_DEVICE_HOST_UNIFIED_MEMORY */ && getenv("MORTONNET_SHIM_DISCRETE")) \
 			*(U *)value = 0; \
+		if (needed) \
+			*needed = size_of(#name, *needed); \
 		return 0; \
 	}
 
