@@ -69,7 +69,9 @@ pub(super) fn made<T>(raw: *mut T, code: i32, call: &'static str, object: &str) 
 pub(super) fn told(n: usize, most: usize, call: &'static str, object: &str) -> Result<usize, ClError> {
     match n <= most {
         true => Ok(n),
-        false => Err(ClError::new(call, CL_SUCCESS, object).detail(format!("the driver tells a size of {n}"))),
+        false => {
+            Err(ClError::new(call, CL_SUCCESS, object).detail(format!("the driver tells a size of {n}")))
+        }
     }
 }
 

@@ -49,6 +49,9 @@ impl Drop for ProgramInner {
     }
 }
 
+/// Bytes behind a program's binary.
+const SPARE_OF_BINARY: usize = 1 << 20;
+
 impl Program {
     /// Builds `source` with `options`. An error of the compiler carries the driver's log. The name appears in errors.
     pub(crate) fn from_source(
@@ -163,14 +166,17 @@ impl Program {
         };
         // The context has one device, so each answer has one entry.
         let size = info_fixed(CALL, &inner.name, &|s, v, n| ask(CL_PROGRAM_BINARY_SIZES, s, v, n))?;
-        let mut binary = vec![0u8; told(usize::from_ne_bytes(size), LONGEST, CALL, &inner.name)?];
-        if binary.is_empty() {
-            return Ok(ProgramBinary(binary));
+        let size = told(usize::from_ne_bytes(size), LONGEST, CALL, &inner.name)?;
+        if size == 0 {
+            return Ok(ProgramBinary(Vec::new()));
         }
+        // The call has no limit: behind the binary is room for a driver that writes more than it has told.
+        let mut binary = vec![0u8; size + SPARE_OF_BINARY];
         let mut places = [binary.as_mut_ptr()];
         let code =
             ask(CL_PROGRAM_BINARIES, size_of_val(&places), places.as_mut_ptr().cast(), ptr::null_mut());
         check(code, CALL, &inner.name)?;
+        binary.truncate(size);
         Ok(ProgramBinary(binary))
     }
 
