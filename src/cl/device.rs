@@ -1,8 +1,11 @@
 //! Devices and what they can do, asked once.
 
+use std::cell::OnceCell;
 use std::ffi::c_void;
 use std::fmt;
+use std::ops::Deref;
 use std::ptr;
+use std::sync::Arc;
 
 use opencl_sys::*;
 
@@ -53,9 +56,20 @@ pub(crate) enum LocalMemory {
     None,
 }
 
-/// A device and its limits.
+/// A device; a copy is the same one.
 #[derive(Clone)]
-pub(crate) struct Device {
+pub(crate) struct Device(Arc<Properties>);
+
+impl Deref for Device {
+    type Target = Properties;
+
+    fn deref(&self) -> &Properties {
+        &self.0
+    }
+}
+
+/// What a device is, and its limits.
+pub(crate) struct Properties {
     pub(super) library: &'static Library,
     pub(super) raw: Handle,
     pub(super) platform: Handle,
@@ -197,9 +211,19 @@ struct Questions {
     library: &'static Library,
     raw: Handle,
     name: String,
+    /// The first question that had no answer but must have.
+    failed: OnceCell<ClError>,
 }
 
 impl Questions {
+    /// The answer of a question that must have one; the caller looks at `failed` in the end.
+    fn must<T: Default>(&self, answer: Result<T, ClError>) -> T {
+        answer.unwrap_or_else(|e| {
+            let _ = self.failed.set(e);
+            T::default()
+        })
+    }
+
     fn ask(&self, what: cl_device_info, size: usize, value: *mut c_void, needed: *mut usize) -> i32 {
         // SAFETY: `raw` comes from clGetDeviceIDs; the info functions pass room for `size` bytes.
         unsafe { (self.library.api.clGetDeviceInfo)(self.raw.0, what, size, value, needed) }
@@ -240,64 +264,69 @@ impl Device {
         raw: Handle,
         index: usize,
     ) -> Result<Device, ClError> {
-        let mut q = Questions { library, raw, name: format!("device {index}") };
+        let mut q = Questions { library, raw, name: format!("device {index}"), failed: OnceCell::new() };
         let name = q.text(CL_DEVICE_NAME)?;
         q.name = format!("device {index} ({name})");
-        let version = q.text(CL_DEVICE_VERSION)?;
+        let version = q.must(q.text(CL_DEVICE_VERSION));
         // Some OpenCL 1.0 platforms and emulators do not know the question.
         let c_version = q.text(CL_DEVICE_OPENCL_C_VERSION).unwrap_or_default();
-        let extensions = q.text(CL_DEVICE_EXTENSIONS)?;
-        let images = q.flag(CL_DEVICE_IMAGE_SUPPORT)?;
+        let extensions = q.must(q.text(CL_DEVICE_EXTENSIONS));
+        let images = q.must(q.flag(CL_DEVICE_IMAGE_SUPPORT));
         let offers = |extension: &str| extensions.split_whitespace().any(|e| e == extension);
         let capability = |what| q.uint(what).ok().filter(|_| offers("cl_nv_device_attribute_query"));
-        Ok(Device {
+        let properties = Properties {
             library,
             raw,
             platform,
             index,
             name,
-            vendor: q.text(CL_DEVICE_VENDOR)?,
+            vendor: q.must(q.text(CL_DEVICE_VENDOR)),
             opencl: parse_version(&version),
             version,
             c_version,
-            driver: q.text(CL_DRIVER_VERSION)?,
-            platform_name: platform_text(library, platform, CL_PLATFORM_NAME)?,
-            platform_version: platform_text(library, platform, CL_PLATFORM_VERSION)?,
-            kind: device_kind(q.ulong(CL_DEVICE_TYPE)?),
-            compute_units: q.uint(CL_DEVICE_MAX_COMPUTE_UNITS)?,
-            max_work_group: q.size(CL_DEVICE_MAX_WORK_GROUP_SIZE)?,
-            max_work_items: q.sizes(CL_DEVICE_MAX_WORK_ITEM_SIZES)?,
-            local_mem: q.ulong(CL_DEVICE_LOCAL_MEM_SIZE)?,
-            local_mem_kind: match q.uint(CL_DEVICE_LOCAL_MEM_TYPE)? {
+            driver: q.must(q.text(CL_DRIVER_VERSION)),
+            platform_name: q.must(platform_text(library, platform, CL_PLATFORM_NAME)),
+            platform_version: q.must(platform_text(library, platform, CL_PLATFORM_VERSION)),
+            kind: device_kind(q.must(q.ulong(CL_DEVICE_TYPE))),
+            compute_units: q.must(q.uint(CL_DEVICE_MAX_COMPUTE_UNITS)),
+            max_work_group: q.must(q.size(CL_DEVICE_MAX_WORK_GROUP_SIZE)),
+            max_work_items: q.must(q.sizes(CL_DEVICE_MAX_WORK_ITEM_SIZES)),
+            local_mem: q.must(q.ulong(CL_DEVICE_LOCAL_MEM_SIZE)),
+            local_mem_kind: match q.must(q.uint(CL_DEVICE_LOCAL_MEM_TYPE)) {
                 CL_LOCAL => LocalMemory::Dedicated,
                 CL_GLOBAL => LocalMemory::Global,
                 _ => LocalMemory::None,
             },
-            global_mem: q.ulong(CL_DEVICE_GLOBAL_MEM_SIZE)?,
-            max_alloc: q.ulong(CL_DEVICE_MAX_MEM_ALLOC_SIZE)?,
+            global_mem: q.must(q.ulong(CL_DEVICE_GLOBAL_MEM_SIZE)),
+            max_alloc: q.must(q.ulong(CL_DEVICE_MAX_MEM_ALLOC_SIZE)),
             // The driver counts in bits.
-            mem_align: (q.uint(CL_DEVICE_MEM_BASE_ADDR_ALIGN)? as usize / 8).max(1),
+            mem_align: (q.must(q.uint(CL_DEVICE_MEM_BASE_ADDR_ALIGN)) as usize / 8).max(1),
             max_clock: q.uint(CL_DEVICE_MAX_CLOCK_FREQUENCY).unwrap_or(0),
             images,
             image2d_max: match images {
-                true => (q.size(CL_DEVICE_IMAGE2D_MAX_WIDTH)?, q.size(CL_DEVICE_IMAGE2D_MAX_HEIGHT)?),
+                true => (
+                    q.must(q.size(CL_DEVICE_IMAGE2D_MAX_WIDTH)),
+                    q.must(q.size(CL_DEVICE_IMAGE2D_MAX_HEIGHT)),
+                ),
                 false => (0, 0),
             },
             fp16: offers("cl_khr_fp16"),
             compute_capability: capability(CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV)
                 .zip(capability(CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV)),
             unified_memory: q.flag(CL_DEVICE_HOST_UNIFIED_MEMORY).unwrap_or(false),
-            timer_resolution: q.size(CL_DEVICE_PROFILING_TIMER_RESOLUTION)?,
-            little_endian: q.flag(CL_DEVICE_ENDIAN_LITTLE)?,
+            timer_resolution: q.must(q.size(CL_DEVICE_PROFILING_TIMER_RESOLUTION)),
+            little_endian: q.must(q.flag(CL_DEVICE_ENDIAN_LITTLE)),
             extensions,
-            available: q.flag(CL_DEVICE_AVAILABLE)?,
-            compiler_available: q.flag(CL_DEVICE_COMPILER_AVAILABLE)?,
-        })
+            available: q.must(q.flag(CL_DEVICE_AVAILABLE)),
+            compiler_available: q.must(q.flag(CL_DEVICE_COMPILER_AVAILABLE)),
+        };
+        q.failed.into_inner().map_or_else(|| Ok(Device(Arc::new(properties))), Err)
     }
 
     /// Asks for what only a listing shows.
     pub(crate) fn details(&self) -> Details {
-        let q = Questions { library: self.library, raw: self.raw, name: self.name.clone() };
+        let (name, failed) = (self.name.clone(), OnceCell::new());
+        let q = Questions { library: self.library, raw: self.raw, name, failed };
         let widths = |name, preferred, native| (name, q.uint(preferred).ok(), q.uint(native).ok());
         Details {
             cache: q.ulong(CL_DEVICE_GLOBAL_MEM_CACHE_SIZE).ok(),
@@ -331,16 +360,13 @@ impl Device {
 
     /// Why no network can run on it, if none can.
     pub(crate) fn unusable(&self) -> Option<&'static str> {
-        match self {
-            Device { little_endian: false, .. } => Some(
+        if !self.little_endian {
+            return Some(
                 "it stores numbers with the high byte first (CL_DEVICE_ENDIAN_LITTLE is false), the baked constants \
                  have the low byte first",
-            ),
-            Device { available: false, .. } => {
-                Some("it is in use or switched off (CL_DEVICE_AVAILABLE is false)")
-            }
-            _ => None,
+            );
         }
+        (!self.available).then_some("it is in use or switched off (CL_DEVICE_AVAILABLE is false)")
     }
 
     /// Whether the device and the library both know OpenCL 1.2.

@@ -289,9 +289,8 @@ impl Timeline {
 
 /// The class of a device.
 pub(crate) fn class(device: &Device) -> Option<&'static DeviceClass> {
-    let Device { vendor, name, compute_capability, .. } = device;
-    let cpu = device.kind == DeviceKind::Cpu;
-    library().device_class(Traits { vendor, name, cpu, compute_capability: *compute_capability })
+    let (cpu, compute_capability) = (device.kind == DeviceKind::Cpu, device.compute_capability);
+    library().device_class(Traits { vendor: &device.vendor, name: &device.name, cpu, compute_capability })
 }
 
 /// What kernels need to know of a device.
