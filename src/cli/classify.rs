@@ -4,9 +4,9 @@ use super::given::Given;
 use super::{Command, introduce, request};
 use crate::baked::network;
 use crate::engine::Engine;
+use crate::engine::backed::{BackedEngine, Duties};
 use crate::engine::opencl::Wanted;
 use crate::engine::select::{self, DeviceWish, Request, Running};
-use crate::engine::verify::VerifyingEngine;
 use crate::error::{Error, Kind, say};
 use crate::escape;
 use crate::observe::report::{self, Facts, ProfileFormat, Totals};
@@ -124,21 +124,24 @@ fn profile(text: &str) -> Result<(ProfileFormat, Option<PathBuf>), String> {
 }
 
 impl Classify {
-    /// The same, compared with the host.
-    fn verified(&self, request: &Request, running: Running) -> Result<Running, Error> {
+    /// The same with the host behind it, where that has something to do.
+    fn backed(&self, request: &Request, running: Running) -> Result<Running, Error> {
         const ALONE: &str = "--verify compares with the host, which runs this alone";
-        if running.members.is_empty() && running.plan.engine == EngineKind::Host {
-            return match request.device {
-                DeviceWish::Host => Err(Error::usage(ALONE)),
-                _ => {
-                    say(&format!("{ALONE}: nothing is compared"));
-                    Ok(running)
-                }
-            };
+        let alone = running.members.is_empty() && running.plan.engine == EngineKind::Host;
+        if alone && self.verify > 0 {
+            if request.device == DeviceWish::Host {
+                return Err(Error::usage(ALONE));
+            }
+            say(&format!("{ALONE}: nothing is compared"));
         }
-        let (host, device) = (select::beside(request)?, running.device.clone());
+        let duties = Duties { verify: self.verify, take_over: select::is_auto(request) };
+        if alone || !(duties.take_over || duties.verify > 0) {
+            return Ok(running);
+        }
         let sizes = (network().width, network().outputs());
-        let engine = VerifyingEngine::new(running.engine, host, device, self.verify, sizes);
+        let (asked, device) = (request.clone(), running.device.clone());
+        let host = Box::new(move |batch| select::beside(&asked, batch));
+        let engine = BackedEngine::new(running.engine, device, host, duties, sizes)?;
         Ok(Running { engine: Box::new(engine), ..running })
     }
 
@@ -165,11 +168,9 @@ impl Classify {
         let track = (format == Some(ProfileFormat::Trace)).then(|| Track::new(start));
         self.request.sources.check()?;
         let request = Request { wanted, timed: format.is_some(), track, ..self.request.clone() };
-        let mut running = select::start(&request)?;
+        let running = select::start(&request)?;
         introduce(self.verbose, &running);
-        if self.verify > 0 {
-            running = self.verified(&request, running)?;
-        }
+        let mut running = self.backed(&request, running)?;
         let mut times = format.map(|_| StreamTimes { track, ..StreamTimes::default() });
         let mut writer = ResultWriter::new(Stdout::new().map_err(|e| Error::io("stdout", e))?, output, spec);
         if self.files.is_empty() && std::io::stdin().is_terminal() {

@@ -4,6 +4,7 @@
 //! computed: `record`×n → `submit` → `collect` → `answer`×n, then the slot is free again. After construction no
 //! engine allocates.
 
+pub(crate) mod backed;
 pub(crate) mod cache;
 pub(crate) mod deferred;
 #[cfg(test)]
@@ -21,7 +22,6 @@ pub(crate) mod simd;
 pub(crate) mod sources;
 pub(crate) mod trial;
 pub(crate) mod tuning;
-pub(crate) mod verify;
 
 use crate::error::Error;
 use crate::observe::profile::{MemberTimes, StepClock};

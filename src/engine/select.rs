@@ -361,9 +361,9 @@ fn run(
     }
 }
 
-/// The host engine beside others that `request` asks for.
-pub(crate) fn beside(request: &Request) -> Result<Box<dyn Engine>, Error> {
-    let request = Request { plan: None, timed: false, track: None, ..request.clone() };
+/// The host engine, in batches of `batch`, beside others that `request` asks for.
+pub(crate) fn beside(request: &Request, batch: usize) -> Result<Box<dyn Engine>, Error> {
+    let request = Request { plan: None, batch: Some(batch), timed: false, track: None, ..request.clone() };
     let decision = on_host(&request, Vec::new(), None)?;
     Ok(run(&request, &decision, threads(), &mut Phases::default())?.engine)
 }
@@ -411,7 +411,7 @@ pub(crate) fn threads() -> usize {
 }
 
 /// Nobody asked for a device or for a plan that only one engine runs.
-fn is_auto(request: &Request) -> bool {
+pub(crate) fn is_auto(request: &Request) -> bool {
     request.device == DeviceWish::Auto && request.compute_units.is_none() && wished_engine(request).is_none()
 }
 

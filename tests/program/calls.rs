@@ -1,6 +1,6 @@
 //! Drivers that fail or answer nonsense: every call of a run, once each.
 
-use super::support::{DIGITS, Folder, ICD_LOADER, Run, Witness, bounded, command, on, run, shim};
+use super::support::{DIGITS, Folder, ICD_LOADER, Run, Witness, bounded, checksum, command, on, run, shim};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -108,4 +108,67 @@ fn every_answer_may_be_nonsense() {
         let r = ends(c.env("MORTONNET_SHIM_BINARY", size).env("MORTONNET_CACHE", cache), size);
         assert_eq!((r.code, &r.out), (Some(0), &expected), "{size}: {}", r.err);
     }
+}
+
+/// Under `auto` no failure of a device ends the stream: the host takes over, and nothing is lost, whichever call fails.
+#[test]
+fn the_host_takes_over_under_auto() {
+    let folder = Folder::new();
+    let shim = shim(&folder, &[]);
+    let input = fs::read_to_string("model/digits/test.csv").unwrap().repeat(20);
+    let expected = run(DIGITS, &["-d", "host"], input.clone()).out;
+    let run = |settings: &[(&str, &str)]| {
+        let mut c = command(DIGITS);
+        on(Witness::Pocl, &mut c, &folder.path("log"));
+        c.env("MORTONNET_SHIM_REAL", ICD_LOADER).env("MORTONNET_OPENCL", &shim).env("POCL_DEVICES", "basic");
+        c.env("MORTONNET_SHIM_ANSWER", "*:1000=4").env("MORTONNET_CACHE", folder.path("cache"));
+        c.args(["-v", "-b", "4096"]).envs(settings.iter().copied());
+        bounded(&mut c, input.clone(), Duration::from_secs(60), 2 << 30)
+    };
+    // A first start, whose record then says that the device is the faster one.
+    assert_eq!(run(&[]).out, expected);
+    for entry in fs::read_dir(folder.path("cache")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_str().unwrap().starts_with("trial-") {
+            let text = fs::read_to_string(&path).unwrap();
+            let text = format!("{}\nright 0.001 1000", text.split_once("\nright ").unwrap().0);
+            let sum = checksum(format!("{text}\0").as_bytes());
+            fs::write(&path, format!("{text}\nchecksum {sum:016x}\n")).unwrap();
+        }
+    }
+    let log = folder.path("calls");
+    let whole = run(&[("MORTONNET_SHIM_LOG", log.to_str().unwrap())]);
+    assert_eq!((whole.code, &whole.out), (Some(0), &expected), "{}", whole.err);
+    assert!(whole.err.contains("measured 0.001 µs a record on it, 1000.000 on the host"), "{}", whole.err);
+    let mut calls: BTreeMap<String, usize> = BTreeMap::new();
+    for name in fs::read_to_string(log).unwrap().lines() {
+        *calls.entry(name.to_string()).or_default() += 1;
+    }
+    let mut taken_over = 0;
+    for (name, &count) in &calls {
+        for n in (1..=count).filter(|n| *n <= 2 || count - n < 4).chain([0]) {
+            let fail = format!("{name}:{n}:-5");
+            let r = run(&[("MORTONNET_SHIM_FAIL", &fail)]);
+            assert_eq!((r.code, &r.out), (Some(0), &expected), "{fail}: {}", r.err);
+            taken_over += usize::from(r.err.contains(" of the run on the host computes"));
+        }
+    }
+    assert!(taken_over >= 5, "{taken_over} of {calls:?}");
+    // What was read when it failed is computed again, in whichever batch.
+    let mut batches = std::collections::BTreeSet::new();
+    for launch in 1..=12 {
+        let r = run(&[("MORTONNET_SHIM_DIE", &format!("0:{launch}:-36"))]);
+        assert_eq!((r.code, &r.out), (Some(0), &expected), "{launch}: {}", r.err);
+        let first = r.err.split("; from record ").nth(1).and_then(|rest| rest.split(' ').next());
+        batches.extend(first.map(str::to_string));
+    }
+    assert!(batches.contains("1") && batches.contains("4097"), "{batches:?}");
+    // One that was named ends the run.
+    let mut c = command(DIGITS);
+    on(Witness::Pocl, &mut c, &folder.path("log"));
+    c.env("MORTONNET_SHIM_REAL", ICD_LOADER)
+        .env("MORTONNET_OPENCL", &shim)
+        .env("MORTONNET_SHIM_DIE", "0:30:-36");
+    let r = bounded(c.args(["-d", "0", "-b", "10"]), input, Duration::from_secs(60), 2 << 30);
+    assert!(r.code == Some(1) && expected.starts_with(&r.out) && !r.out.is_empty(), "{:?} {}", r.code, r.err);
 }

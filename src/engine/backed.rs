@@ -1,0 +1,260 @@
+//! A device with the host behind it: the host compares every N-th batch (`--verify N`), and under `auto` takes over when the
+//! device fails.
+//!
+//! The input of a batch stays here, in plain order, until it is answered, so that the host can have it, too: records are
+//! decoded where they are read, and copied once more. What that and the comparison cost is measured in docs/MEASURED.md.
+
+use super::{Answer, Engine, RecordMut, RecordRows, SLOTS};
+use crate::error::{Error, Kind, say};
+use crate::observe::profile::{MemberTimes, StepClock};
+use crate::observe::report::Measured;
+use crate::observe::trace::Track;
+use crate::ops::bound::excess;
+
+/// How far device and host may be apart, in units of what each may be off.
+const MOST: f64 = 2.0;
+
+/// Starts the host's engine, with batches as large as the device's.
+pub(crate) type StartHost = Box<dyn Fn(usize) -> Result<Box<dyn Engine>, Error>>;
+
+/// What the host is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Duties {
+    /// It computes every so many batches, the first among them, and compares; 0: none.
+    pub(crate) verify: u64,
+    /// It takes over when the device fails.
+    pub(crate) take_over: bool,
+}
+
+/// A submitted batch.
+#[derive(Clone, Copy, Default)]
+struct Batch {
+    records: usize,
+    /// The number of its first record in the run, from 1.
+    first: u64,
+    /// Whether it is to be compared.
+    compared: bool,
+    /// Whether the host computes it, and its answers are the host's.
+    on_host: bool,
+}
+
+/// An engine whose answers are compared with the host's, or replaced by them when it fails.
+pub(crate) struct BackedEngine {
+    engine: Box<dyn Engine>,
+    /// The engine's device, for messages.
+    device: String,
+    host: Option<Box<dyn Engine>>,
+    start_host: StartHost,
+    duties: Duties,
+    /// Whether the device has failed: it is asked for nothing more.
+    failed: bool,
+    width: usize,
+    rows: RecordRows,
+    inputs: [Box<[f32]>; SLOTS],
+    submitted: [Batch; SLOTS],
+    batches: u64,
+    records: u64,
+    /// Scores of the host of one record.
+    expected: Vec<f64>,
+}
+
+impl BackedEngine {
+    /// `engine` on `device`, with the host behind it. Both hand out the scores of records of `width` numbers where they are
+    /// to be compared. A host that compares is started here.
+    pub(crate) fn new(
+        engine: Box<dyn Engine>,
+        device: String,
+        start_host: StartHost,
+        duties: Duties,
+        (width, outputs): (usize, usize),
+    ) -> Result<BackedEngine, Error> {
+        let inputs = [(); SLOTS].map(|()| vec![0.0; engine.batch() * width].into());
+        let host = (duties.verify > 0).then(|| start_host(engine.batch())).transpose()?;
+        Ok(BackedEngine {
+            engine,
+            device,
+            host,
+            start_host,
+            duties,
+            failed: false,
+            width,
+            rows: RecordRows::first(width),
+            inputs,
+            submitted: [Batch::default(); SLOTS],
+            batches: 0,
+            records: 0,
+            expected: Vec::with_capacity(outputs),
+        })
+    }
+
+    fn host(&mut self) -> Result<&mut Box<dyn Engine>, Error> {
+        if self.host.is_none() {
+            self.host = Some((self.start_host)(self.engine.batch())?);
+        }
+        self.host.as_mut().ok_or_else(|| Error::device("the host engine is gone"))
+    }
+
+    /// Hands the input of a slot to an engine, and lets it begin.
+    fn begin(
+        engine: &mut dyn Engine,
+        input: &[f32],
+        width: usize,
+        slot: usize,
+        records: usize,
+    ) -> Result<(), Error> {
+        for (i, input) in input.chunks_exact(width).take(records).enumerate() {
+            engine.record(slot, i)?.fill(input);
+        }
+        engine.submit(slot, records)
+    }
+
+    fn begin_on_host(&mut self, slot: usize) -> Result<(), Error> {
+        self.host()?;
+        let records = self.submitted[slot].records;
+        let (Some(host), input) = (&mut self.host, &self.inputs[slot]) else { return Ok(()) };
+        Self::begin(host.as_mut(), input, self.width, slot, records)
+    }
+
+    /// The device has failed at a slot: from here on the host computes, if that is its duty.
+    #[cold]
+    fn take_over(&mut self, slot: usize, error: Error) -> Result<(), Error> {
+        if !self.duties.take_over || !matches!(error.kind(), Kind::Device { .. }) {
+            return Err(error);
+        }
+        if !self.failed {
+            let first = self.submitted[slot].first;
+            say(&format!("{}: {error}; from record {first} of the run on the host computes", self.device));
+        }
+        self.failed = true;
+        self.submitted[slot].on_host = true;
+        self.begin_on_host(slot).map_err(|e| Kind::Both([error, e]).into())
+    }
+
+    /// Computes a collected slot on the host, and compares.
+    fn compare(&mut self, slot: usize) -> Result<(), Error> {
+        let Batch { records, first, .. } = self.submitted[slot];
+        self.begin_on_host(slot)?;
+        self.host()?.collect(slot)?;
+        let Some(host) = &self.host else { return Ok(()) };
+        for i in 0..records {
+            let (expected, found) = (host.answer(slot, i), self.engine.answer(slot, i));
+            self.expected.clear();
+            self.expected.extend(expected.scores.iter().map(f64::from));
+            if !agree(&self.expected, &expected, &found) {
+                return Err(self.differ(first + i as u64, &found));
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn differ(&self, record: u64, found: &Answer<'_>) -> Error {
+        let off = |(i, score): &(usize, f32)| excess(&self.expected[*i..=*i], std::iter::once(*score)) > MOST;
+        let what = match found.scores.iter().enumerate().find(off) {
+            Some((i, score)) => {
+                format!("score {i} is {score} on {}, {} on the host", self.device, self.expected[i])
+            }
+            None => format!(
+                "{} gives class {:?} for scores whose largest is that of class {}",
+                self.device,
+                found.class.unwrap_or_default(),
+                found.scores.argmax()
+            ),
+        };
+        Error::check(format!(
+            "--verify: record {record} of the run: {what}: the device, its memory or its driver computes wrongly; \
+             --selftest checks it, --device host does without it"
+        ))
+    }
+
+    /// The engine that has the answers of a slot.
+    fn answering(&self, slot: usize) -> &dyn Engine {
+        match &self.host {
+            Some(host) if self.submitted[slot].on_host => host.as_ref(),
+            _ => self.engine.as_ref(),
+        }
+    }
+}
+
+/// Whether an answer is the host's, whose scores are `expected`. One that is refused needs no other.
+fn agree(expected: &[f64], host: &Answer<'_>, found: &Answer<'_>) -> bool {
+    let class = found.class.is_none_or(|class| class == found.scores.argmax());
+    let scores = || excess(expected, found.scores.iter()) <= MOST;
+    class && (found.overflowed() || !host.overflowed() && scores())
+}
+
+impl Engine for BackedEngine {
+    fn batch(&self) -> usize {
+        self.engine.batch()
+    }
+
+    fn few(&self) -> usize {
+        self.engine.few()
+    }
+
+    fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
+        Ok(RecordMut::new(&mut self.inputs[slot], &self.rows, index * self.width))
+    }
+
+    fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
+        let verify = self.duties.verify;
+        self.submitted[slot] = Batch {
+            records,
+            first: self.records + 1,
+            compared: verify > 0 && self.batches % verify == 0 && !self.failed,
+            on_host: self.failed,
+        };
+        self.batches += 1;
+        self.records += records as u64;
+        if self.failed {
+            return self.begin_on_host(slot);
+        }
+        let input = &self.inputs[slot];
+        match Self::begin(self.engine.as_mut(), input, self.width, slot, records) {
+            Err(e) => self.take_over(slot, e),
+            begun => begun,
+        }
+    }
+
+    fn collect(&mut self, slot: usize) -> Result<(), Error> {
+        let Batch { on_host, compared, .. } = self.submitted[slot];
+        match on_host {
+            true => {}
+            // It was given to the device before that failed at another one.
+            false if self.failed => {
+                self.submitted[slot].on_host = true;
+                self.begin_on_host(slot)?;
+            }
+            false => match self.engine.collect(slot) {
+                Ok(()) if compared => return self.compare(slot),
+                Ok(()) => return Ok(()),
+                Err(e) => self.take_over(slot, e)?,
+            },
+        }
+        self.host()?.collect(slot)
+    }
+
+    fn answer(&self, slot: usize, index: usize) -> Answer<'_> {
+        self.answering(slot).answer(slot, index)
+    }
+
+    fn step_times(&mut self) -> Option<StepClock> {
+        self.engine.step_times()
+    }
+
+    fn forget_times(&mut self) {
+        self.engine.forget_times();
+    }
+
+    fn trace(&mut self, track: Track) -> Result<(), Error> {
+        self.engine.trace(track)
+    }
+
+    fn measured(&mut self) -> Measured {
+        self.engine.measured()
+    }
+
+    fn members(&mut self) -> Vec<(MemberTimes, Option<StepClock>)> {
+        self.engine.members()
+    }
+}
