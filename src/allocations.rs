@@ -128,6 +128,7 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
                 timed,
                 track,
                 sources: Default::default(),
+                tries: false,
             };
             let mut running = start(&request).unwrap();
             let bytes = match format {

@@ -134,7 +134,10 @@ impl Classify {
             }
             say(&format!("{ALONE}: nothing is compared"));
         }
-        let duties = Duties { verify: self.verify, take_over: select::is_auto(request) };
+        let duties = Duties {
+            verify: self.verify,
+            take_over: select::is_auto(request) && request.sources.folder.is_none(),
+        };
         if alone || !(duties.take_over || duties.verify > 0) {
             return Ok(running);
         }

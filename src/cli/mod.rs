@@ -17,6 +17,7 @@ use crate::engine::select::{self, Request, Running};
 use crate::engine::sources::Sources;
 use crate::error::{Error, Kind, say};
 use crate::escape;
+use crate::sys::io::was_open;
 use crate::sys::signal;
 pub(crate) use classify::Classify;
 use given::{Follows, Form, Given, Spec, usage};
@@ -269,6 +270,7 @@ fn request(given: &mut Given) -> Result<Request, Error> {
         timed: false,
         track: None,
         sources: Sources::default(),
+        tries: true,
     })
 }
 
@@ -306,6 +308,7 @@ fn introduce(verbose: bool, running: &Running) {
 
 /// Text on stdout.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
+    was_open(1).map_err(|e| Error::io("stdout", e))?;
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| match e.kind() {
         std::io::ErrorKind::BrokenPipe => Kind::ClosedOutput.into(),

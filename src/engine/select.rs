@@ -92,6 +92,8 @@ pub(crate) struct Request {
     pub(crate) track: Option<Track>,
     /// Where kernel sources come from.
     pub(crate) sources: Sources,
+    /// Whether `auto` tries a device at its first start; else it goes by its estimate.
+    pub(crate) tries: bool,
 }
 
 /// A running engine and how it came about.
@@ -151,6 +153,8 @@ pub(crate) fn each(
     mut visit: impl FnMut(Result<Running, Error>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut phases = Phases::default();
+    // Whoever wants each device by itself judges it, too.
+    let request = &Request { tries: false, ..request.clone() };
     let decisions = decide(request, &mut phases)?;
     let last = decisions.len().saturating_sub(1);
     decisions.into_iter().enumerate().try_for_each(|(i, decision)| {
@@ -205,15 +209,14 @@ fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Deci
     let Some((subject, mut host)) = decision.first.take() else { return decision };
     let wanted = Wanted { scores: true, classes: true };
     let request = Request { wanted, timed: false, track: None, ..request.clone() };
-    let trial = phases.time("trial", || {
-        let start = |decision| run(&request, decision, threads(), &mut Phases::default());
-        let (mut device, mut host) = (start(&decision)?, start(&host)?);
-        trial::run(device.engine.as_mut(), host.engine.as_mut())
-    });
+    let start = |decision| run(&request, decision, threads(), &mut Phases::default());
+    // Where there is no host the device has nothing to be better than.
+    let Ok(mut other) = start(&host) else { return decision };
+    let trial = phases.time("trial", || trial::run(start(&decision)?.engine.as_mut(), other.engine.as_mut()));
     match trial {
         Ok(trial) => {
             subject.remember(&trial);
-            by_trial(&trial, decision, *host)
+            by_trial(&trial, &subject, decision, *host)
         }
         Err(e) => {
             host.warning = Some(format!("{e}; running on the host instead"));
@@ -224,13 +227,14 @@ fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Deci
 }
 
 /// The device where its first start was right and faster than the host's, else the host.
-fn by_trial(trial: &Trial, mut device: Decision, mut host: Decision) -> Decision {
+fn by_trial(trial: &Trial, subject: &Subject, mut device: Decision, mut host: Decision) -> Decision {
     let name = device.device.as_ref().map_or(String::new(), line);
     match trial {
         Trial::Wrong(why) => {
             host.warning = Some(format!(
-                "{name}: wrong answers at its first start: {why}; running on the host instead; a new driver is tried \
-                 again, --device runs this one all the same"
+                "{name}: wrong answers at its first start: {why}; running on the host instead; it is tried again with \
+                 another driver, or without the file {}; --device runs it all the same",
+                subject.file()
             ));
             host.why.insert(0, format!("host: {name} gave wrong answers at its first start"));
             host
@@ -361,9 +365,17 @@ fn run(
     }
 }
 
-/// The host engine, in batches of `batch`, beside others that `request` asks for.
+/// The host engine, in batches of `batch`, beside others that `request` asks for. What it takes is not bounded: it is there
+/// so that nothing is lost.
 pub(crate) fn beside(request: &Request, batch: usize) -> Result<Box<dyn Engine>, Error> {
-    let request = Request { plan: None, batch: Some(batch), timed: false, track: None, ..request.clone() };
+    let request = Request {
+        plan: None,
+        batch: Some(batch),
+        max_memory: None,
+        timed: false,
+        track: None,
+        ..request.clone()
+    };
     let decision = on_host(&request, Vec::new(), None)?;
     Ok(run(&request, &decision, threads(), &mut Phases::default())?.engine)
 }
@@ -693,17 +705,23 @@ fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error
         .min_by(|a, b| a.0.total_cmp(&b.0));
     match best {
         // Who brings kernels wants to run them.
-        Some((us, device)) if request.sources.folder.is_none() || us < host => {
+        Some((us, device)) if request.tries && request.sources.folder.is_none() => {
             let why =
                 format!("{}: to be tried: {batch} should take {us:.0} µs on it, {on_host_us}", line(&device));
             let on_it = on_device(request, device.clone(), vec![why])?;
             let on_host = on_host(request, Vec::new(), None)?;
-            let subject = Subject::new(&device, &on_it.recipe, &on_host.recipe, request.batch);
+            let bounds = (request.batch, request.max_memory);
+            let subject = Subject::new(&device, &on_it.recipe, &on_host.recipe, bounds);
             Ok(match subject.known() {
-                _ if request.sources.folder.is_some() => on_it,
-                Some(trial) => by_trial(&trial, Decision { why: on_it.why[1..].to_vec(), ..on_it }, on_host),
+                Some(trial) => {
+                    by_trial(&trial, &subject, Decision { why: on_it.why[1..].to_vec(), ..on_it }, on_host)
+                }
                 None => Decision { first: Some((subject, Box::new(on_host))), ..on_it },
             })
+        }
+        Some((us, device)) if us < host => {
+            let why = format!("{}: {batch} should take {us:.0} µs on it, {on_host_us}", line(&device));
+            on_device(request, device, vec![why])
         }
         Some((us, device)) => {
             let why = format!("host: {batch} should take {on_host_us}, {us:.0} µs on {}", line(&device));
@@ -887,6 +905,7 @@ mod tests {
             timed: false,
             track: None,
             sources: Sources::default(),
+            tries: true,
         };
         for device in [DeviceWish::Auto, DeviceWish::Host] {
             for plan in [None, Some("baked".to_string())] {

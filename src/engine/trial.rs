@@ -37,12 +37,12 @@ pub(crate) enum Trial {
 pub(crate) struct Subject(Vec<String>);
 
 impl Subject {
-    /// A device against the host, each with its plan and batch.
+    /// A device against the host, each with its plan, in batches that `--batch` and `--max-memory` bound.
     pub(crate) fn new(
         device: &Device,
         plan: &PlanRecipe,
         host: &PlanRecipe,
-        batch: Option<usize>,
+        (batch, memory): (Option<usize>, Option<u64>),
     ) -> Subject {
         let mut parts = vec![
             env!("CARGO_PKG_VERSION").to_string(),
@@ -54,7 +54,13 @@ impl Subject {
             parts.extend([name, driver, plan.kernels.join(" "), batch.unwrap_or(plan.batch).to_string()]);
             parts.extend(plan.groups.iter().map(|(kernel, (rows, cols))| format!("{kernel} {rows} {cols}")));
         }
+        parts.extend(memory.map(|bytes| bytes.to_string()));
         Subject(parts)
+    }
+
+    /// Where the record stands, for messages.
+    pub(crate) fn file(&self) -> String {
+        Folder::named().map_or(String::new(), |folder| escape::path(&folder.at(&self.file_name())))
     }
 
     fn file_name(&self) -> String {

@@ -164,8 +164,9 @@ struct Keys {
 impl Keys {
     /// Room for those of `records` records of ordinary length; longer ones find it once they have been there.
     fn new(fields: usize, records: usize) -> Keys {
+        const MOST: usize = 1 << 20;
         let of = |bytes| if fields > 0 { records * bytes } else { 0 };
-        Keys { fields, bytes: Vec::with_capacity(of(32 * fields)), ends: Vec::with_capacity(of(1)) }
+        Keys { fields, bytes: Vec::with_capacity(of(32 * fields).min(MOST)), ends: Vec::with_capacity(of(1)) }
     }
 
     fn clear(&mut self) {

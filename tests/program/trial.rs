@@ -76,6 +76,13 @@ fn a_driver_that_computes_wrongly_is_not_used() {
             );
         }
     }
+    // Who asks for a self-test learns of it, whatever is remembered.
+    let mut c = command(DIGITS);
+    on(Witness::Pocl, &mut c, &folder.path("log"));
+    c.env("MORTONNET_SHIM_REAL", ICD_LOADER).env("MORTONNET_OPENCL", &shim).env("MORTONNET_SHIM_DRIVER", "1");
+    c.env("MORTONNET_SHIM_ANSWER", "*:1000=4").env("MORTONNET_CACHE", folder.path("cache"));
+    let r = feed(c.env("MORTONNET_SHIM_IDLE", "0:1").args(["--selftest", "-b", "65536"]), "");
+    assert!(r.code == Some(1) && !r.out.contains("passed"), "{}{}", r.out, r.err);
     // A device that fails is no device that is wrong: it is tried again.
     let settings = [("MORTONNET_SHIM_DIE", "0:3:-5"), ("MORTONNET_SHIM_DRIVER", "4")];
     let before = trials(&folder);
