@@ -87,32 +87,17 @@ impl BackedEngine {
         })
     }
 
-    fn host(&mut self) -> Result<&mut Box<dyn Engine>, Error> {
-        if self.host.is_none() {
-            self.host = Some((self.start_host)(self.engine.batch())?);
-        }
-        self.host.as_mut().ok_or_else(|| Error::device("the host engine is gone"))
-    }
-
-    /// Hands the input of a slot to an engine, and lets it begin.
-    fn begin(
-        engine: &mut dyn Engine,
-        input: &[f32],
-        width: usize,
-        slot: usize,
-        records: usize,
-    ) -> Result<(), Error> {
-        for (i, input) in input.chunks_exact(width).take(records).enumerate() {
-            engine.record(slot, i)?.fill(input);
-        }
-        engine.submit(slot, records)
-    }
-
+    /// Lets the host compute a slot; starts it where it is needed for the first time.
     fn begin_on_host(&mut self, slot: usize) -> Result<(), Error> {
-        self.host()?;
-        let records = self.submitted[slot].records;
-        let (Some(host), input) = (&mut self.host, &self.inputs[slot]) else { return Ok(()) };
-        Self::begin(host.as_mut(), input, self.width, slot, records)
+        let host = match &mut self.host {
+            Some(host) => host,
+            none => none.insert((self.start_host)(self.engine.batch())?),
+        };
+        begin(host.as_mut(), &self.inputs[slot], self.width, slot, self.submitted[slot].records)
+    }
+
+    fn collect_from_host(&mut self, slot: usize) -> Result<(), Error> {
+        self.host.as_mut().map_or(Ok(()), |host| host.collect(slot))
     }
 
     /// The device has failed at a slot: from here on the host computes, if that is its duty.
@@ -136,7 +121,7 @@ impl BackedEngine {
     fn compare(&mut self, slot: usize) -> Result<(), Error> {
         let Batch { records, first, .. } = self.submitted[slot];
         self.begin_on_host(slot)?;
-        self.host()?.collect(slot)?;
+        self.collect_from_host(slot)?;
         let Some(host) = &self.host else { return Ok(()) };
         for i in 0..records {
             let (expected, found) = (host.answer(slot, i), self.engine.answer(slot, i));
@@ -177,6 +162,20 @@ impl BackedEngine {
             _ => self.engine.as_ref(),
         }
     }
+}
+
+/// Hands the input of a slot to an engine, and lets it begin.
+fn begin(
+    engine: &mut dyn Engine,
+    input: &[f32],
+    width: usize,
+    slot: usize,
+    records: usize,
+) -> Result<(), Error> {
+    for (i, record) in input.chunks_exact(width).take(records).enumerate() {
+        engine.record(slot, i)?.fill(record);
+    }
+    engine.submit(slot, records)
 }
 
 /// Whether an answer is the host's, whose scores are `expected`. Sums near the end of the range may leave it on one side
@@ -220,7 +219,7 @@ impl Engine for BackedEngine {
             return self.begin_on_host(slot);
         }
         let input = &self.inputs[slot];
-        match Self::begin(self.engine.as_mut(), input, self.width, slot, records) {
+        match begin(self.engine.as_mut(), input, self.width, slot, records) {
             Err(e) => self.take_over(slot, e),
             begun => begun,
         }
@@ -236,7 +235,7 @@ impl Engine for BackedEngine {
                 Err(e) => self.take_over(slot, e)?,
             }
         }
-        self.host()?.collect(slot)
+        self.collect_from_host(slot)
     }
 
     fn answer(&self, slot: usize, index: usize) -> Answer<'_> {

@@ -226,7 +226,8 @@ fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Deci
     }
 }
 
-/// The device where its first start was right and faster than the host's, else the host.
+/// The device where its first start was right and faster than the host's, else the host. What was estimated of it, the
+/// first reason for it, gives way to what was measured.
 fn by_trial(trial: &Trial, subject: &Subject, mut device: Decision, mut host: Decision) -> Decision {
     let name = device.device.as_ref().map_or(String::new(), line);
     match trial {
@@ -240,13 +241,15 @@ fn by_trial(trial: &Trial, subject: &Subject, mut device: Decision, mut host: De
             host
         }
         Trial::Right { device: on_it, host: on_host } => {
-            let rates =
-                format!("the first start measured {on_it:.3} µs a record on it, {on_host:.3} on the host");
-            let chosen = if on_it < on_host { &mut device } else { &mut host };
-            let who = if on_it < on_host { &name } else { "host" };
-            let of = if on_it < on_host { String::new() } else { format!("{name}: ") };
-            chosen.why.insert(0, format!("{who}: {of}{rates}"));
-            if on_it < on_host { device } else { host }
+            let rates = format!(
+                "{name}: the first start measured {on_it:.3} µs a record on it, {on_host:.3} on the host"
+            );
+            if on_it < on_host {
+                device.why[0] = rates;
+                return device;
+            }
+            host.why.insert(0, format!("host: {rates}"));
+            host
         }
     }
 }
@@ -713,9 +716,7 @@ fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error
             let bounds = (request.batch, request.max_memory);
             let subject = Subject::new(&device, &on_it.recipe, &on_host.recipe, bounds);
             Ok(match subject.known() {
-                Some(trial) => {
-                    by_trial(&trial, &subject, Decision { why: on_it.why[1..].to_vec(), ..on_it }, on_host)
-                }
+                Some(trial) => by_trial(&trial, &subject, on_it, on_host),
                 None => Decision { first: Some((subject, Box::new(on_host))), ..on_it },
             })
         }

@@ -27,7 +27,8 @@ static HEARD: AtomicU32 = AtomicU32::new(0);
 static SERVED: AtomicU32 = AtomicU32::new(0);
 
 /// From now on SIGUSR1 is a question: see [`asked`], and a file that may grow no further (SIGXFSZ) is an error of the write,
-/// as a full disk is. To be called first, and before anything is started that may have handlers of its own. What whoever started the program had it ignore (nohup, jobs in the background) stays ignored.
+/// as a full disk is. To be called first, and before anything is started that may have handlers of its own. What whoever
+/// started the program had it ignore (nohup, jobs in the background) stays ignored.
 pub(crate) fn serve_questions() -> io::Result<()> {
     // SAFETY: the calls take two numbers.
     let fd = unsafe {
