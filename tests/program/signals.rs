@@ -46,6 +46,12 @@ fn has(child: &Child, key: &str, signal: i32) -> bool {
     u64::from_str_radix(set.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
 }
 
+/// Whether the process has a file open.
+fn opened(child: &Child, path: &Path) -> bool {
+    let mut files = fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().flatten();
+    files.any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == path))
+}
+
 /// A process that goes away with the test.
 pub struct Process(pub Child);
 
@@ -337,6 +343,8 @@ fn while_it_starts_a_stop_ends_it_at_once_and_a_question_waits() {
     assert_eq!(end(&mut child).signal(), Some(TERM));
     let mut child = starting();
     send(&child, USR1);
+    // Who closes a pipe last takes along what is in it.
+    until("the open FIFO", || opened(&child, &path));
     both.write_all(b"1\n").unwrap();
     drop(both);
     let text = Lines::of(child.stderr.take()).table();
