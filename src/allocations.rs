@@ -144,7 +144,6 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
             let shape = InputShape::of(network());
             let mut bad = |why: &Error| panic!("{why}");
             let stream = Stream {
-                engine: running.engine.as_mut(),
                 format: Some(format),
                 shape: rows.map_or(shape, |rows| shape.of_rows(rows).unwrap()),
                 writer: &mut writer,
@@ -155,7 +154,9 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
                 times: traced.then_some(&mut times),
                 asked: None,
             };
-            let summary = stream.run([Ok(("memory".to_string(), source))].into_iter()).unwrap();
+            let summary = stream
+                .run(running.engine.as_mut(), [Ok(("memory".to_string(), source))].into_iter())
+                .unwrap();
             assert_eq!(summary.records, records);
             let (first, last) = span.get();
             assert!(first > 0);

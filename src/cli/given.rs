@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::ir::plan::MOST_RECORDS;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What follows an option.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -177,6 +178,14 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     };
     let bytes = digits.parse().ok().and_then(|n: u64| n.checked_mul(1 << shift)).filter(|&n| n > 0);
     bytes.ok_or_else(|| format!("expected bytes, with k, M or G behind them or without, found \"{text}\""))
+}
+
+/// Seconds, a day at most.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|s: &f64| (0.0..=86400.0).contains(s));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("expected seconds from 0 (for ever) to 86400, found \"{text}\""))
 }
 
 /// A number of `range`.

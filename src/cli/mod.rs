@@ -9,6 +9,7 @@ mod lab;
 #[path = "without_lab.rs"]
 mod lab;
 mod selftest;
+mod session;
 
 use crate::baked;
 use crate::cl;
@@ -18,7 +19,7 @@ use crate::engine::sources::Sources;
 use crate::error::{Error, Kind, say};
 use crate::escape;
 use crate::sys::io::was_open;
-use crate::sys::signal;
+use crate::sys::{signal, watchdog};
 pub(crate) use classify::Classify;
 use given::{Follows, Form, Given, Spec, usage};
 pub(crate) use selftest::SelfTest;
@@ -52,6 +53,8 @@ const HELP: &str = "
       --tolerance T       than T times the larger of 1 and the expected score     [0.0001]
       --on-error WHAT     stop | mark: answer bad records with \"error\", exit 1 at the end   [stop]
       --verify N          compare every N-th batch of a device with the host, stop where they differ
+      --timeout SECONDS   a driver that takes longer for a call hangs: the host or the other devices
+                          go on; six times that at start, 0: never         [10]
       --profile[=FMT]     table | json | trace, optionally :FILE: timing, to stderr or FILE;
                           trace: the first 65536 spans, for ui.perfetto.dev
       --selftest          run the baked golden vectors on the device, exit 1 if one is wrong
@@ -127,6 +130,7 @@ const OPTIONS: &[Spec] = {
         ("tolerance", None, Value),
         ("on-error", None, Value),
         ("verify", None, Value),
+        ("timeout", None, Value),
         ("profile", None, ValueOr("table")),
         ("verbose", Some('v'), Nothing),
         ("selftest", None, Nothing),
@@ -206,12 +210,12 @@ pub fn main() -> ExitCode {
         .and_then(|()| Command::parse(std::env::args_os().skip(1)))
         .and_then(|command| match command {
             Command::Classify(classify) => classify.run(start),
-            Command::SelfTest(test) => test.run(),
-            Command::ListDevices { verbose } => list_devices(verbose),
-            Command::Info { request, json: false } => {
-                info::page(&request).and_then(|page| print(&escape::lines(&page)))
+            Command::SelfTest(test) => watched(|| test.run()),
+            Command::ListDevices { verbose } => watched(|| list_devices(verbose)),
+            Command::Info { request, json } => {
+                let page = watched(|| if json { info::json(&request) } else { info::page(&request) });
+                page.and_then(|page| print(&if json { page } else { escape::lines(&page).into() }))
             }
-            Command::Info { request, json: true } => info::json(&request).and_then(|page| print(&page)),
             #[cfg(feature = "lab")]
             Command::Block => lab::block().and_then(|text| print(&escape::lines(&text))),
             #[cfg(feature = "lab")]
@@ -221,18 +225,39 @@ pub fn main() -> ExitCode {
             Command::Help(page) => print(&page),
             Command::Version => print(&format!("{}\n", info::version())),
         });
+    let code = end(result);
+    watchdog::exit(code);
+    ExitCode::from(code)
+}
+
+/// What ended the program, said where there is something to say; its exit code.
+fn end(result: Result<(), Error>) -> u8 {
     match (result, signal::stop()) {
         // Whoever asked for the end sees that it came of that: a shell ends its loop, systemd counts it as clean.
         (Ok(()), Some(stop)) => signal::die(stop),
         (Err(e), Some(stop)) if e.is_silent() => signal::die(stop),
-        (Ok(()), None) => ExitCode::SUCCESS,
+        (Ok(()), None) => 0,
         (Err(e), _) => {
             if !matches!(e.kind(), Kind::ClosedOutput) {
                 say(&e.to_string());
             }
-            ExitCode::from(e.exit_code())
+            e.exit_code()
         }
     }
+}
+
+/// Watches the calls of drivers; `hung` ends the program where one does not come back.
+fn watch(hung: impl Fn(u32) -> u8 + Send + Sync + 'static) -> Result<(), Error> {
+    watchdog::watch(hung).map_err(|e| Error::caused("cannot start a thread", e))
+}
+
+/// Runs what has no records to save: where a driver hangs an error is all that is left.
+fn watched<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    watch(|ticks| {
+        let (silence, work) = (watchdog::silence(ticks), watchdog::work());
+        end(Err(Error::device(format!("OpenCL: {silence} ({work}): a device or its driver hangs"))))
+    })?;
+    watchdog::call(work)
 }
 
 /// All commands, in the order in which messages list them.

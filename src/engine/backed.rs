@@ -10,12 +10,13 @@ use crate::observe::profile::{MemberTimes, StepClock};
 use crate::observe::report::Measured;
 use crate::observe::trace::Track;
 use crate::ops::bound::excess;
+use std::sync::{Arc, Mutex};
 
 /// How far device and host may be apart, in units of what each may be off.
 const MOST: f64 = 2.0;
 
 /// Starts the host's engine, with batches as large as the device's.
-pub(crate) type StartHost = Box<dyn Fn(usize) -> Result<Box<dyn Engine>, Error>>;
+pub(crate) type StartHost = Box<dyn Fn(usize) -> Result<Box<dyn Engine>, Error> + Send + Sync>;
 
 /// What the host is for.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +29,7 @@ pub(crate) struct Duties {
 
 /// A submitted batch.
 #[derive(Clone, Copy, Default)]
-struct Batch {
+pub(crate) struct Batch {
     records: usize,
     /// The number of its first record in the run, from 1.
     first: u64,
@@ -38,19 +39,47 @@ struct Batch {
     on_host: bool,
 }
 
+/// The inputs of batches that are not answered yet, for whoever computes them where the device does not come back.
+pub(crate) struct Kept {
+    width: usize,
+    batch: usize,
+    start_host: StartHost,
+    slots: Mutex<[Option<(Arc<[f32]>, Batch)>; SLOTS]>,
+}
+
+impl Kept {
+    fn set(&self, slot: usize, kept: Option<(Arc<[f32]>, Batch)>) {
+        self.slots.lock().unwrap_or_else(|e| e.into_inner())[slot] = kept;
+    }
+
+    /// Starts the host's engine and fills its slots; with the number of the first record that it has, where it has one.
+    pub(crate) fn host(&self) -> Result<(Box<dyn Engine>, Option<u64>), Error> {
+        let mut host = (self.start_host)(self.batch)?;
+        let slots = self.slots.lock().unwrap_or_else(|e| e.into_inner());
+        let mut first = None::<u64>;
+        for (slot, kept) in slots.iter().enumerate() {
+            let Some((input, batch)) = kept else { continue };
+            fill(host.as_mut(), input, self.width, slot, batch.records)?;
+            first = Some(first.map_or(batch.first, |first| first.min(batch.first)));
+        }
+        Ok((host, first))
+    }
+}
+
 /// An engine whose answers are compared with the host's, or replaced by them when it fails.
 pub(crate) struct BackedEngine {
     engine: Box<dyn Engine>,
     /// The engine's device, for messages.
     device: String,
     host: Option<Box<dyn Engine>>,
-    start_host: StartHost,
+    kept: Arc<Kept>,
     duties: Duties,
     /// Whether the device has failed: it is given nothing more.
     failed: bool,
     width: usize,
     rows: RecordRows,
-    inputs: [Box<[f32]>; SLOTS],
+    /// Whole, and only here, until they are submitted.
+    inputs: [Arc<[f32]>; SLOTS],
     submitted: [Batch; SLOTS],
     batches: u64,
     records: u64,
@@ -68,13 +97,15 @@ impl BackedEngine {
         duties: Duties,
         (width, outputs): (usize, usize),
     ) -> Result<BackedEngine, Error> {
-        let inputs = [(); SLOTS].map(|()| vec![0.0; engine.batch() * width].into());
-        let host = (duties.verify > 0).then(|| start_host(engine.batch())).transpose()?;
+        let batch = engine.batch();
+        let inputs = [(); SLOTS].map(|()| vec![0.0; batch * width].into());
+        let host = (duties.verify > 0).then(|| start_host(batch)).transpose()?;
+        let kept = Arc::new(Kept { width, batch, start_host, slots: Mutex::default() });
         Ok(BackedEngine {
             engine,
             device,
             host,
-            start_host,
+            kept,
             duties,
             failed: false,
             width,
@@ -87,11 +118,16 @@ impl BackedEngine {
         })
     }
 
+    /// What it keeps, to be had while it does not come back.
+    pub(crate) fn kept(&self) -> Arc<Kept> {
+        Arc::clone(&self.kept)
+    }
+
     /// Lets the host compute a slot; starts it where it is needed for the first time.
     fn begin_on_host(&mut self, slot: usize) -> Result<(), Error> {
         let host = match &mut self.host {
             Some(host) => host,
-            none => none.insert((self.start_host)(self.engine.batch())?),
+            none => none.insert((self.kept.start_host)(self.kept.batch)?),
         };
         begin(host.as_mut(), &self.inputs[slot], self.width, slot, self.submitted[slot].records)
     }
@@ -115,6 +151,20 @@ impl BackedEngine {
         self.failed = true;
         self.submitted[slot].on_host = true;
         Ok(())
+    }
+
+    /// Waits for the answers of a slot, from whomever.
+    fn collect_answers(&mut self, slot: usize) -> Result<(), Error> {
+        let Batch { on_host, compared, .. } = self.submitted[slot];
+        // What the device was given before it failed at another batch it may have computed all the same.
+        if !on_host {
+            match self.engine.collect(slot) {
+                Ok(()) if compared => return self.compare(slot),
+                Ok(()) => return Ok(()),
+                Err(e) => self.take_over(slot, e)?,
+            }
+        }
+        self.collect_from_host(slot)
     }
 
     /// Computes a collected slot on the host, and compares.
@@ -172,10 +222,23 @@ fn begin(
     slot: usize,
     records: usize,
 ) -> Result<(), Error> {
-    for (i, record) in input.chunks_exact(width).take(records).enumerate() {
-        engine.record(slot, i)?.fill(record);
-    }
+    fill(engine, input, width, slot, records)?;
     engine.submit(slot, records)
+}
+
+/// Hands the input of a slot to an engine.
+fn fill(
+    engine: &mut dyn Engine,
+    input: &[f32],
+    width: usize,
+    slot: usize,
+    records: usize,
+) -> Result<(), Error> {
+    input
+        .chunks_exact(width)
+        .take(records)
+        .enumerate()
+        .try_for_each(|(i, record)| engine.record(slot, i).map(|mut to| to.fill(record)))
 }
 
 /// Whether an answer is the host's, whose scores are `expected`. Sums near the end of the range may leave it on one side
@@ -202,7 +265,9 @@ impl Engine for BackedEngine {
     }
 
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
-        Ok(RecordMut::new(&mut self.inputs[slot], &self.rows, index * self.width))
+        let input = Arc::get_mut(&mut self.inputs[slot])
+            .ok_or_else(|| Error::device(format!("slot {slot} was not collected")))?;
+        Ok(RecordMut::new(input, &self.rows, index * self.width))
     }
 
     fn submit(&mut self, slot: usize, records: usize) -> Result<(), Error> {
@@ -218,6 +283,7 @@ impl Engine for BackedEngine {
         if self.failed {
             return self.begin_on_host(slot);
         }
+        self.kept.set(slot, Some((Arc::clone(&self.inputs[slot]), self.submitted[slot])));
         let input = &self.inputs[slot];
         match begin(self.engine.as_mut(), input, self.width, slot, records) {
             Err(e) => self.take_over(slot, e),
@@ -226,16 +292,9 @@ impl Engine for BackedEngine {
     }
 
     fn collect(&mut self, slot: usize) -> Result<(), Error> {
-        let Batch { on_host, compared, .. } = self.submitted[slot];
-        // What the device was given before it failed at another batch it may have computed all the same.
-        if !on_host {
-            match self.engine.collect(slot) {
-                Ok(()) if compared => return self.compare(slot),
-                Ok(()) => return Ok(()),
-                Err(e) => self.take_over(slot, e)?,
-            }
-        }
-        self.collect_from_host(slot)
+        let result = self.collect_answers(slot);
+        self.kept.set(slot, None);
+        result
     }
 
     fn answer(&self, slot: usize, index: usize) -> Answer<'_> {

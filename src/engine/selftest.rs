@@ -5,6 +5,7 @@ use crate::engine::{Answer, Engine, NAN_CLASS};
 use crate::error::Error;
 use crate::ir::network::{Kind, Network};
 use crate::ops::bound::{excess, score_bound, too_close};
+use crate::sys::watchdog;
 use std::fmt;
 
 /// What the self-test found.
@@ -73,6 +74,7 @@ pub(crate) fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden) -
         let first = &mut answers[usize::from(records <= few)];
         for start in (0..golden.count).step_by(records) {
             fill(engine, network, golden, start, records)?;
+            watchdog::beat("golden vectors");
             engine.submit(0, records)?;
             engine.collect(0)?;
             for index in 0..records {
@@ -95,6 +97,7 @@ pub(crate) fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden) -
             let (others, first) = (records - 1, &answers[usize::from(records <= few)]);
             fill(engine, network, golden, 0, others)?;
             put(engine, network, others, overflow)?;
+            watchdog::beat("golden vectors");
             engine.submit(0, records)?;
             engine.collect(0)?;
             for index in 0..others {

@@ -12,6 +12,7 @@ use crate::cl::Device;
 use crate::error::Error;
 use crate::escape;
 use crate::registry::PlanRecipe;
+use crate::sys::watchdog;
 use std::time::Instant;
 
 /// How a record begins.
@@ -121,6 +122,7 @@ pub(crate) fn run(device: &mut dyn Engine, host: &mut dyn Engine) -> Result<Tria
         selftest::fill(engine, network, &golden, 0, batch)?;
         let mut times = [0.0; TURNS];
         for time in &mut times {
+            watchdog::beat("trial");
             let start = Instant::now();
             engine.submit(0, batch)?;
             engine.collect(0)?;

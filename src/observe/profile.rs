@@ -1,6 +1,7 @@
 //! Times: collected without allocation while running, printed afterwards. Every number was measured.
 
 use crate::observe::trace::{Name, Track};
+use crate::sys::watchdog;
 use std::time::{Duration, Instant};
 
 /// Buckets per doubling: percentiles are exact to 1.6 %.
@@ -140,6 +141,7 @@ impl Origins {
 impl Phases {
     /// Runs `work` and adds its time to phase `name`.
     pub(crate) fn time<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
+        watchdog::beat(name);
         let start = Instant::now();
         let result = work();
         self.done(name, start);

@@ -30,14 +30,13 @@ use crate::error::{Error, Kind};
 use crate::observe::times::StreamTimes;
 pub(crate) use crate::observe::times::Summary;
 use crate::observe::trace::{Name, Track};
-use crate::sys::signal;
+use crate::sys::{signal, watchdog};
 use std::io::Write;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Everything that a run needs besides its input.
+/// Everything that a run needs besides its input and its engine.
 pub(crate) struct Stream<'a, 'w, W> {
-    /// What computes.
-    pub(crate) engine: &'a mut dyn Engine,
     /// The input's format; `None`: told by its first bytes.
     pub(crate) format: Option<Format>,
     /// What a record is made of.
@@ -61,23 +60,21 @@ pub(crate) struct Stream<'a, 'w, W> {
 }
 
 /// What is told why a record is bad.
-pub(crate) type Bad<'a> = dyn FnMut(&Error) + 'a;
+pub(crate) type Bad<'a> = dyn FnMut(&Error) + Send + 'a;
 
 /// What is told which input has rows left at its end, and how many.
-pub(crate) type Left<'a> = dyn FnMut(&str, usize) + 'a;
+pub(crate) type Left<'a> = dyn FnMut(&str, usize) + Send + 'a;
 
 /// What is told how far a run is: the engine, times if they are taken, and what was done.
-pub(crate) type Asked<'a> = dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + 'a;
+pub(crate) type Asked<'a> = dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + Send + 'a;
 
-impl<W: Write> Stream<'_, '_, W> {
-    /// Answers all records of `inputs`, a name and a source each. An input is asked for when the one before has ended;
-    /// records of several share batches. Before an error is returned everything read before it is answered;
-    /// [`Kind::Stopped`] is one: SIGINT or SIGTERM came, nothing more was read, and part of a record is dropped.
-    pub(crate) fn run<S: Source>(
+impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
+    /// A run over all records of `inputs`, a name and a source each. An input is asked for when the one before has ended;
+    /// records of several share batches.
+    pub(crate) fn over<S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
         self,
-        inputs: impl Iterator<Item = Result<(String, S), Error>>,
-    ) -> Result<Summary, Error> {
-        let batch = self.engine.batch();
+        inputs: I,
+    ) -> Pipeline<'a, 'w, W, S, I> {
         let feed = Feed {
             inputs,
             reader: None,
@@ -90,20 +87,32 @@ impl<W: Write> Stream<'_, '_, W> {
             track: self.times.as_ref().and_then(|times| times.track),
         };
         let slots = [(); SLOTS].map(|()| Slot {
-            places: Vec::with_capacity(batch),
-            keys: Keys::new(self.shape.keys, batch),
+            places: Vec::new(),
+            keys: Keys { fields: self.shape.keys, bytes: Vec::new(), ends: Vec::new() },
             bad: Vec::new(),
             started: None,
         });
-        let summary = Summary::default();
-        let mut pipeline = Pipeline { stream: self, feed, slots, flying: None, submitted: 0, summary };
-        let result = pipeline.run();
-        pipeline.settle();
-        if result.as_ref().is_err_and(|e| !matches!(e.kind(), Kind::ClosedOutput)) {
-            // What was answered before the error goes out; the error is what counts.
-            let _ = pipeline.stream.writer.flush();
+        Pipeline {
+            stream: self,
+            feed,
+            slots,
+            next: 0,
+            stop: None,
+            newest: None,
+            flying: None,
+            submitted: 0,
+            summary: Summary::default(),
         }
-        result.map(|()| pipeline.summary)
+    }
+
+    /// Answers all records of `inputs` by `engine`: [`Stream::over`] and [`run`].
+    #[cfg(test)]
+    pub(crate) fn run<S: Source>(
+        self,
+        engine: &mut dyn Engine,
+        inputs: impl Iterator<Item = Result<(String, S), Error>>,
+    ) -> Result<Summary, Error> {
+        run(&Mutex::new(self.over(inputs)), engine)
     }
 }
 
@@ -162,11 +171,13 @@ struct Keys {
 }
 
 impl Keys {
-    /// Room for those of `records` records of ordinary length; longer ones find it once they have been there.
-    fn new(fields: usize, records: usize) -> Keys {
+    /// Makes room for those of `records` records of ordinary length; longer ones find it once they have been there.
+    fn reserve(&mut self, records: usize) {
         const MOST: usize = 1 << 20;
-        let of = |bytes| if fields > 0 { records * bytes } else { 0 };
-        Keys { fields, bytes: Vec::with_capacity(of(32 * fields).min(MOST)), ends: Vec::with_capacity(of(1)) }
+        if self.fields > 0 {
+            self.bytes.reserve((records * 32 * self.fields).min(MOST));
+            self.ends.reserve(records);
+        }
     }
 
     fn clear(&mut self) {
@@ -211,77 +222,190 @@ enum Stop {
     Failed(Error),
 }
 
-struct Pipeline<'a, 'w, W, S, I> {
-    stream: Stream<'a, 'w, W>,
+/// A run: what it reads, what is on its way, what it writes. It is locked but while the engine is handed a batch or
+/// waited for: should that not come back, another thread can [`resume`] the run.
+pub(crate) struct Pipeline<'a, 'w, W, S, I> {
+    /// What it was made of.
+    pub(crate) stream: Stream<'a, 'w, W>,
     feed: Feed<'a, S, I>,
     slots: [Slot; SLOTS],
-    /// The submitted slot.
+    /// The slot that is filled, or will be.
+    next: usize,
+    /// Why the filling of a slot ended that is not dealt with yet.
+    stop: Option<Stop>,
+    /// The slot that is being submitted.
+    newest: Option<usize>,
+    /// The slot that was submitted before.
     flying: Option<usize>,
     /// Batches that were submitted.
     submitted: u32,
     summary: Summary,
 }
 
-impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeline<'_, '_, W, S, I> {
-    fn run(&mut self) -> Result<(), Error> {
-        let mut slot = 0;
+/// Answers all records by `engine`. Before an error is returned everything read before it is answered;
+/// [`Kind::Stopped`] is one: SIGINT or SIGTERM came, nothing more was read, and part of a record is dropped.
+pub(crate) fn run<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
+    pipeline: &Mutex<Pipeline<'_, '_, W, S, I>>,
+    engine: &mut dyn Engine,
+) -> Result<Summary, Error> {
+    for slot in &mut lock(pipeline).slots {
+        slot.places.reserve_exact(engine.batch());
+        slot.keys.reserve(engine.batch());
+    }
+    Runner { pipeline, engine }.run()
+}
+
+/// Goes on with a run whose engine did not come back, by `engine`, which has the inputs of the batches on their way.
+pub(crate) fn resume<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
+    pipeline: &Mutex<Pipeline<'_, '_, W, S, I>>,
+    engine: &mut dyn Engine,
+) -> Result<Summary, Error> {
+    let mut p = lock(pipeline);
+    for slot in [p.flying.take(), p.newest.take()].into_iter().flatten() {
+        engine.submit(slot, p.slots[slot].places.len())?;
+        engine.collect(slot)?;
+        p.write(slot, engine)?;
+    }
+    drop(p);
+    Runner { pipeline, engine }.run()
+}
+
+fn lock<P>(pipeline: &Mutex<P>) -> MutexGuard<'_, P> {
+    pipeline.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// A pipeline while nobody else may have it.
+type Held<'r, 's, 'w, W, S, I> = MutexGuard<'r, Pipeline<'s, 'w, W, S, I>>;
+
+/// A pipeline, and the engine, which only this thread has.
+struct Runner<'r, P> {
+    pipeline: &'r Mutex<P>,
+    engine: &'r mut dyn Engine,
+}
+
+impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
+    Runner<'r, Pipeline<'s, 'w, W, S, I>>
+{
+    fn run(&mut self) -> Result<Summary, Error> {
+        let result = self.turns();
+        let mut p = lock(self.pipeline);
+        p.settle();
+        if result.as_ref().is_err_and(|e| !matches!(e.kind(), Kind::ClosedOutput)) {
+            // What was answered before the error goes out; the error is what counts.
+            let _ = p.stream.writer.flush();
+        }
+        result.map(|()| p.summary)
+    }
+
+    fn turns(&mut self) -> Result<(), Error> {
+        let mut p = lock(self.pipeline);
         loop {
-            let stop = self.fill(slot);
-            let records = self.slots[slot].places.len();
-            if records > 0 {
-                let start = self.now();
-                let submitted = self.stream.engine.submit(slot, records);
-                self.submitted = self.submitted.saturating_add(1);
-                self.add(start, "submit", slot, |t| &mut t.engine);
-                if let Err(e) = submitted {
-                    // The batch before it is computed: its answers are not lost.
-                    self.answer(true)?;
-                    return Err(e);
+            if p.stop.is_none() {
+                p.stop = Some(p.fill(self.engine));
+                let slot = p.next;
+                let records = p.slots[slot].places.len();
+                if records > 0 {
+                    let start = p.now();
+                    p.newest = Some(slot);
+                    let submitted;
+                    (p, submitted) = self.call(p, |engine| engine.submit(slot, records));
+                    p.submitted = p.submitted.saturating_add(1);
+                    p.add(start, "submit", slot, |t| &mut t.engine);
+                    if let Err(e) = submitted {
+                        p.newest = None;
+                        // The batch before it is computed: its answers are not lost.
+                        drop(self.answer(p, true)?);
+                        return Err(e);
+                    }
+                }
+                p = self.answer(p, false)?;
+                if records > 0 {
+                    p.flying = p.newest.take();
+                    p.next = (slot + 1) % SLOTS;
+                }
+                // Seldom enough to cost nothing, and soon after a driver has compiled something.
+                if p.summary.batches.is_power_of_two() {
+                    signal::keep();
+                    watchdog::warm();
                 }
             }
-            self.answer(false)?;
-            if records > 0 {
-                self.flying = Some(slot);
-                slot = (slot + 1) % SLOTS;
-            }
-            // Seldom enough to cost nothing, and soon after a driver has compiled something.
-            if self.summary.batches.is_power_of_two() {
-                signal::keep();
-            }
             let asked = signal::asked();
-            match stop {
-                Stop::Full if !asked => continue,
-                // Nobody shall wait for an answer while the stream waits for input.
-                _ => self.answer(true)?,
+            // Nobody shall wait for an answer while the stream waits for input.
+            if asked || !matches!(p.stop, Some(Stop::Full)) {
+                p = self.answer(p, true)?;
             }
             if asked {
-                self.tell();
+                p.tell(self.engine);
             }
-            match stop {
-                Stop::Full => {}
-                Stop::Idle if signal::stop().is_some() => return Err(Kind::Stopped.into()),
-                Stop::Idle => self.wait()?,
-                Stop::End => return Ok(()),
-                Stop::Failed(e) => return Err(e),
+            match p.stop.take() {
+                Some(Stop::Idle) if signal::stop().is_some() => return Err(Kind::Stopped.into()),
+                Some(Stop::Idle) => p.wait()?,
+                Some(Stop::End) => return Ok(()),
+                Some(Stop::Failed(e)) => return Err(e),
+                Some(Stop::Full) | None => {}
             }
         }
     }
 
-    /// Reads records into a free slot.
-    fn fill(&mut self, slot: usize) -> Stop {
+    /// Waits for the submitted slot, if there is one, and writes its answers; `flush`: all the way.
+    fn answer(
+        &mut self,
+        mut p: Held<'r, 's, 'w, W, S, I>,
+        flush: bool,
+    ) -> Result<Held<'r, 's, 'w, W, S, I>, Error> {
+        let flying = p.flying;
+        if let Some(slot) = flying {
+            let start = p.now();
+            let collected;
+            (p, collected) = self.call(p, |engine| engine.collect(slot));
+            p.flying = None;
+            collected?;
+            p.add(start, "wait for the engine", slot, |t| &mut t.engine);
+        }
+        let start = p.now();
+        if let Some(slot) = flying {
+            p.write(slot, self.engine)?;
+        }
+        if flush {
+            p.stream.writer.flush()?;
+        }
+        if let Some(slot) = flying {
+            p.add(start, "write", slot, |t| &mut t.write);
+        } else if flush {
+            p.add(start, "flush", SLOTS, |t| &mut t.write);
+        }
+        p.answered(flying);
+        Ok(p)
+    }
+
+    /// Lets the engine do what may not come back; meanwhile the pipeline is anybody's.
+    fn call<T>(
+        &mut self,
+        p: Held<'r, 's, 'w, W, S, I>,
+        work: impl FnOnce(&mut dyn Engine) -> T,
+    ) -> (Held<'r, 's, 'w, W, S, I>, T) {
+        drop(p);
+        let result = watchdog::call(|| work(self.engine));
+        (lock(self.pipeline), result)
+    }
+}
+
+impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeline<'_, '_, W, S, I> {
+    /// Reads records into the next slot.
+    fn fill(&mut self, engine: &mut dyn Engine) -> Stop {
+        let slot = self.next;
         let start = self.now();
         self.slots[slot].places.clear();
         self.slots[slot].started = start;
         if let Some(StreamTimes { track: Some(track), .. }) = &self.stream.times {
             track.begin(slot, self.submitted.saturating_add(1));
         }
-        let stop = self.records(slot).unwrap_or_else(Stop::Failed);
+        let stop = self.records(slot, engine).unwrap_or_else(Stop::Failed);
         self.add(start, "parse", slot, |t| &mut t.parse);
         stop
     }
 
-    fn records(&mut self, slot: usize) -> Result<Stop, Error> {
-        let engine = &mut self.stream.engine;
+    fn records(&mut self, slot: usize, engine: &mut dyn Engine) -> Result<Stop, Error> {
         let Slot { places, keys, bad, .. } = &mut self.slots[slot];
         bad.clear();
         keys.clear();
@@ -325,34 +449,15 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
         Ok(Stop::Full)
     }
 
-    /// Waits for the submitted slot, if there is one, and writes its answers; `flush`: all the way.
-    fn answer(&mut self, flush: bool) -> Result<(), Error> {
-        let flying = self.flying.take();
-        if let Some(slot) = flying {
-            let start = self.now();
-            self.stream.engine.collect(slot)?;
-            self.add(start, "wait for the engine", slot, |t| &mut t.engine);
-        }
-        let start = self.now();
-        if let Some(slot) = flying {
-            self.write(slot)?;
-        }
-        if flush {
-            self.stream.writer.flush()?;
-        }
-        if let Some(slot) = flying {
-            self.add(start, "write", slot, |t| &mut t.write);
-        } else if flush {
-            self.add(start, "flush", SLOTS, |t| &mut t.write);
-        }
-        if let (Some(slot), Some(times)) = (flying, &mut self.stream.times) {
+    /// Counts the answers of a slot.
+    fn answered(&mut self, slot: Option<usize>) {
+        if let (Some(slot), Some(times)) = (slot, &mut self.stream.times) {
             times.answered(self.slots[slot].places.len(), self.slots[slot].started);
         }
-        Ok(())
     }
 
-    fn write(&mut self, slot: usize) -> Result<(), Error> {
-        let Stream { engine, writer, bad, expected, expected_scores, .. } = &mut self.stream;
+    fn write(&mut self, slot: usize, engine: &dyn Engine) -> Result<(), Error> {
+        let Stream { writer, bad, expected, expected_scores, .. } = &mut self.stream;
         let Slot { places, keys, bad: known, .. } = &mut self.slots[slot];
         let mut known = known.drain(..).peekable();
         let mut refused = engine.refused(slot, 0);
@@ -403,11 +508,11 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
 
     /// Says how far the run is. The run is at rest.
     #[cold]
-    fn tell(&mut self) {
+    fn tell(&mut self, engine: &mut dyn Engine) {
         self.settle();
-        let Stream { engine, times, asked, .. } = &mut self.stream;
+        let Stream { times, asked, .. } = &mut self.stream;
         if let Some(asked) = asked {
-            asked(&mut **engine, times.as_deref(), self.summary);
+            asked(engine, times.as_deref(), self.summary);
         }
     }
 

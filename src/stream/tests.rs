@@ -264,7 +264,6 @@ fn run_on<S: Source>(
     let mut left = |input: &str, rows: usize| rest.push((input.to_string(), rows));
     let mut writer = ResultWriter::new(&mut out, output, VALUES);
     let stream = Stream {
-        engine: &mut engine,
         format,
         shape: input.shape(),
         writer: &mut writer,
@@ -275,7 +274,7 @@ fn run_on<S: Source>(
         times: None,
         asked: None,
     };
-    let result = stream.run(sources.into_iter()).map_err(|e| e.to_string());
+    let result = stream.run(&mut engine, sources.into_iter()).map_err(|e| e.to_string());
     Ran { text: String::from_utf8(out).unwrap(), result, batches: engine.batches(), reasons, left: rest }
 }
 
@@ -474,7 +473,6 @@ fn a_nan_score_names_the_record_in_the_input() {
         let input = Input::new(1);
         let shape = input.shape();
         let stream = Stream {
-            engine: &mut engine,
             format,
             shape,
             writer: &mut writer,
@@ -489,7 +487,7 @@ fn a_nan_score_names_the_record_in_the_input() {
             None => [memory("a", [b"1\n2\n".to_vec()]), memory("b", [b"\n3\nx\n".to_vec()])],
             Some(_) => [memory("a", [vec![1, 2]]), memory("b", [vec![3, 4]])],
         };
-        let error = stream.run(files.into_iter()).unwrap_err().to_string();
+        let error = stream.run(&mut engine, files.into_iter()).unwrap_err().to_string();
         assert!(
             error.starts_with(&format!(
                 "{place}: record 3 of the run: overflow in f32: expected finite scores, "
@@ -698,7 +696,6 @@ fn a_record_is_answered_before_more_input_is_awaited() {
         let input = Input::new(1);
         let mut times = StreamTimes::default();
         let stream = Stream {
-            engine: &mut engine,
             format: None,
             shape: input.shape(),
             writer: &mut writer,
@@ -709,7 +706,7 @@ fn a_record_is_answered_before_more_input_is_awaited() {
             times: Some(&mut times),
             asked: None,
         };
-        let summary = stream.run([Ok(("stdin".to_string(), source))].into_iter()).unwrap();
+        let summary = stream.run(&mut engine, [Ok(("stdin".to_string(), source))].into_iter()).unwrap();
         assert_eq!(summary.records, 8);
         assert_eq!((times.records, times.batches), (8, summary.batches));
         assert!(times.latencies.percentile(50.0).is_some());
@@ -799,7 +796,6 @@ fn classes_and_scores_are_compared_on_the_way() {
     let mut ignore = |_: &Error| ();
     let mut writer = ResultWriter::new(&mut out, Output::Class, spec);
     let stream = Stream {
-        engine: &mut engine,
         format: None,
         shape: input.shape(),
         writer: &mut writer,
@@ -811,7 +807,7 @@ fn classes_and_scores_are_compared_on_the_way() {
         asked: None,
     };
     // Scores are the sum and the first: class 1 where the second is negative.
-    stream.run([memory("stdin", [b"1,1\n1,-1\n1\n1,-1\n".to_vec()])].into_iter()).unwrap();
+    stream.run(&mut engine, [memory("stdin", [b"1,1\n1,-1\n1\n1,-1\n".to_vec()])].into_iter()).unwrap();
     assert_eq!(String::from_utf8(out).unwrap(), "0\n1\nerror\n1\n");
     // A marked record is wrong.
     assert_eq!(expected.finish().unwrap().to_string(), "2 of 4");

@@ -1,5 +1,5 @@
 //! What needs the system or the linker, safe faces over the unsafe calls: the linked block, readiness of a file
-//! descriptor, who may have written a file, signals, threads.
+//! descriptor, who may have written a file, signals, threads, calls that do not come back.
 #![allow(unsafe_code)]
 
 #[cfg(test)]
@@ -9,3 +9,4 @@ pub(crate) mod linked;
 pub(crate) mod own;
 pub(crate) mod signal;
 pub(crate) mod thread;
+pub(crate) mod watchdog;

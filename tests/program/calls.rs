@@ -10,7 +10,7 @@ use std::time::Duration;
 const RECORDS: usize = 25;
 
 /// The first records, in batches of 10, on PoCL through a library that does what is set.
-fn device(folder: &Folder, shim: &Path) -> Command {
+pub fn device(folder: &Folder, shim: &Path) -> Command {
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));
     c.env("MORTONNET_SHIM_REAL", ICD_LOADER).env("MORTONNET_OPENCL", shim);
@@ -18,7 +18,7 @@ fn device(folder: &Folder, shim: &Path) -> Command {
     c
 }
 
-fn records() -> String {
+pub fn records() -> String {
     let all = fs::read_to_string("model/digits/test.csv").unwrap();
     all.lines().take(RECORDS).map(|l| format!("{l}\n")).collect()
 }
@@ -31,21 +31,49 @@ fn ends(c: &mut Command, what: &str) -> Run {
 }
 
 /// What was answered is right, and nothing is lost without an error.
-fn right(r: &Run, expected: &str, what: &str) {
+pub fn right(r: &Run, expected: &str, what: &str) {
     assert!(expected.starts_with(&r.out), "{what}: {}", r.out);
     assert!(r.code == Some(1) || r.out == expected, "{what}: {}", r.out);
     assert!(r.code == Some(0) || !r.err.is_empty(), "{what}");
 }
 
 /// How often a run makes each call.
-fn calls(folder: &Folder, shim: &Path) -> BTreeMap<String, usize> {
+pub fn calls(folder: &Folder, shim: &Path) -> BTreeMap<String, usize> {
     let log = folder.path("calls");
     ends(device(folder, shim).env("MORTONNET_SHIM_LOG", &log), "no failure");
+    counted(&log)
+}
+
+/// The calls of a log.
+pub fn counted(log: &Path) -> BTreeMap<String, usize> {
     let mut calls = BTreeMap::new();
     for name in fs::read_to_string(log).unwrap().lines() {
         *calls.entry(name.to_string()).or_default() += 1;
     }
     calls
+}
+
+/// Under `auto`, on PoCL, which says that it is a GPU, through a library that does what is set.
+pub fn auto(folder: &Folder, shim: &Path) -> Command {
+    let mut c = command(DIGITS);
+    on(Witness::Pocl, &mut c, &folder.path("log"));
+    c.env("MORTONNET_SHIM_REAL", ICD_LOADER).env("MORTONNET_OPENCL", shim).env("POCL_DEVICES", "basic");
+    c.env("MORTONNET_SHIM_ANSWER", "*:1000=4").env("MORTONNET_CACHE", folder.path("cache"));
+    c.args(["-v", "-b", "4096"]);
+    c
+}
+
+/// Makes the record of a first start say that the device is the faster one.
+pub fn prefer_device(folder: &Folder) {
+    for entry in fs::read_dir(folder.path("cache")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_name().unwrap().to_str().unwrap().starts_with("trial-") {
+            let text = fs::read_to_string(&path).unwrap();
+            let text = format!("{}\nright 0.001 1000", text.split_once("\nright ").unwrap().0);
+            let sum = checksum(format!("{text}\0").as_bytes());
+            fs::write(&path, format!("{text}\nchecksum {sum:016x}\n")).unwrap();
+        }
+    }
 }
 
 /// Each call fails once, wherever it is: the first three and the last of its kind, as all between are made by the same lines.
@@ -118,32 +146,17 @@ fn the_host_takes_over_under_auto() {
     let input = fs::read_to_string("model/digits/test.csv").unwrap().repeat(20);
     let expected = run(DIGITS, &["-d", "host"], input.clone()).out;
     let run = |settings: &[(&str, &str)]| {
-        let mut c = command(DIGITS);
-        on(Witness::Pocl, &mut c, &folder.path("log"));
-        c.env("MORTONNET_SHIM_REAL", ICD_LOADER).env("MORTONNET_OPENCL", &shim).env("POCL_DEVICES", "basic");
-        c.env("MORTONNET_SHIM_ANSWER", "*:1000=4").env("MORTONNET_CACHE", folder.path("cache"));
-        c.args(["-v", "-b", "4096"]).envs(settings.iter().copied());
-        bounded(&mut c, input.clone(), Duration::from_secs(60), 2 << 30)
+        let mut c = auto(&folder, &shim);
+        bounded(c.envs(settings.iter().copied()), input.clone(), Duration::from_secs(60), 2 << 30)
     };
     // A first start, whose record then says that the device is the faster one.
     assert_eq!(run(&[]).out, expected);
-    for entry in fs::read_dir(folder.path("cache")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.file_name().unwrap().to_str().unwrap().starts_with("trial-") {
-            let text = fs::read_to_string(&path).unwrap();
-            let text = format!("{}\nright 0.001 1000", text.split_once("\nright ").unwrap().0);
-            let sum = checksum(format!("{text}\0").as_bytes());
-            fs::write(&path, format!("{text}\nchecksum {sum:016x}\n")).unwrap();
-        }
-    }
+    prefer_device(&folder);
     let log = folder.path("calls");
     let whole = run(&[("MORTONNET_SHIM_LOG", log.to_str().unwrap())]);
     assert_eq!((whole.code, &whole.out), (Some(0), &expected), "{}", whole.err);
     assert!(whole.err.contains("measured 0.001 µs a record on it, 1000.000 on the host"), "{}", whole.err);
-    let mut calls: BTreeMap<String, usize> = BTreeMap::new();
-    for name in fs::read_to_string(log).unwrap().lines() {
-        *calls.entry(name.to_string()).or_default() += 1;
-    }
+    let calls = counted(&log);
     let mut taken_over = 0;
     for (name, &count) in &calls {
         for n in (1..=count).filter(|n| *n <= 2 || count - n < 4).chain([0]) {

@@ -11,6 +11,7 @@ mod checks;
 mod devices;
 mod docs;
 mod filter;
+mod hangs;
 mod images;
 mod limits;
 mod multi;

@@ -5,7 +5,7 @@
  *   MORTONNET_SHIM_FAIL  NAME:N:CODE[,NAME:N:CODE...]: the Nth call of NAME (from 1; 0: every call) returns CODE
  *                        (negative) instead of doing anything, a clCreate... or map call gives NULL; a positive CODE
  *                        is the signal that the process dies of; -9999: it does nothing and says that all is well,
- *                        a clCreate... or map call gives NULL
+ *                        a clCreate... or map call gives NULL; -9998: it never comes back
  *   MORTONNET_SHIM_SIZE  NAME:N: the size of every answer of NAME, a clGet...Info or clGet...IDs call, is said to be N
  *   MORTONNET_SHIM_BINARY  N: the size of a program's binary is said to be N
  *   MORTONNET_SHIM_SLEEP NAME:MS: calls of NAME take MS milliseconds longer
@@ -56,7 +56,7 @@ typedef size_t Z;
 typedef void *H; /* any handle */
 
 enum {
-	NOTHING = -9999, INVALID_VALUE = -30, INVALID_BUILD_OPTIONS = -43, INVALID_WORK_GROUP_SIZE = -54, INVALID_OPERATION = -59,
+	NOTHING = -9999, HANGS = -9998, INVALID_VALUE = -30, INVALID_BUILD_OPTIONS = -43, INVALID_WORK_GROUP_SIZE = -54, INVALID_OPERATION = -59,
 	PLATFORM_NOT_FOUND = -1001
 };
 
@@ -86,6 +86,14 @@ static void start(void)
 		fprintf(stderr, "opencl_shim: %s\n", path ? dlerror() : "MORTONNET_SHIM_REAL is not set");
 }
 
+/* The code, if the call comes back with one. */
+static I back(I code)
+{
+	while (code == HANGS)
+		pause();
+	return code;
+}
+
 /* Logs the call; the code that it shall fail with, or 0 and the real function. */
 static I enter(const char *name, unsigned *count, H *function)
 {
@@ -112,7 +120,7 @@ static I enter(const char *name, unsigned *count, H *function)
 				signal(code, SIG_DFL);
 				raise(code);
 			}
-			return code;
+			return back(code);
 		}
 	}
 	if (!real)
@@ -401,7 +409,7 @@ I clEnqueueNDRangeKernel(H o, H kernel, U dims, const Z *offset, const Z *global
 	launches[queue]++;
 	for (; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
 		if (sscanf(at, "%u:%u:%d", &which, &from, &with) == 3 && which == queue && launches[queue] >= from)
-			return with;
+			return back(with);
 	at = getenv("MORTONNET_SHIM_IDLE");
 	if (at && sscanf(at, "%u:%u", &which, &from) == 2 && which == queue && launches[queue] >= from)
 		return event ? ((I (*)(H, H *))dlsym(real, "clEnqueueMarker"))(o, event) : 0;

@@ -39,6 +39,7 @@ use crate::error::{Error, Kind, say};
 use crate::observe::profile::{MemberTimes, StepClock};
 use crate::observe::trace::{Name, Track};
 use crate::sys::thread::{Serve, Thread};
+use crate::sys::watchdog;
 use pace::Pace;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -55,6 +56,36 @@ pub(crate) struct Member {
     control: Arc<WorkerControl>,
     thread: Option<Thread>,
     facts: MemberFacts,
+}
+
+/// For how long somebody has given no sign of life, in ticks of the watchdog.
+#[derive(Default)]
+struct Silence {
+    signs: u64,
+    ticks: u32,
+}
+
+impl Silence {
+    /// Called once a tick with the number of signs so far: whether it lasts for too long, measured by the slowest batch.
+    fn lasts(&mut self, signs: u64, slowest: Option<Duration>) -> bool {
+        self.ticks = if self.signs == signs { self.ticks + 1 } else { 0 };
+        self.signs = signs;
+        let Some(tick) = watchdog::tick() else { return false };
+        self.ticks > watchdog::allowed(slowest.map(|slowest| slowest.div_duration_f64(tick) as u32))
+    }
+
+    fn text(&self) -> String {
+        watchdog::silence(self.ticks)
+    }
+}
+
+/// Waits on a condition; whether for a whole tick.
+fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> (MutexGuard<'a, T>, bool) {
+    let Some(tick) = watchdog::tick() else {
+        return (condition.wait(guard).unwrap_or_else(|e| e.into_inner()), false);
+    };
+    let (guard, waited) = condition.wait_timeout(guard, tick).unwrap_or_else(|e| e.into_inner());
+    (guard, waited.timed_out())
 }
 
 /// What is known of a member's engine.
@@ -103,10 +134,21 @@ impl Member {
         let built = control.wait_for(|state| matches!(state, WorkerState::Built(_)));
         let facts = MemberFacts { name: String::new(), batch: 0, granule: 0, in_process: false, track: None };
         let mut member = Member { control, thread: Some(thread), facts };
-        if let WorkerState::Built(facts) = built {
-            member.facts = facts?;
+        match built {
+            Ok(WorkerState::Built(facts)) => member.facts = facts?,
+            Ok(_) => {}
+            Err(hangs) => {
+                member.abandon();
+                return Err(hangs);
+            }
         }
         Ok(member)
+    }
+
+    /// Its thread hangs in a driver: nobody waits for its end.
+    fn abandon(&mut self) {
+        self.thread = None;
+        watchdog::abandon();
     }
 }
 
@@ -128,13 +170,20 @@ impl WorkerControl {
         self.changed.notify_all();
     }
 
-    /// Waits for a state, and leaves `Waiting` behind.
-    fn wait_for(&self, wanted: impl Fn(&WorkerState) -> bool) -> WorkerState {
+    /// Waits for a state, and leaves `Waiting` behind. An error where a driver at start gives no sign of life for too long.
+    fn wait_for(&self, wanted: impl Fn(&WorkerState) -> bool) -> Result<WorkerState, Error> {
+        let mut silence = Silence::default();
         let mut state = self.state();
         while !wanted(&state) {
-            state = self.changed.wait(state).unwrap_or_else(|e| e.into_inner());
+            let tick;
+            (state, tick) = wait(&self.changed, state);
+            watchdog::alive();
+            if tick && matches!(*state, WorkerState::Building) && silence.lasts(watchdog::beats(), None) {
+                let what = format!("{} at start ({})", silence.text(), watchdog::work());
+                return Err(Error::device(what));
+            }
         }
-        std::mem::replace(&mut *state, WorkerState::Waiting)
+        Ok(std::mem::replace(&mut *state, WorkerState::Waiting))
     }
 }
 
@@ -148,7 +197,7 @@ impl Serve for WorkerControl {
         self.set(WorkerState::Built(facts));
         let Some(engine) = engine else { return };
         let work = |s: &WorkerState| matches!(s, WorkerState::Working(..) | WorkerState::Ended);
-        if let WorkerState::Working(shared, who) = self.wait_for(work) {
+        if let Ok(WorkerState::Working(shared, who)) = self.wait_for(work) {
             let worker = Worker { shared, who };
             worker.local().engine = Some(engine);
             if let Err(e) = worker.run() {
@@ -202,8 +251,6 @@ struct Shared {
     state: Mutex<QueueState>,
     /// A slot is done, or the last member has failed.
     done: Condvar,
-    /// Whoever in this process runs for the first time.
-    first: Mutex<()>,
     /// The answers of submitted slots.
     answers: [Mutex<Answers>; SLOTS],
     sizes: RecordSizes,
@@ -237,6 +284,8 @@ struct QueueState {
     /// The slot that was submitted last.
     newest: usize,
     members: Vec<MemberState>,
+    /// Who runs for the first time, alone.
+    alone: Option<usize>,
     quit: bool,
     /// Why the last member failed.
     failure: Option<Failure>,
@@ -282,6 +331,11 @@ struct MemberState {
     /// When they should be done.
     ends: Instant,
     asleep: bool,
+    /// Signs of life: what it has begun and ended.
+    signs: u64,
+    silence: Silence,
+    /// Its slowest chunk.
+    slowest: Option<Duration>,
     /// What it has done.
     times: MemberTimes,
 }
@@ -354,14 +408,33 @@ impl Shared {
         }
     }
 
+    /// Lets member `who` be the only one of its kind that runs. One that hangs there is not waited for.
+    fn begin_alone(&self, who: usize) {
+        let mut state = self.state();
+        let runs = |state: &QueueState| state.alone.is_some_and(|m| state.members[m].times.failed.is_none());
+        while runs(&state) && !state.quit {
+            state.members[who].asleep = true;
+            state = self.workers[who].wake.wait(state).unwrap_or_else(|e| e.into_inner());
+        }
+        state.members[who].asleep = false;
+        state.alone = Some(who);
+    }
+
+    /// The next one may run for the first time.
+    fn end_alone(&self) {
+        self.state().alone = None;
+        self.workers.iter().for_each(|w| w.wake.notify_one());
+    }
+
     /// Takes a chunk for `place` of member `who`. If it has nothing else to do it waits for one until the end.
     fn take(&self, who: usize, place: usize, wait: bool) -> Option<(Chunk, Arc<Input>)> {
         let mut state = self.state();
         loop {
             let now = Instant::now();
-            if state.quit {
+            if state.quit || state.members[who].times.failed.is_some() {
                 return None;
             }
+            state.members[who].signs += 1;
             let offer = state.offer(who, self.workers[who].granule, now);
             if let Some((slot, records @ 1.., _)) = offer {
                 let submitted = &mut state.slots[slot];
@@ -407,6 +480,8 @@ impl Shared {
         member.times.records += records as u64;
         member.times.batches += 1;
         member.times.busy += busy;
+        member.signs += 1;
+        member.slowest = member.slowest.max(Some(busy));
         if let Some(pace) = &mut member.pace {
             pace.observe(records, us(busy));
             let rest: f64 = member.chunks.iter().flatten().map(|c| pace.time(c.records.len())).sum();
@@ -420,12 +495,19 @@ impl Shared {
         self.wake(state);
     }
 
+    /// Once a tick: the member whose driver does not come back, and for how long.
+    fn silent(&self, state: &mut QueueState) -> Option<(usize, String)> {
+        let members = state.members.iter_mut().enumerate();
+        let mut busy = members.filter(|(_, m)| !m.asleep && m.times.failed.is_none());
+        busy.find_map(|(who, m)| m.silence.lasts(m.signs, m.slowest).then(|| (who, m.silence.text())))
+    }
+
     /// Member `who` has failed: the others get its chunks. The last one's error ends the stream.
     fn fail(&self, who: usize, error: Error) {
         let name = &self.workers[who].name;
         let mut guard = self.state();
         let state = &mut *guard;
-        if state.quit {
+        if state.quit || state.members[who].times.failed.is_some() {
             return;
         }
         let member = &mut state.members[who];
@@ -440,7 +522,8 @@ impl Shared {
             self.done.notify_all();
         } else {
             say(&format!("{name}: {error}; the other devices do its part"));
-            self.wake(state);
+            // Those that wait for its first run, too.
+            self.workers.iter().for_each(|w| w.wake.notify_one());
         }
     }
 }
@@ -535,14 +618,15 @@ impl Worker {
         // one member's at a time: PoCL 3.1 keeps what it has compiled with the largest grid it has seen, a larger one
         // makes a second entry, and where both fit, runs on several devices give back each other's and end the program
         // (an assertion).
-        let mut alone =
-            worker.in_process.then(|| self.shared.first.lock().unwrap_or_else(|e| e.into_inner()));
+        if worker.in_process {
+            self.shared.begin_alone(self.who);
+        }
         let first = if worker.in_process { worker.batch } else { 1 };
-        for (time, records) in times.iter_mut().zip([first, 1, few]) {
+        for (run, records) in [first, 1, few].into_iter().enumerate() {
             if self.shared.state().quit {
                 return Ok(None);
             }
-            (submitting, *time) = self.with_engine(|engine, record| {
+            (submitting, times[run]) = self.with_engine(|engine, record| {
                 for i in 0..records {
                     engine.record(0, i)?.fill(record);
                 }
@@ -553,7 +637,9 @@ impl Worker {
                 engine.forget_times();
                 Ok((submitting, us(start.elapsed())))
             })?;
-            drop(alone.take());
+            if worker.in_process && run == 0 {
+                self.shared.end_alone();
+            }
         }
         self.keep("measure", 0, 0, begun);
         let pace = Pace::new(worker.batch, times[1], few, times[2]);
@@ -604,6 +690,10 @@ impl Worker {
             self.keep("wait for the engine", place, records, start);
             let start = self.now();
             let mut answers = self.shared.answers[chunk.slot].lock().unwrap_or_else(|e| e.into_inner());
+            // Who comes back too late has lost its chunk to another.
+            if self.shared.state().members[self.who].times.failed.is_some() {
+                return Err(Error::device("too late"));
+            }
             for (i, n) in chunk.records.clone().enumerate() {
                 let answer = engine.answer(place, i);
                 let to = &mut answers.scores[n * scores..(n + 1) * scores];
@@ -641,6 +731,9 @@ impl MultiEngine {
             chunks: [const { None }; SLOTS],
             ends: now,
             asleep: false,
+            signs: 0,
+            silence: Silence::default(),
+            slowest: None,
             times: MemberTimes::default(),
         };
         let answers = || Answers {
@@ -662,6 +755,7 @@ impl MultiEngine {
             slots: [(); SLOTS].map(|()| submitted()),
             newest: 0,
             members: (0..count).map(member).collect(),
+            alone: None,
             quit: false,
             failure: None,
         };
@@ -678,7 +772,6 @@ impl MultiEngine {
             workers: members.iter().map(worker).collect(),
             state: Mutex::new(state),
             done: Condvar::new(),
-            first: Mutex::new(()),
             answers: [(); SLOTS].map(|()| Mutex::new(answers())),
             sizes,
             timed,
@@ -751,7 +844,15 @@ impl Engine for MultiEngine {
                 submitted.returned.clear();
                 return Err(failure);
             }
-            state = self.shared.done.wait(state).unwrap_or_else(|e| e.into_inner());
+            let tick;
+            (state, tick) = wait(&self.shared.done, state);
+            watchdog::alive();
+            if let Some((who, silence)) = tick.then(|| self.shared.silent(&mut state)).flatten() {
+                drop(state);
+                self.members[who].abandon();
+                self.shared.fail(who, Error::device(silence));
+                state = self.shared.state();
+            }
         }
         state.slots[slot].input = None;
         drop(state);
@@ -772,9 +873,9 @@ impl Engine for MultiEngine {
     fn members(&mut self) -> Vec<(MemberTimes, Option<StepClock>)> {
         let mut members = Vec::with_capacity(self.members.len());
         for (who, worker) in self.shared.workers.iter().enumerate() {
-            let mut local = worker.local.lock().unwrap_or_else(|e| e.into_inner());
-            let clock = local.engine.as_mut().and_then(|e| e.step_times());
-            drop(local);
+            // Whose thread has its engine now has computed nothing yet, or hangs.
+            let local = worker.local.try_lock().ok();
+            let clock = local.and_then(|mut local| local.engine.as_mut()?.step_times());
             members.push((self.shared.state().members[who].times.clone(), clock));
         }
         members

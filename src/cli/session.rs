@@ -1,0 +1,314 @@
+//! A run of records through an engine, and its end: also that of a run whose driver hangs.
+
+use super::classify::Classify;
+use super::{end, introduce, watch};
+use crate::baked::network;
+use crate::engine::Engine;
+use crate::engine::backed::{BackedEngine, Duties, Kept};
+use crate::engine::opencl::Wanted;
+use crate::engine::select::{self, DeviceWish, Request, Running};
+use crate::error::{Error, Kind, say};
+use crate::escape;
+use crate::observe::report::{self, Facts, Measured, ProfileFormat, Totals};
+use crate::observe::times::StreamTimes;
+use crate::observe::trace::{self, Name, Track};
+use crate::registry::EngineKind;
+use crate::stream::{
+    self, ERROR, Expected, ExpectedScores, FileSource, InputShape, Output, OutputSpec, Pipeline,
+    ResultWriter, Rows, Stdout, Stream, Summary,
+};
+use crate::sys::{signal, watchdog};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// The inputs of a run, each opened when it is its turn.
+type Inputs = Box<dyn Iterator<Item = Result<(String, FileSource), Error>> + Send>;
+
+/// A run. It lives as long as the program, and whatever is needed to bring it to its end is here: where the driver hangs, and
+/// with it the thread that began, the watchdog's thread goes on.
+pub(super) struct Session {
+    classify: Classify,
+    /// Where it runs, with what the outputs need.
+    request: Request,
+    start: Instant,
+    rows: usize,
+    pipeline: Mutex<Pipeline<'static, 'static, Stdout, FileSource, Inputs>>,
+    /// What computes, once it has started.
+    started: Mutex<Option<Started>>,
+    /// What came of it, once that is known.
+    end: Mutex<Option<Result<(), Error>>>,
+}
+
+/// What runs the network.
+#[derive(Clone)]
+struct Started {
+    facts: Facts<'static>,
+    took: Duration,
+    /// The inputs of batches without an answer, where the host is to compute what the device does not.
+    kept: Option<Arc<Kept>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn leaked<T>(value: T) -> &'static mut T {
+    Box::leak(Box::new(value))
+}
+
+impl Session {
+    /// A run that has not begun: nothing of OpenCL is touched, no record is read.
+    pub(super) fn new(classify: Classify, start: Instant) -> Result<&'static Session, Error> {
+        let spec = OutputSpec::of(network());
+        let output = classify.output.unwrap_or(Output::default_for(spec.kind));
+        let whole = InputShape { keys: classify.keys, ..InputShape::of(network()) };
+        let shape = classify.rows.map_or(Ok(whole), |rows| whole.of_rows(rows)).map_err(Error::usage)?;
+        stream::check(output, &spec).map_err(Error::usage)?;
+        if classify.mark {
+            stream::check_mark(output, &spec).map_err(Error::usage)?;
+        }
+        let expected = classify.expect.as_deref().map(|file| Expected::read(file, &spec)).transpose()?;
+        let read_scores = |file: &Path| {
+            let tolerance = classify.tolerance.unwrap_or(ExpectedScores::TOLERANCE);
+            ExpectedScores::read(file, tolerance, &spec)
+        };
+        let expected_scores = classify.expect_scores.as_deref().map(read_scores).transpose()?;
+        let wanted = Wanted {
+            scores: stream::needs_scores(output, &spec) || expected_scores.is_some() || classify.verify > 0,
+            classes: stream::needs_argmax(output, &spec, expected.is_some()),
+        };
+        let format = classify.profile.as_ref().map(|p| p.0);
+        let track = (format == Some(ProfileFormat::Trace)).then(|| Track::new(start));
+        classify.request.sources.check()?;
+        let request = Request { wanted, timed: format.is_some(), track, ..classify.request.clone() };
+        let files = match &classify.files[..] {
+            [] => vec![PathBuf::from("-")],
+            files => files.to_vec(),
+        };
+        let inputs: Inputs = Box::new(files.into_iter().map(|file| open(&file)));
+        let stdout = Stdout::new().map_err(|e| Error::io("stdout", e))?;
+        let stream = Stream {
+            format: classify.format,
+            shape,
+            writer: leaked(ResultWriter::new(stdout, output, spec)),
+            bad: classify.mark.then(|| leaked(|why: &Error| say(&why.to_string())) as _),
+            left: Some(leaked(left)),
+            expected: expected.map(leaked),
+            expected_scores: expected_scores.map(leaked),
+            times: format.map(|_| leaked(StreamTimes { track, ..StreamTimes::default() })),
+            asked: None,
+        };
+        Ok(leaked(Session {
+            request,
+            start,
+            rows: shape.width,
+            pipeline: Mutex::new(stream.over(inputs)),
+            started: Mutex::new(None),
+            end: Mutex::new(None),
+            classify,
+        }))
+    }
+
+    /// Records in, classes out.
+    pub(super) fn run(&'static self) -> Result<(), Error> {
+        self.classify.timeout.into_iter().for_each(watchdog::set_limit);
+        if self.request.device != DeviceWish::Host {
+            watch(|ticks| end(self.hung(ticks)))?;
+        }
+        self.go(watchdog::call(|| select::start(&self.request))?)
+    }
+
+    /// Whether the host goes on where the device does not.
+    fn takes_over(&self) -> bool {
+        select::is_auto(&self.request) && self.request.sources.folder.is_none()
+    }
+
+    /// The same with the host behind it, where that has something to do.
+    fn backed(&self, running: Running) -> Result<(Running, Option<Arc<Kept>>), Error> {
+        const ALONE: &str = "--verify compares with the host, which runs this alone";
+        let alone = running.members.is_empty() && running.plan.engine == EngineKind::Host;
+        let verify = self.classify.verify;
+        if alone && verify > 0 {
+            if self.request.device == DeviceWish::Host {
+                return Err(Error::usage(ALONE));
+            }
+            say(&format!("{ALONE}: nothing is compared"));
+        }
+        let duties = Duties { verify, take_over: self.takes_over() };
+        if alone || !(duties.take_over || duties.verify > 0) {
+            return Ok((running, None));
+        }
+        let sizes = (network().width, network().outputs());
+        let (asked, device) = (self.request.clone(), running.device.clone());
+        let host = Box::new(move |batch| select::beside(&asked, batch));
+        let engine = BackedEngine::new(running.engine, device, host, duties, sizes)?;
+        let kept = duties.take_over.then(|| engine.kept());
+        Ok((Running { engine: Box::new(engine), ..running }, kept))
+    }
+
+    /// All records through a started engine.
+    fn go(&'static self, running: Running) -> Result<(), Error> {
+        introduce(self.classify.verbose, &running);
+        let (running, kept) = self.backed(running)?;
+        if self.classify.files.is_empty() && std::io::stdin().is_terminal() {
+            let numbers = self.rows;
+            let what = match self.classify.rows {
+                None => format!("records of {numbers} numbers"),
+                Some(Rows { window, .. }) => format!("rows of {numbers} numbers, {window} of them a record,"),
+            };
+            say(&format!("reading {what} from the terminal, one a line; --help says more"));
+        }
+        // Until here a signal ends the program at once: no record was read.
+        signal::serve_stops();
+        let took = self.start.elapsed();
+        self.request.track.iter().for_each(|t| t.span(Name::Text("start-up"), 0, 0, self.start, took));
+        let Running { mut engine, device, plan, laid_out_again, phases, members, .. } = running;
+        let (device, plan, phases, members) = leaked((device, plan, phases, members));
+        let facts = Facts { device, plan, laid_out_again, phases, members };
+        let started = Started { facts, took, kept };
+        // A trace is for the end; who asks on the way reads the table.
+        let wanted = self.classify.profile.as_ref().map(|p| p.0);
+        let format = wanted.filter(|f| *f == ProfileFormat::Json).unwrap_or(ProfileFormat::Table);
+        let tell = move |engine: &mut dyn Engine, times: Option<&StreamTimes>, summary: Summary| {
+            let totals = Totals { startup: took, elapsed: self.start.elapsed(), summary };
+            let text = report::text(format, facts, engine.measured(), times, totals);
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        };
+        lock(&self.pipeline).stream.asked = Some(leaked(tell));
+        *lock(&self.started) = Some(started.clone());
+        let result = stream::run(&self.pipeline, engine.as_mut());
+        let result = self.finish(result.map(drop), &started, engine.measured());
+        *lock(&self.end) = Some(result);
+        // A driver may hang at its end, too.
+        watchdog::call(|| drop(engine));
+        lock(&self.end).take().unwrap_or(Ok(()))
+    }
+
+    /// What is left of a run whose driver does not answer.
+    #[cold]
+    fn hung(&'static self, ticks: u32) -> Result<(), Error> {
+        const ADVICE: &str = "the device or its driver hangs; --timeout allows more";
+        let silence = watchdog::silence(ticks);
+        let started = lock(&self.started).clone();
+        let device = started.as_ref().map_or("OpenCL", |started| started.facts.device);
+        if let Some(result) = lock(&self.end).take() {
+            say(&format!("{device}: {silence} at its end, after all results"));
+            return result;
+        }
+        let Some(started) = started else {
+            let silence = format!("{device}: {silence} at start ({})", watchdog::work());
+            if !self.takes_over() {
+                return Err(Error::device(format!("{silence}: {ADVICE}")));
+            }
+            say(&format!("{silence}; running on the host instead"));
+            return self.go(select::start(&Request { device: DeviceWish::Host, ..self.request.clone() })?);
+        };
+        let error = || Error::device(format!("{device}: {silence}: {ADVICE}"));
+        let (result, measured) = match started.kept.as_ref().map(|kept| kept.host()) {
+            Some(Ok((mut host, first))) => {
+                let from = first.map_or(String::new(), |first| format!("from record {first} of the run on "));
+                say(&format!("{device}: {silence}; {from}the host computes"));
+                (stream::resume(&self.pipeline, host.as_mut()).map(drop), host.measured())
+            }
+            Some(Err(e)) => (Err(Kind::Both([error(), e]).into()), Measured::default()),
+            None => (Err(error()), Measured::default()),
+        };
+        if result.is_err() {
+            // What was answered before goes out; the error is what counts.
+            let _ = lock(&self.pipeline).stream.writer.flush();
+        }
+        self.finish(result, &started, measured)
+    }
+
+    /// The end of a run: its profile, and whether what it was compared with was right.
+    fn finish(
+        &self,
+        mut result: Result<(), Error>,
+        started: &Started,
+        measured: Measured,
+    ) -> Result<(), Error> {
+        let p = &mut *lock(&self.pipeline);
+        let Stream { writer, expected, expected_scores, times, .. } = &p.stream;
+        let (marked, records) = (writer.marked(), writer.records());
+        if let (Some((format, file)), Some(times)) = (&self.classify.profile, times) {
+            let summary = Summary { records: times.records, batches: times.batches, marked };
+            let totals = Totals { startup: started.took, elapsed: self.start.elapsed(), summary };
+            let text = report::text(*format, started.facts, measured, Some(times), totals);
+            result = Error::first(result, write_profile(file.as_deref(), &text));
+            // On stderr the trace itself says so: who keeps that as a file wants nothing behind it.
+            let dropped = self.request.track.filter(|_| file.is_some()).map_or(0, Track::dropped);
+            if dropped > 0 {
+                say(&format!(
+                    "the trace is full: its first {} spans were kept, {dropped} dropped",
+                    trace::MOST
+                ));
+            }
+        }
+        let complete = result.is_ok();
+        if marked > 0 && !result.as_ref().is_err_and(|e| matches!(e.kind(), Kind::ClosedOutput)) {
+            let count = format!("bad records: {marked} of {records}, answered with \"{ERROR}\"");
+            if result.as_ref().is_err_and(|e| matches!(e.kind(), Kind::Stopped)) {
+                // Every record has its line: the end is a signal's.
+                say(&count);
+            } else {
+                result = Error::first(result, Err(Error::check(count)));
+            }
+        }
+        if complete {
+            if let Some(expected) = expected {
+                result = Error::first(result, compare(expected, self.classify.min_accuracy));
+            }
+            if let Some(scores) = expected_scores {
+                result = Error::first(result, compare_scores(scores));
+            }
+        }
+        result
+    }
+}
+
+/// Says that an input has rows left at its end.
+fn left(input: &str, rows: usize) {
+    let (s, are) = if rows == 1 { ("", "is") } else { ("s", "are") };
+    say(&format!("{input}: the last {rows} row{s} {are} part of no record"));
+}
+
+/// `--expect` at the end of the run.
+fn compare(expected: &Expected, least: Option<f64>) -> Result<(), Error> {
+    let accuracy = expected.finish()?;
+    say(&accuracy.to_string());
+    match least.filter(|&least| accuracy.fraction() < least) {
+        Some(least) => Err(Error::check(format!("accuracy {:.4} is below {least}", accuracy.fraction()))),
+        None => Ok(()),
+    }
+}
+
+/// `--expect-scores` at the end of the run.
+fn compare_scores(expected: &ExpectedScores) -> Result<(), Error> {
+    let agreement = expected.finish()?;
+    if !agreement.complete() {
+        return Err(Error::check(agreement.to_string()));
+    }
+    say(&agreement.to_string());
+    Ok(())
+}
+
+/// An input by its name; `-` is stdin.
+fn open(file: &Path) -> Result<(String, FileSource), Error> {
+    let (place, source) = match file.to_str() {
+        Some("-") => ("stdin".to_string(), FileSource::stdin()),
+        _ => (escape::path(file), FileSource::open(file)),
+    };
+    source.map(|s| (place.clone(), s)).map_err(|e| Error::io(place, e))
+}
+
+fn write_profile(file: Option<&Path>, text: &str) -> Result<(), Error> {
+    match file {
+        Some(file) => std::fs::write(file, text).map_err(|e| Error::io(escape::path(file), e)),
+        None => {
+            let _ = std::io::stderr().write_all(text.as_bytes());
+            Ok(())
+        }
+    }
+}
