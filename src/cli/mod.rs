@@ -199,6 +199,42 @@ impl Command {
         };
         given.command(form, &forms())
     }
+
+    fn run(self, start: Instant) -> Result<(), Error> {
+        match self {
+            Command::Classify(classify) => classify.run(start),
+            Command::Help(page) => print(&page),
+            Command::Version => print(&format!("{}\n", info::version())),
+            #[cfg(feature = "lab")]
+            Command::Block => lab::block().and_then(|text| print(&escape::lines(&text))),
+            #[cfg(feature = "lab")]
+            Command::Bench(bench) => bench.run(&mut print),
+            #[cfg(feature = "lab")]
+            Command::Tune(tune) => tune.run(&mut print),
+            asks => {
+                // There are no records to save: where a driver hangs an error is all that is left.
+                watch(|ticks| {
+                    let (silence, work) = (watchdog::silence(ticks), watchdog::work());
+                    let error = format!("OpenCL: {silence} ({work}): a device or its driver hangs");
+                    end(Err(Error::device(error)))
+                })?;
+                watchdog::call(|| asks.ask())
+            }
+        }
+    }
+
+    /// Runs a command that has to do with devices, and nothing with records.
+    fn ask(self) -> Result<(), Error> {
+        match self {
+            Command::SelfTest(test) => test.run(),
+            Command::ListDevices { verbose } => list_devices(verbose),
+            Command::Info { request, json: false } => {
+                info::page(&request).and_then(|page| print(&escape::lines(&page)))
+            }
+            Command::Info { request, json: true } => info::json(&request).and_then(|page| print(&page)),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The program: one call for each command.
@@ -208,23 +244,7 @@ pub fn main() -> ExitCode {
     let result = signals
         .and_then(|()| baked::check())
         .and_then(|()| Command::parse(std::env::args_os().skip(1)))
-        .and_then(|command| match command {
-            Command::Classify(classify) => classify.run(start),
-            Command::SelfTest(test) => watched(|| test.run()),
-            Command::ListDevices { verbose } => watched(|| list_devices(verbose)),
-            Command::Info { request, json } => {
-                let page = watched(|| if json { info::json(&request) } else { info::page(&request) });
-                page.and_then(|page| print(&if json { page } else { escape::lines(&page).into() }))
-            }
-            #[cfg(feature = "lab")]
-            Command::Block => lab::block().and_then(|text| print(&escape::lines(&text))),
-            #[cfg(feature = "lab")]
-            Command::Bench(bench) => bench.run(&mut print),
-            #[cfg(feature = "lab")]
-            Command::Tune(tune) => tune.run(&mut print),
-            Command::Help(page) => print(&page),
-            Command::Version => print(&format!("{}\n", info::version())),
-        });
+        .and_then(|command| command.run(start));
     let code = end(result);
     watchdog::exit(code);
     ExitCode::from(code)
@@ -249,15 +269,6 @@ fn end(result: Result<(), Error>) -> u8 {
 /// Watches the calls of drivers; `hung` ends the program where one does not come back.
 fn watch(hung: impl Fn(u32) -> u8 + Send + Sync + 'static) -> Result<(), Error> {
     watchdog::watch(hung).map_err(|e| Error::caused("cannot start a thread", e))
-}
-
-/// Runs what has no records to save: where a driver hangs an error is all that is left.
-fn watched<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    watch(|ticks| {
-        let (silence, work) = (watchdog::silence(ticks), watchdog::work());
-        end(Err(Error::device(format!("OpenCL: {silence} ({work}): a device or its driver hangs"))))
-    })?;
-    watchdog::call(work)
 }
 
 /// All commands, in the order in which messages list them.
@@ -334,8 +345,11 @@ fn introduce(verbose: bool, running: &Running) {
 /// Text on stdout.
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     was_open(1).map_err(|e| Error::io("stdout", e))?;
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| match e.kind() {
+    let written = watchdog::outside(|| {
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush())
+    });
+    written.map_err(|e| match e.kind() {
         std::io::ErrorKind::BrokenPipe => Kind::ClosedOutput.into(),
         _ => Error::io("stdout", e),
     })

@@ -81,24 +81,42 @@ pub(crate) fn call<T>(work: impl FnOnce() -> T) -> T {
         // The watchdog's own thread: what it uses now has no driver.
         return work();
     }
-    let count = CALLS.fetch_add(1, SeqCst) + 1;
+    begin();
+    let result = work();
+    end();
+    result
+}
+
+/// Runs what waits for others than drivers: within a call it is no part of it.
+pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
+    let count = CALLS.load(SeqCst);
+    if count % 2 == 0 || count == TAKEN {
+        return work();
+    }
+    end();
+    let result = work();
+    begin();
+    result
+}
+
+fn begin() {
+    CALLS.fetch_add(1, SeqCst);
     if ASLEEP.load(SeqCst) {
         drop(locked(&IDLE));
         BEGUN.notify_one();
     }
-    let result = work();
-    end(count);
-    result
 }
 
 /// The call has come back.
-fn end(mut count: u64) {
-    // Beats may have counted on meanwhile.
-    while let Err(now) = CALLS.compare_exchange(count, count + 1, SeqCst, SeqCst) {
-        while now == TAKEN {
-            std::thread::park();
+fn end() {
+    loop {
+        let count = CALLS.load(SeqCst);
+        if count == TAKEN {
+            // SAFETY: the call takes nothing. Nobody needs this thread any more.
+            unsafe { libc::pause() };
+        } else if CALLS.compare_exchange(count, count + 1, SeqCst, SeqCst).is_ok() {
+            return;
         }
-        count = now;
     }
 }
 
