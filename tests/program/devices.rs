@@ -626,3 +626,55 @@ fn names_from_outside_reach_the_terminal_escaped() {
     let named = run(DIGITS, &["-d", "host", "--expect", "no\u{1b}[2J"], "").err;
     assert!(named.starts_with("mortonnet: no\\u{1b}[2J: "), "{named}");
 }
+
+/// A record's scores are the same to the bit in any batch and with any number of threads, except that batches of few
+/// records have kernels of their own under some plans.
+#[test]
+fn same_scores_in_any_batch_and_with_any_threads() {
+    let folder = Folder::new();
+    let csv = fs::read_to_string(root().join("model/digits/test.csv")).unwrap();
+    let scores = |c: &mut std::process::Command, args: &[&str], batch: &str| -> Vec<String> {
+        let r = feed(c.args(args).args(["-o", "scores", "-b", batch]), csv.clone());
+        r.lines().iter().map(|s| s.to_string()).collect()
+    };
+    let host = |batch| scores(&mut command(DIGITS), &["-d", "host"], batch);
+    let expected = host("256");
+    for batch in ["1", "3", "100"] {
+        assert_eq!(host(batch), expected, "host, batches of {batch}");
+    }
+    let cores = fs::read_to_string("/proc/self/status").unwrap();
+    let first = cores.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    let first = first.split([',', '-']).next().unwrap();
+    let mut one = std::process::Command::new("taskset");
+    let plain = command(DIGITS);
+    one.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?)))).args(["-c", first, DIGITS]);
+    assert_eq!(scores(&mut one, &["-d", "host"], "256"), expected, "host, one thread");
+
+    let library = fs::read(root().join("kernels/library.json")).unwrap();
+    let library: serde_json::Value = serde_json::from_slice(&library).unwrap();
+    let entries = library["plans"].as_array().unwrap();
+    let (mut others, mut differ) = (0, 0);
+    for plan in plans() {
+        let entry = entries.iter().find(|p| p["name"] == *plan).unwrap();
+        let few = entry["few"]["records"].as_u64().unwrap_or(0) as usize;
+        assert!(few == 0 || few == 4, "{plan}: the README says four");
+        let device = |batch| {
+            let mut c = command(DIGITS);
+            on(Witness::Pocl, &mut c, &folder.path("log"));
+            c.env("MORTONNET_CACHE", folder.path("cache"));
+            scores(&mut c, &["-d", "opencl", "--plan", &plan], batch)
+        };
+        // 597 records: the last batch has 97, 2 and 1.
+        let (full, five, four, alone) = (device("100"), device("5"), device("4"), device("1"));
+        assert_eq!(alone, four, "{plan}: few records");
+        assert_eq!(five[..595], full[..595], "{plan}: full batches");
+        let part = if few > 0 { &four } else { &full };
+        assert_eq!(five[595..], part[595..], "{plan}: the part batch");
+        if few == 0 {
+            assert_eq!(four, full, "{plan}: it has no kernels for few records");
+        }
+        others += usize::from(few > 0);
+        differ += usize::from(four != full);
+    }
+    assert!(others >= 4 && differ >= 2, "{others} plans have kernels for few records, {differ} show it");
+}
