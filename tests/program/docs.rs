@@ -1,7 +1,9 @@
 //! The documents say what the program does: flags, kernels, plans, the README's length.
 
 use super::support::{DIGITS, root, run};
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 #[test]
 fn the_readme_agrees_with_the_program() {
@@ -64,4 +66,58 @@ fn measured_tables_name_their_command() {
     for section in text.split("\n## ").skip(1) {
         assert!(section.contains('`') && section.contains("Machine "), "{}", section.lines().next().unwrap());
     }
+}
+
+/// Blocks, functions, implementations and what else is unsafe in a text, without its comments and its tests.
+fn unsafe_places(text: &str) -> [usize; 4] {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let code: Vec<&str> = code.lines().map(|l| l.split("//").next().unwrap()).collect();
+    let code = code.join("\n");
+    let mut counts = [0; 4];
+    for (at, word) in code.match_indices("unsafe") {
+        let (before, behind) = (code[..at].chars().next_back(), code[at + word.len()..].trim_start());
+        let part_of_a_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+        if before.is_some_and(part_of_a_word)
+            || behind.starts_with(part_of_a_word) && behind == &code[at + word.len()..]
+        {
+            continue;
+        }
+        let kinds = ["{", "fn ", "impl "];
+        counts[kinds.iter().position(|kind| behind.starts_with(kind)).unwrap_or(3)] += 1;
+    }
+    counts
+}
+
+/// docs/RELIABILITY.md counts what is unsafe in each folder, and names all folders that have any.
+#[test]
+fn the_table_of_unsafe_code_is_that_of_the_sources() {
+    fn count(folder: &Path, all: &mut BTreeMap<String, [usize; 4]>) {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                count(&path, all);
+            } else if path.extension().is_some_and(|e| e == "rs") && !path.ends_with("tests.rs") {
+                let name = folder.strip_prefix(root()).unwrap().display().to_string();
+                let counts = unsafe_places(&fs::read_to_string(&path).unwrap());
+                let sums = all.entry(name).or_default();
+                counts.iter().zip(sums).for_each(|(n, sum)| *sum += n);
+            }
+        }
+    }
+    let mut all = BTreeMap::new();
+    count(&root().join("src"), &mut all);
+    assert_eq!(unsafe_places(&fs::read_to_string(root().join("build.rs")).unwrap()), [0; 4]);
+    let document = fs::read_to_string(root().join("docs/RELIABILITY.md")).unwrap();
+    let section = document.split("\n## ").find(|s| s.starts_with("`unsafe`, counted")).unwrap();
+    let mut rows = section.lines().filter_map(|l| l.strip_prefix("| `")?.split_once("` | "));
+    let mut sums = [0; 4];
+    for (folder, counts) in all.iter().filter(|(_, counts)| **counts != [0; 4]) {
+        let (named, rest) = rows.next().unwrap_or_else(|| panic!("{folder} {counts:?}: no row"));
+        assert_eq!(named, folder, "{counts:?}");
+        let numbers: Vec<String> = counts.iter().map(|n| n.to_string()).collect();
+        assert!(rest.starts_with(&format!("{} | ", numbers.join(" | "))), "{folder}: {counts:?}");
+        counts.iter().zip(&mut sums).for_each(|(n, sum)| *sum += n);
+    }
+    assert_eq!(rows.next(), None, "a row without unsafe code");
+    assert!(section.contains(&format!("{} places", sums.iter().sum::<usize>())), "{sums:?}");
 }
