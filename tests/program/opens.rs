@@ -5,8 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What every program on Linux with the GNU C library reads when it starts; libraries by their names, in any folder.
-const START: [&str; 3] = ["/etc/ld.so.cache", "/etc/ld.so.preload", "/proc/self/maps"];
+/// What the GNU C library reads in every program with threads, older ones the number of processors as well; libraries by
+/// their names, in any folder.
+const START: [&str; 4] =
+    ["/etc/ld.so.cache", "/etc/ld.so.preload", "/proc/self/maps", "/sys/devices/system/cpu/online"];
 const LIBRARIES: [&str; 6] =
     ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "libdl.so.2", "libpthread.so.0", "librt.so.1"];
 
