@@ -170,10 +170,17 @@ pub(crate) fn each(
 
 /// One of several devices: its error says which.
 fn of_device(device: Option<&str>, e: Error) -> Error {
-    let Some(device) = device else { return e };
+    match device {
+        Some(device) => said(e, |what| format!("opencl {device}: {what}")),
+        None => e,
+    }
+}
+
+/// The error of a device with something else said of it.
+fn said(e: Error, say: impl Fn(String) -> String) -> Error {
     match e.into_kind() {
-        Kind::Device { what, source } => Kind::Device { what: format!("opencl {device}: {what}"), source },
-        Kind::Limit(e) => Kind::Limit(format!("opencl {device}: {e}")),
+        Kind::Device { what, source } => Kind::Device { what: say(what), source },
+        Kind::Limit(what) => Kind::Limit(say(what)),
         other => other,
     }
     .into()
@@ -332,7 +339,39 @@ struct Started {
     instead: Option<String>,
 }
 
+/// Starts an engine. Where a device has too little memory it gets smaller batches, unless they were asked for.
 fn run(
+    request: &Request,
+    decision: &Decision,
+    threads: usize,
+    phases: &mut Phases,
+) -> Result<Started, Error> {
+    let mut request = request.clone();
+    let (asked, mut batch) = (request.batch.is_some(), decision.recipe.batch);
+    let mut smaller = None;
+    loop {
+        match run_once(&request, decision, threads, phases) {
+            Err(e) if out_of_memory(&e) && !asked && batch > 1 => {
+                batch /= 2;
+                request.batch = Some(batch);
+                smaller = Some(format!("{e}; batches of {batch} instead"));
+            }
+            Err(e) if out_of_memory(&e) && asked => {
+                return Err(said(e, |what| format!("{what}; a smaller --batch needs less memory")));
+            }
+            Ok(started) => return Ok(Started { instead: started.instead.or(smaller), ..started }),
+            failed => return failed,
+        }
+    }
+}
+
+/// Whether a device has too little memory: its driver's word for it, or for what may be that.
+fn out_of_memory(e: &Error) -> bool {
+    let Kind::Device { source: Some(source), .. } = e.kind() else { return false };
+    source.downcast_ref::<cl::ClError>().is_some_and(|e| matches!(e.code, -6..=-4 | -61))
+}
+
+fn run_once(
     request: &Request,
     decision: &Decision,
     threads: usize,

@@ -171,11 +171,13 @@ struct Keys {
 }
 
 impl Keys {
+    /// Bytes with which a batch takes no further record.
+    const MOST: usize = 1 << 20;
+
     /// Makes room for those of `records` records of ordinary length; longer ones find it once they have been there.
     fn reserve(&mut self, records: usize) {
-        const MOST: usize = 1 << 20;
         if self.fields > 0 {
-            self.bytes.reserve((records * 32 * self.fields).min(MOST));
+            self.bytes.reserve((records * 32 * self.fields).min(Keys::MOST));
             self.ends.reserve(records);
         }
     }
@@ -409,7 +411,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeli
         let Slot { places, keys, bad, .. } = &mut self.slots[slot];
         bad.clear();
         keys.clear();
-        while places.len() < engine.batch() {
+        while places.len() < engine.batch() && keys.bytes.len() < Keys::MOST {
             let Some(reader) = self.feed.reader()? else { return Ok(Stop::End) };
             let index = places.len();
             let why = match reader.advance()? {

@@ -150,3 +150,30 @@ fn without_a_library_the_page_says_what_was_tried() {
     c.env_remove("MORTONNET_OPENCL").env("OCL_ICD_VENDORS", &folder.0).args(["-d", "opencl"]);
     assert_eq!(feed(&mut c, "").err, format!("mortonnet: {}", r.out));
 }
+
+/// A device with too little memory gets smaller batches by itself; those that were asked for are refused with advice.
+#[test]
+fn too_little_memory_makes_batches_smaller() {
+    let folder = Folder::new();
+    let shim = shim(&folder, &[]);
+    let csv = fs::read_to_string(root().join("model/digits/test.csv")).unwrap();
+    let expected = run(DIGITS, &["-d", "host"], csv.clone()).out;
+    let on_device = |bytes: &str, args: &[&str]| {
+        let mut c = command(DIGITS);
+        on(Witness::Pocl, &mut c, &folder.path("log"));
+        c.env("MORTONNET_OPENCL", &shim).env("MORTONNET_SHIM_REAL", ICD_LOADER).env("POCL_DEVICES", "basic");
+        c.env("MORTONNET_SHIM_LARGEST", bytes).args(args);
+        feed(&mut c, csv.clone())
+    };
+    let r = on_device("20000", &["-d", "0", "--profile=json"]);
+    assert_eq!((r.code, &r.out), (Some(0), &expected), "{}", r.err);
+    assert!(r.err.contains("CL_MEM_OBJECT_ALLOCATION_FAILURE") && r.err.contains(" instead\n"), "{}", r.err);
+    let batch = r.err.split("; batches of ").nth(1).unwrap().split(' ').next().unwrap();
+    assert!((2..256).contains(&batch.parse::<usize>().unwrap()), "{batch}");
+    let r = on_device("20000", &["-d", "0", "-b", "250"]);
+    assert!(r.code == Some(1) && r.err.contains("; a smaller --batch needs less memory"), "{}", r.err);
+    // Not even one record.
+    let r = on_device("200", &["-d", "0"]);
+    assert!(r.code == Some(1) && r.err.contains("CL_MEM_OBJECT_ALLOCATION_FAILURE"), "{}", r.err);
+    assert!(!r.err.contains("batches of"), "{}", r.err);
+}

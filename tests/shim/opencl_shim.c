@@ -8,6 +8,7 @@
  *                        a clCreate... or map call gives NULL; -9998: it never comes back
  *   MORTONNET_SHIM_SIZE  NAME:N: the size of every answer of NAME, a clGet...Info or clGet...IDs call, is said to be N
  *   MORTONNET_SHIM_BINARY  N: the size of a program's binary is said to be N
+ *   MORTONNET_SHIM_LARGEST  BYTES: a larger buffer is refused, as where there is too little memory
  *   MORTONNET_SHIM_SLEEP NAME:MS: calls of NAME take MS milliseconds longer
  *   MORTONNET_SHIM_DISCRETE  set: devices say that their memory is not the host's
  *   MORTONNET_SHIM_SLOW  QUEUE:FACTOR:US:FROM[,...]: from the launch FROM on (from 1) launches and flushes of a queue take
@@ -56,7 +57,7 @@ typedef size_t Z;
 typedef void *H; /* any handle */
 
 enum {
-	NOTHING = -9999, HANGS = -9998, INVALID_VALUE = -30, INVALID_BUILD_OPTIONS = -43, INVALID_WORK_GROUP_SIZE = -54, INVALID_OPERATION = -59,
+	NO_MEMORY = -4, NOTHING = -9999, HANGS = -9998, INVALID_VALUE = -30, INVALID_BUILD_OPTIONS = -43, INVALID_WORK_GROUP_SIZE = -54, INVALID_OPERATION = -59,
 	PLATFORM_NOT_FOUND = -1001
 };
 
@@ -268,7 +269,20 @@ HANDLE(clCreateContext, (const intptr_t *props, U n, const H *devices, H notify,
 RELEASE(clReleaseContext)
 RELEASE(clReleaseCommandQueue)
 
-HANDLE_UNLESS(clCreateBuffer, NEW_MEMORY, (H o, B flags, Z size, H host, I *err), (o, flags, size, host, err))
+H clCreateBuffer(H o, B flags, Z size, H host, I *err)
+{
+	const char *largest = getenv("MORTONNET_SHIM_LARGEST");
+	ENTER(clCreateBuffer);
+	if (!code && UNKNOWN_IN_1_1(NEW_MEMORY))
+		code = INVALID_VALUE;
+	if (!code && largest && size > strtoull(largest, NULL, 10))
+		code = NO_MEMORY;
+	if (!code)
+		return ((H (*)(H, B, Z, H, I *))function)(o, flags, size, host, err);
+	if (err)
+		*err = code == NOTHING ? 0 : code;
+	return NULL;
+}
 HANDLE_UNLESS(clCreateSubBuffer, NEW_MEMORY, (H o, B flags, U type, const void *info, I *err),
 	      (o, flags, type, info, err))
 HANDLE_UNLESS(clCreateImage2D, NEW_MEMORY,
