@@ -58,6 +58,13 @@ fn main() {
         println!("cargo::rerun-if-changed={path}");
     }
     micro_kernels();
+    if cargo("PROFILE") == "release"
+        && ["OS", "ENV", "ARCH"].map(|about| cargo(&format!("CARGO_CFG_TARGET_{about}")))
+            == ["linux", "gnu", "x86_64"]
+    {
+        // No index of unwinding tables, 12 KB: nothing unwinds where a panic ends the program, and libraries have their own.
+        println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
+    }
     let baked = bake::bake(&settings);
     let files = match &baked {
         Ok(baked) => &baked.files,

@@ -9,8 +9,14 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 /// An error that ends the program. One pointer: hardly any call fails, all of them hand a result on.
-#[derive(Debug)]
 pub(crate) struct Error(Box<Kind>);
+
+/// What it says: all that is known stands there.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 /// What an error is.
 #[derive(Debug)]

@@ -9,8 +9,15 @@ use opencl_sys::*;
 /// Calls that this module refuses itself (a kernel argument that is mapped for the host, a range outside a buffer)
 /// use the code that the specification has for the case.
 /// One pointer, as [`Error`](crate::error::Error) is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ClError(Box<Failed>);
+
+/// What it says: all that is known stands there.
+impl fmt::Debug for ClError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 /// What a [`ClError`] says.
 #[derive(Debug, Clone, PartialEq, Eq)]
