@@ -44,11 +44,14 @@ pub(crate) struct Kept {
     width: usize,
     batch: usize,
     start_host: StartHost,
-    slots: Mutex<[Option<(Arc<[f32]>, Batch)>; SLOTS]>,
+    slots: Mutex<[Option<KeptBatch>; SLOTS]>,
 }
 
+/// Records in plain order, and their batch.
+type KeptBatch = (Arc<[f32]>, Batch);
+
 impl Kept {
-    fn set(&self, slot: usize, kept: Option<(Arc<[f32]>, Batch)>) {
+    fn set(&self, slot: usize, kept: Option<KeptBatch>) {
         self.slots.lock().unwrap_or_else(|e| e.into_inner())[slot] = kept;
     }
 
