@@ -30,7 +30,7 @@ impl SelfTest {
         baked::verify()?;
         let mut failed: Vec<String> = Vec::new();
         // Each device by itself: one that fails does not hide the others.
-        select::each(&self.request, |running| {
+        select::each(&self.request, |running, diagnosis| {
             let tested = running.and_then(|mut running| {
                 introduce(self.verbose, &running);
                 let report = selftest::run(running.engine.as_mut(), network(), &baked::golden())?;
@@ -39,7 +39,10 @@ impl SelfTest {
             match tested {
                 Ok((line, true)) => return print(&format!("passed: {line}\n")),
                 Ok((line, false)) => {
-                    failed.push(format!("self-test failed: {line}; do not trust this device with this plan"));
+                    let step = diagnosis();
+                    failed.push(format!(
+                        "self-test failed: {line}{step}; do not trust this device with this plan"
+                    ));
                 }
                 Err(e) if matches!(e.kind(), Kind::Usage(_)) => return Err(e),
                 Err(e) => failed.push(e.to_string()),

@@ -13,7 +13,7 @@ use crate::ops::bound::excess;
 use std::sync::{Arc, Mutex};
 
 /// How far device and host may be apart, in units of what each may be off.
-const MOST: f64 = 2.0;
+pub(super) const MOST: f64 = 2.0;
 
 /// Starts the host's engine, with batches as large as the device's.
 pub(crate) type StartHost = Box<dyn Fn(usize) -> Result<Box<dyn Engine>, Error> + Send + Sync>;

@@ -7,6 +7,8 @@
 pub(crate) mod backed;
 pub(crate) mod cache;
 pub(crate) mod deferred;
+#[cfg(feature = "lab")]
+pub(crate) mod diagnosis;
 #[cfg(test)]
 mod graphs;
 pub(crate) mod host;

@@ -1,6 +1,8 @@
 //! Which engine, device and plan run the network: what was asked for, or the estimate of `auto`.
 
 use super::Engine;
+#[cfg(feature = "lab")]
+use super::diagnosis;
 use super::host::HostEngine;
 use super::multi::{Build, Member, MemberFacts, MultiEngine, RecordSizes};
 use super::opencl::{self, OpenClEngine, Wanted};
@@ -117,7 +119,7 @@ pub(crate) struct Running {
 }
 
 /// A decision, before anything is created.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Decision {
     /// The OpenCL device; `None` is the host.
     pub(crate) device: Option<Device>,
@@ -147,10 +149,11 @@ pub(crate) fn start(request: &Request) -> Result<Running, Error> {
     Ok(running)
 }
 
-/// Decides, and starts each device alone, one after the other.
+/// Decides, and starts each device alone, one after the other; what `visit` is given besides says which of its steps is
+/// wrong, where one is.
 pub(crate) fn each(
     request: &Request,
-    mut visit: impl FnMut(Result<Running, Error>) -> Result<(), Error>,
+    mut visit: impl FnMut(Result<Running, Error>, &dyn Fn() -> String) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut phases = Phases::default();
     // Whoever wants each device by itself judges it, too.
@@ -159,12 +162,13 @@ pub(crate) fn each(
     let last = decisions.len().saturating_sub(1);
     decisions.into_iter().enumerate().try_for_each(|(i, decision)| {
         let device = decision.device.as_ref().map(line).filter(|_| request.device.is_several());
-        let running = alone(request, decision, phases.clone()).map_err(|e| of_device(device.as_deref(), e));
+        let running =
+            alone(request, decision.clone(), phases.clone()).map_err(|e| of_device(device.as_deref(), e));
         // Of several devices one may run another plan: one of them must have read the folder.
         if let (true, Ok(running)) = (i == last, &running) {
             request.sources.check_read(&format!("plan {}", running.plan.name))?;
         }
-        visit(running)
+        visit(running, &|| diagnosis(request, &decision))
     })
 }
 
@@ -222,6 +226,13 @@ fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Deci
     let trial = phases.time("trial", || trial::run(start(&decision)?.engine.as_mut(), other.engine.as_mut()));
     match trial {
         Ok(trial) => {
+            let trial = match trial {
+                Trial::Wrong(why) => {
+                    let step = phases.time("diagnosis", || diagnosis(&request, &decision));
+                    Trial::Wrong(format!("{why}{step}"))
+                }
+                right => right,
+            };
             subject.remember(&trial);
             by_trial(&trial, &subject, decision, *host)
         }
@@ -231,6 +242,19 @@ fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Deci
             *host
         }
     }
+}
+
+/// Which step is wrong, as the end of a message: for programs with a lab; it says nothing where there is no device.
+#[cfg(feature = "lab")]
+fn diagnosis(request: &Request, decision: &Decision) -> String {
+    let Some(device) = &decision.device else { return String::new() };
+    let found = diagnosis::first_wrong(device, &decision.recipe, &request.sources);
+    format!("; {}", found.unwrap_or_else(|e| e.to_string()))
+}
+
+#[cfg(not(feature = "lab"))]
+fn diagnosis(_: &Request, _: &Decision) -> String {
+    String::new()
 }
 
 /// The device where its first start was right and faster than the host's, else the host. What was estimated of it, the

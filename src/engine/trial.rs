@@ -34,7 +34,7 @@ pub(crate) enum Trial {
 }
 
 /// What a record holds for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Subject(Vec<String>);
 
 impl Subject {

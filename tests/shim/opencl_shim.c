@@ -16,6 +16,7 @@
  *                        from 0: in the order of the devices of a list
  *   MORTONNET_SHIM_DIE   QUEUE:FROM:CODE[,QUEUE:FROM:CODE...]: from the launch FROM on all launches of a queue fail
  *   MORTONNET_SHIM_IDLE  QUEUE:FROM: from the launch FROM on launches of a queue are accepted and do nothing
+ *   MORTONNET_SHIM_SKIP  N: launches of N work-items in dimension 0 are accepted and do nothing
  *   MORTONNET_SHIM_WORK_GROUP  most work-items of a work-group, for each kernel, below the device's own limit
  *   MORTONNET_SHIM_DRIVER  what devices answer for CL_DRIVER_VERSION
  *   MORTONNET_SHIM_ANSWER  DEVICE:QUESTION=ANSWER[;DEVICE:QUESTION=ANSWER...]: what clGetDeviceInfo gives. DEVICE counts the
@@ -425,7 +426,9 @@ I clEnqueueNDRangeKernel(H o, H kernel, U dims, const Z *offset, const Z *global
 		if (sscanf(at, "%u:%u:%d", &which, &from, &with) == 3 && which == queue && launches[queue] >= from)
 			return back(with);
 	at = getenv("MORTONNET_SHIM_IDLE");
-	if (at && sscanf(at, "%u:%u", &which, &from) == 2 && which == queue && launches[queue] >= from)
+	const char *skip = getenv("MORTONNET_SHIM_SKIP");
+	if ((at && sscanf(at, "%u:%u", &which, &from) == 2 && which == queue && launches[queue] >= from)
+	    || (skip && strtoull(skip, NULL, 10) == global[0]))
 		return event ? ((I (*)(H, H *))dlsym(real, "clEnqueueMarker"))(o, event) : 0;
 	code = ((I (*)(H, H, U, const Z *, const Z *, const Z *, EVENTS))function)(o, kernel, dims, offset, global,
 										   local, PASS_EVENTS);

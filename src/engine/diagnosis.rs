@@ -1,0 +1,75 @@
+//! Which step of a network a device computes wrongly.
+//!
+//! The network is cut off behind each node in turn, in their order, and each part is run by itself: its last value is then a
+//! result that can be read, and no memory is used twice. What the host has for the same records is right.
+
+use super::backed::MOST;
+use super::host::HostEngine;
+use super::model::{Model, baked_tensors, recipe};
+use super::opencl::{OpenClEngine, Wanted};
+use super::sources::Sources;
+use super::{Engine, selftest};
+use crate::baked::{self, golden};
+use crate::cl::Device;
+use crate::error::Error;
+use crate::ir::network::{Kind, Network};
+use crate::observe::profile::Phases;
+use crate::ops::bound::excess;
+use crate::registry::{EngineKind, PlanRecipe};
+
+/// The first node that `device` computes wrongly under `plan`, and by how much, in words. Takes as many starts as the network
+/// has nodes.
+pub(crate) fn first_wrong(device: &Device, plan: &PlanRecipe, sources: &Sources) -> Result<String, Error> {
+    let (network, tensors) = (baked::network(), baked_tensors());
+    let host = recipe("host", EngineKind::Host).map_err(Error::device)?;
+    for (i, node) in network.graph.nodes.iter().enumerate() {
+        let mut part = network.clone();
+        part.graph.nodes = network.graph.nodes[..=i].to_vec().into();
+        part.graph.outputs = vec![node.output].into();
+        part.output.kind = Kind::Values;
+        part.labels = Default::default();
+        part.outputs = Default::default();
+        let model = |recipe, batch| {
+            Model::new(part.clone(), &tensors, recipe, baked::library(), batch).map_err(Error::device)
+        };
+        let on_device = model(plan, None)?;
+        let on_host = model(host, Some(on_device.plan.batch))?;
+        let wanted = Wanted { scores: true, classes: false };
+        let mut phases = Phases::default();
+        let mut device = OpenClEngine::new(device, &on_device, wanted, false, sources, &mut phases)?;
+        if let Some(wrong) = difference(&mut device, &mut HostEngine::new(on_host, 1, false)?, &part)? {
+            let step = on_device.plan.full().last().map_or("", |step| &*step.kernel);
+            return Ok(format!(
+                "{} ({}, by {step}) is the first that is wrong: {wrong}",
+                node.name,
+                node.op.name()
+            ));
+        }
+    }
+    Ok("each step is right by itself: memory that steps share, the arg-max, or chance".into())
+}
+
+/// The first score of the golden vectors, a full batch of them, that two engines do not agree on.
+fn difference(
+    device: &mut dyn Engine,
+    host: &mut dyn Engine,
+    part: &Network,
+) -> Result<Option<String>, Error> {
+    let (golden, records) = (golden(), device.batch());
+    let run = |engine: &mut dyn Engine| {
+        selftest::fill(engine, part, &golden, 0, records)?;
+        engine.submit(0, records)?;
+        engine.collect(0)
+    };
+    run(device)?;
+    run(host)?;
+    for record in 0..records {
+        let (found, expected) = (device.answer(0, record).scores, host.answer(0, record).scores);
+        for (i, (found, expected)) in found.iter().zip(expected.iter()).enumerate() {
+            if excess(&[expected.into()], std::iter::once(found)) > MOST {
+                return Ok(Some(format!("value {i} of record {record} is {found:?}, {expected:?} on the host")));
+            }
+        }
+    }
+    Ok(None)
+}
