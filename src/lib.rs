@@ -22,7 +22,7 @@
 
 #[cfg(all(test, feature = "lab"))]
 mod allocations;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 #[allow(dead_code)]
 mod bake;
 mod baked;
@@ -33,6 +33,9 @@ mod cli;
 mod engine;
 mod error;
 mod escape;
+#[cfg(fuzzing)]
+#[path = "../tests/fuzz/checks/mod.rs"]
+pub mod fuzzing;
 #[allow(dead_code)] // The build uses the rest.
 mod ir;
 #[cfg(feature = "lab")]

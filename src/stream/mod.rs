@@ -7,6 +7,9 @@
 mod binary;
 mod csv;
 mod expect;
+#[cfg(fuzzing)]
+#[path = "../../tests/fuzz/checks/stream.rs"]
+pub(crate) mod fuzzing;
 mod number;
 mod reader;
 mod series;

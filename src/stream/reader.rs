@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Bytes of the buffer at least; a wide record gets room for 64 bytes a number.
-const BUFFER: usize = 1 << 20;
+const BUFFER: usize = if cfg!(fuzzing) { 1 << 8 } else { 1 << 20 };
 
 /// How the input is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,9 +105,9 @@ pub(super) fn of_window(rows: Option<Rows>, width: usize) -> String {
 /// How the bytes of a record become the network's input.
 pub(super) struct Coding {
     /// What happens to each number before it is rounded to f32.
-    transform: Transform,
+    pub(super) transform: Transform,
     /// The elements of binary records, and whether their highest byte comes first; `None`: text.
-    binary: Option<(Dtype, bool)>,
+    pub(super) binary: Option<(Dtype, bool)>,
     pub(super) decoder: Decoder,
     /// Of a time series: which rows are a record.
     pub(super) rows: Option<Rows>,
