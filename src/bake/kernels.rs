@@ -531,7 +531,10 @@ pub(crate) fn read_plan_file(
     for (i, entry) in o.list("layouts", mistakes).map_or(&[][..], |l| l).iter().enumerate() {
         let place = format!("{name}: layouts[{i}]");
         let entry = Object::new(entry, place, &["node", "role", "layout"], mistakes)?;
-        let mut text = |key: &str| entry.text(key, mistakes).map(String::from);
+        let mut text = |key: &str| {
+            entry.require(key, mistakes);
+            entry.text(key, mistakes).map(String::from)
+        };
         layouts.push((text("node")?, text("role")?, text("layout")?));
     }
     let made_with = o.text("library", mistakes).unwrap_or("").to_string();

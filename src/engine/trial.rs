@@ -15,6 +15,10 @@ use crate::registry::PlanRecipe;
 use crate::sys::watchdog;
 use std::time::Instant;
 
+#[cfg(fuzzing)]
+#[path = "../../tests/fuzz/checks/trial.rs"]
+pub(crate) mod fuzzing;
+
 /// How a record begins.
 const FIRST_LINE: &str = "mortonnet trial 1\n";
 

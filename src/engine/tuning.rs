@@ -15,6 +15,10 @@ use crate::registry::{EngineKind, Groups, PlanRecipe};
 use std::borrow::Cow;
 use std::fmt::Write;
 
+#[cfg(fuzzing)]
+#[path = "../../tests/fuzz/checks/tuning.rs"]
+pub(crate) mod fuzzing;
+
 /// The fastest variant of an engine, as the cache folder has it.
 #[derive(Clone, Debug)]
 pub(crate) struct TuningRecord {

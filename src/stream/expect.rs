@@ -66,7 +66,7 @@ impl Expected {
         Self::parse(&bytes, place, spec)
     }
 
-    fn parse(bytes: &[u8], place: String, spec: &OutputSpec<'_>) -> Result<Self, Error> {
+    pub(super) fn parse(bytes: &[u8], place: String, spec: &OutputSpec<'_>) -> Result<Self, Error> {
         if spec.kind == Kind::Values {
             let message = "--expect: this network computes values, no classes; use --expect-scores";
             return Err(Error::usage(message));

@@ -6,6 +6,9 @@ mod constant;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod fold;
+#[cfg(fuzzing)]
+#[path = "../../../tests/fuzz/checks/front.rs"]
+pub(crate) mod fuzzing;
 mod layers;
 mod onnx;
 mod operations;

@@ -67,7 +67,7 @@ impl Key {
 /// The blobs of the cache folder.
 #[derive(Debug)]
 pub(crate) struct Blobs {
-    folder: Folder,
+    pub(super) folder: Folder,
 }
 
 /// A blob is being handed to the driver; over when this is dropped.

@@ -6,6 +6,9 @@
 //! to a bound; what they hold has a checksum and is compared with the program before it is used.
 
 mod blobs;
+#[cfg(fuzzing)]
+#[path = "../../../tests/fuzz/checks/programs.rs"]
+pub(crate) mod fuzzing;
 
 pub(crate) use blobs::{Blobs, Key};
 

@@ -3,11 +3,12 @@
 use super::number::{self, Number};
 use super::reader::{Coding, Format, InputShape, Next, Position, RecordReader};
 use super::source::Source;
-use super::{Rows, csv};
+use super::writer::{OutputSpec, Verdict};
+use super::{Expected, Rows, csv};
 use crate::engine::simd::decode::Decoder;
 use crate::engine::{RecordMut, RecordRows};
 use crate::fuzzing::Input;
-use crate::ir::network::Transform;
+use crate::ir::network::{FinalActivation, Kind, Transform};
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::io;
@@ -290,4 +291,69 @@ pub fn npy(data: &[u8]) {
 /// Raw records.
 pub fn raw(data: &[u8]) {
     records(data, &[Some(Format::U8), Some(Format::F32)]);
+}
+
+/// A file of expected classes, against a reader for the valid ones alone.
+pub fn expect(data: &[u8]) {
+    let mut input = Input(data);
+    let (multilabel, labels) = (input.flag(), input.below(3));
+    // As they would be, and indices that mean others.
+    let reversed = ["2", "1", "0"].map(Cow::from);
+    let labels: &[Cow<'static, str>] = [&FEATURES[..0], &FEATURES[..5], &reversed][labels];
+    let kind = if multilabel { Kind::Multilabel } else { Kind::Classes };
+    let outputs = if labels.is_empty() { 4 } else { labels.len() };
+    let (activation, threshold) = (FinalActivation::None, 0.5);
+    let spec = OutputSpec { kind, activation, threshold, outputs, labels, named: &[] };
+    let found = Expected::parse(input.0, "y.txt".into(), &spec);
+    match (found, plain_classes(input.0, &spec)) {
+        (Err(why), None) => {
+            let text = why.to_string();
+            assert!(text.starts_with("y.txt") && !text.contains(char::is_control), "{text:?}");
+        }
+        (Ok(mut found), Some(sets)) => {
+            for set in &sets {
+                found.check(if multilabel { Verdict::Set(set) } else { Verdict::Class(set[0]) });
+            }
+            let accuracy = found.finish().expect("the files are as long");
+            assert_eq!((accuracy.right, accuracy.total), (sets.len() as u64, sets.len() as u64));
+        }
+        (found, plain) => panic!("{found:?}, expected {plain:?}"),
+    }
+}
+
+/// The classes of each record in rising order, of a file without mistakes.
+fn plain_classes(bytes: &[u8], spec: &OutputSpec<'_>) -> Option<Vec<Vec<u32>>> {
+    let one = spec.kind != Kind::Multilabel;
+    if one && bytes.starts_with(&[0, 0, 8, 1]) {
+        let labels = bytes.get(8..)?;
+        let count = u32::from_be_bytes(bytes[4..8].try_into().expect("four bytes"));
+        let whole = count as usize == labels.len() && labels.iter().all(|&l| usize::from(l) < spec.outputs);
+        return whole.then(|| labels.iter().map(|&label| vec![label.into()]).collect());
+    }
+    let text = std::str::from_utf8(bytes).ok().filter(|_| !bytes.starts_with(b"\x1f\x8b"))?;
+    let mut lines: Vec<&str> = text.strip_prefix('\u{feff}').unwrap_or(text).lines().collect();
+    while one && lines.last().is_some_and(|line| line.trim().is_empty()) {
+        lines.pop();
+    }
+    let fields = |line: &str| match one {
+        true => vec![line.to_string()],
+        false if line.trim().is_empty() => Vec::new(),
+        false => csv::Field::all(line.as_bytes()).map(|field| field.text().into_owned()).collect(),
+    };
+    let texts: Vec<Vec<String>> = lines.into_iter().map(fields).collect();
+    let label = |text: &String| {
+        let mut names = (0..).zip(spec.labels);
+        names.find(|(_, label)| *label == text || *label == text.trim()).map(|(i, _)| i)
+    };
+    let index =
+        |text: &String| text.trim().parse().ok().filter(|&class: &u32| (class as usize) < spec.outputs);
+    let all = |meaning: &dyn Fn(&String) -> Option<u32>| {
+        texts
+            .iter()
+            .map(|set| set.iter().map(meaning).collect::<Option<Vec<u32>>>())
+            .collect::<Option<Vec<_>>>()
+    };
+    let mut sets = all(&label).or_else(|| all(&index))?;
+    sets.iter_mut().for_each(|set| set.sort_unstable());
+    sets.iter().all(|set| set.windows(2).all(|pair| pair[0] != pair[1])).then_some(sets)
 }

@@ -2,6 +2,7 @@
 
 use rten_onnx::onnx::ModelProto;
 use rten_onnx::protobuf::{DecodeMessage, Fields, OwnedValues, ProtobufError, ReadValue, ValueReader};
+use std::ops::Range;
 
 /// A model with what `rten-onnx` does not read of it.
 pub(super) struct Model {
@@ -18,10 +19,113 @@ impl Model {
     /// What is wrong with its bytes.
     pub(super) fn parse(bytes: &[u8]) -> Result<Model, String> {
         let wrong = |e: ProtobufError| format!("not an ONNX model: {e}");
+        check(bytes, 0..bytes.len(), Message::Model, DEPTH).map_err(|e| format!("not an ONNX model: {e}"))?;
         let model = ModelProto::parse_buf(bytes).map_err(wrong)?;
         let rest = Rest::decode(ValueReader::from_buf(bytes)).map_err(wrong)?;
         Ok(Model { model, rest })
     }
+}
+
+/// How deep messages may stand in each other: protobuf's own readers have this limit.
+const DEPTH: usize = 100;
+
+/// Messages, as far as they hold others or packed numbers.
+#[derive(Clone, Copy)]
+enum Message {
+    Model,
+    Graph,
+    Node,
+    Attribute,
+    Tensor,
+    ValueInfo,
+    Type,
+    TensorType,
+    SequenceType,
+    Shape,
+    /// Any that holds neither.
+    Plain,
+}
+
+/// What a field of bytes holds.
+enum Content {
+    Bytes,
+    Message(Message),
+    /// Numbers of so many bytes, one behind the other.
+    Fixed(usize),
+    Varints,
+}
+
+impl Message {
+    fn content(self, field: u64) -> Content {
+        let message = match (self, field) {
+            (Message::Model, 7) | (Message::Attribute, 6) => Message::Graph,
+            (Message::Model, 8 | 14) | (Message::Tensor, 13) | (Message::Shape, 1) => Message::Plain,
+            (Message::Graph, 1) => Message::Node,
+            (Message::Graph, 5) | (Message::Attribute, 5) => Message::Tensor,
+            (Message::Graph, 11..=13) => Message::ValueInfo,
+            (Message::Node, 5) => Message::Attribute,
+            (Message::ValueInfo, 2) | (Message::SequenceType, 1) => Message::Type,
+            (Message::Type, 1) => Message::TensorType,
+            (Message::Type, 4) => Message::SequenceType,
+            (Message::TensorType, 2) => Message::Shape,
+            (Message::Tensor, 4) => return Content::Fixed(4),
+            (Message::Tensor, 10) => return Content::Fixed(8),
+            (Message::Tensor, 1 | 5 | 7 | 11) => return Content::Varints,
+            _ => return Content::Bytes,
+        };
+        Content::Message(message)
+    }
+}
+
+/// Checks that every field of a message ends where it may, which `rten-onnx` takes for granted: a length that is a lie makes
+/// it read on from elsewhere, for ever where it goes back, and it follows messages in each other as deep as they are.
+fn check(bytes: &[u8], at: Range<usize>, message: Message, depth: usize) -> Result<(), String> {
+    let Some(depth) = depth.checked_sub(1) else {
+        return Err(format!("at byte {} it has more than {DEPTH} messages in each other", at.start));
+    };
+    let (mut next, end) = (at.start, at.end);
+    while next < end {
+        let start = next;
+        let damaged = || format!("cut off or damaged at byte {start} of {}", bytes.len());
+        let (tag, behind) = varint(&bytes[..end], next).ok_or_else(damaged)?;
+        let (length, from) = match tag & 7 {
+            0 => (0, varint(&bytes[..end], behind).ok_or_else(damaged)?.1),
+            1 => (8, behind),
+            2 => varint(&bytes[..end], behind).ok_or_else(damaged)?,
+            5 => (4, behind),
+            _ => return Err(damaged()),
+        };
+        let to = usize::try_from(length).ok().and_then(|n| from.checked_add(n)).filter(|&to| to <= end);
+        next = to.ok_or_else(|| {
+            format!(
+                "cut off or damaged: a field of {length} bytes from byte {from} on, there are {}",
+                end - from
+            )
+        })?;
+        match message.content(tag >> 3) {
+            _ if tag & 7 != 2 => {}
+            Content::Bytes => {}
+            Content::Message(inner) => check(bytes, from..next, inner, depth)?,
+            Content::Fixed(size) if (next - from) % size == 0 => {}
+            Content::Varints if next == from || bytes[next - 1] < 0x80 => {}
+            Content::Fixed(_) | Content::Varints => return Err(damaged()),
+        }
+    }
+    Ok(())
+}
+
+/// A number at a place, seven bits a byte, and where it ends.
+fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    let mut value = 0;
+    for (i, &byte) in bytes.get(at..)?.iter().enumerate().take(10) {
+        let bits = u64::from(byte & 0x7f);
+        value |= bits << (7 * i);
+        if byte < 0x80 {
+            // Of the tenth byte there is room for one bit.
+            return (i < 9 || bits < 2).then_some((value, at + i + 1));
+        }
+    }
+    None
 }
 
 /// What `rten-onnx` does not read of a model.
@@ -159,5 +263,65 @@ impl DecodeMessage for TensorRest {
             }
         }
         Ok(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field of bytes.
+    fn field(number: u8, content: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![number << 3 | 2];
+        let mut length = content.len();
+        while length > 0x7f {
+            bytes.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        bytes.push(length as u8);
+        bytes.extend(content);
+        bytes
+    }
+
+    fn error(bytes: &[u8]) -> String {
+        Model::parse(bytes).err().expect("it is damaged")
+    }
+
+    #[test]
+    fn lengths_that_lie() {
+        // An unknown field whose length, as a signed number, goes back to its own beginning.
+        let back: Vec<u8> =
+            [&[0xa2, 6][..], &[0xf4, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]].concat();
+        let lie = "not an ONNX model: cut off or damaged: a field of 18446744073709551604 bytes from byte 12 on, there are 0";
+        assert_eq!(error(&back), lie);
+        assert_eq!(
+            error(&field(7, &back)),
+            lie.replace("byte 12", "byte 14"),
+            "in the graph, where it would go back to before it"
+        );
+        // 2^40 bytes of a producer's name.
+        let name = [0x12, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20];
+        assert!(error(&name).ends_with("a field of 1099511627776 bytes from byte 7 on, there are 0"));
+        // A tensor's numbers: floats that end within one, integers whose last one goes on behind them.
+        for numbers in [field(4, &[0; 7]), field(10, &[0; 12]), field(7, &[1, 0x80]), field(1, &[0x80])] {
+            assert!(error(&field(7, &field(5, &numbers))).contains("damaged at byte 4 of"));
+        }
+        assert!(Model::parse(&field(7, &field(5, &[field(1, &[2]), field(4, &[0; 8])].concat()))).is_ok());
+        assert!(error(&[0x0b, 0x0c]).contains("damaged at byte 0 of 2"), "groups are of older protobufs");
+    }
+
+    #[test]
+    fn graphs_in_graphs() {
+        let nested = |levels: usize| {
+            let mut graph = Vec::new();
+            for _ in 0..levels {
+                graph = field(1, &field(5, &field(6, &graph)));
+            }
+            field(7, &graph)
+        };
+        assert!(Model::parse(&nested(30)).is_ok());
+        let limit = "more than 100 messages in each other";
+        assert!(error(&nested(40)).ends_with(limit));
+        assert!(error(&nested(100_000)).ends_with(limit));
     }
 }

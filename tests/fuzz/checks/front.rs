@@ -1,0 +1,81 @@
+//! The front ends of the build, on bytes in place of a file; what they read beside it is that of the tests.
+
+use super::{Files, Source, onnx, tflite, thesis};
+use crate::bake::model::Read;
+use crate::bake::{Mistakes, Settings};
+use crate::engine::model;
+use crate::fuzzing::{Input, canonical, edited, told};
+use crate::ir::network::Precision;
+use crate::registry::EngineKind;
+use std::path::{Path, PathBuf};
+
+type FrontEnd = fn(&Source<'_>, &mut Files<'_>, &mut Mistakes) -> Option<Read>;
+
+/// Reads `bytes` as if they stood in `file` below `tests`.
+fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let path = root.join(file);
+    let settings =
+        Settings { root: root.clone(), model: path.clone(), weights, plan: "host".into(), lab: true };
+    let (mut found, mut mistakes) = (Vec::new(), Mistakes::default());
+    let source = Source { settings: &settings, path: &path, bytes };
+    let read = front_end(&source, &mut Files { root: &root, read: &mut found }, &mut mistakes);
+    told(read.is_some(), &mistakes);
+    let Some((network, tensors, golden, _)) = read else { return };
+    canonical(&network);
+    let graph = &network.graph;
+    assert_eq!(network.width, network.input().len());
+    assert_eq!(tensors.len(), graph.tensors.len());
+    for (numbers, tensor) in tensors.iter().zip(graph.tensors.iter()) {
+        assert_eq!(numbers.len(), tensor.rows * tensor.cols, "{}", tensor.name);
+        assert!(numbers.iter().all(|x| x.is_finite()), "{}", tensor.name);
+    }
+    assert_eq!(golden.inputs.len(), golden.count * network.width);
+    assert_eq!(golden.scores.len(), golden.count * network.outputs());
+    // What the build says of the shapes is what the numbers have, on the first golden vector.
+    if let Some(record) = golden.inputs.get(..network.width).filter(|_| golden.count > 0) {
+        let raw: Vec<f64> = record.iter().map(|&x| x.into()).collect();
+        let scores = network.scores(&tensors, &raw);
+        assert_eq!(scores.len(), network.outputs());
+        for (&score, &given) in scores.iter().zip(&golden.scores) {
+            let near = (score - f64::from(given)).abs() <= 1e-4 * score.abs().max(1.0);
+            assert!(near || weights == Precision::F16, "golden: {given}, in float64 {score}");
+        }
+    }
+    // Whatever is read can be planned, and what is planned is right.
+    let recipe = model::recipe("host", EngineKind::Host).expect("the library has it");
+    model::planned(&network, recipe, crate::baked::library(), Some(16)).unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// An ONNX model.
+pub fn onnx(data: &[u8]) {
+    read(onnx::read, "onnx/fuzzed.onnx", data, Precision::F32);
+}
+
+/// A TensorFlow Lite model.
+pub fn tflite(data: &[u8]) {
+    read(tflite::read, "tflite/fuzzed.tflite", data, Precision::F32);
+}
+
+/// A network JSON: as it is, or a network of the tests with changed members.
+pub fn network(data: &[u8]) {
+    const FOLDERS: [&str; 4] = [
+        "fixtures/torch_values",
+        "fixtures/layers/residual",
+        "fixtures/layers/elements",
+        "fixtures/layers/mobile",
+    ];
+    let mut input = Input(data);
+    let folder = FOLDERS[input.below(FOLDERS.len())];
+    let (weights, changed) = (input.byte(), input.flag());
+    let weights = if weights & 1 == 0 { Precision::F32 } else { Precision::F16 };
+    let file = Path::new(folder).join("network.json");
+    let text = match changed {
+        true => {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(&file);
+            edited(&std::fs::read_to_string(path).expect("it is there"), &mut input)
+        }
+        false => input.0.to_vec(),
+    };
+    read(thesis::read, file.to_str().expect("it is ASCII"), &text, weights);
+}
