@@ -6,6 +6,7 @@ use super::json::{self, Object};
 use super::matrix::Files;
 use crate::block::hex;
 use crate::ir::layout::Layout;
+use crate::ir::plan::MOST_RECORDS;
 use crate::registry::{
     Covered, Covers, DRIVERS_CHOICE, DeviceClass, EngineKind, Few, Groups, Kernel, KernelSources, Library,
     Most, Needs, Operand, Operation, PlanRecipe, Restrictions,
@@ -17,6 +18,9 @@ use std::path::{Path, PathBuf};
 
 /// The version of the file's format.
 const FORMAT: usize = 1;
+
+/// Largest size of a tile, a group or an operand's multiple: work-items are counted in 32 bits.
+const MOST_SIZE: usize = 1 << 16;
 
 /// Reads the library below `root`; sources come back as (path below `kernels/`, text).
 pub(crate) fn read(
@@ -282,12 +286,15 @@ fn covered(name: &str, place: String, mistakes: &mut Mistakes) -> Option<Covered
 /// `[rows, columns]`, both above 0.
 fn sizes(value: &Value, place: &str, mistakes: &mut Mistakes) -> Option<(usize, usize)> {
     let list = value.as_array().map_or(&[][..], |l| l);
-    let sizes: Vec<usize> =
-        list.iter().filter_map(Value::as_u64).map(|n| n as usize).filter(|&n| n > 0).collect();
+    let sizes: Vec<usize> = list
+        .iter()
+        .filter_map(|v| usize::try_from(v.as_u64()?).ok())
+        .filter(|n| (1..=MOST_SIZE).contains(n))
+        .collect();
     if let (2, [y, x]) = (list.len(), sizes.as_slice()) {
         return Some((*y, *x));
     }
-    mistakes.add(place, "expected two sizes above 0");
+    mistakes.add(place, format_args!("expected two sizes from 1 to {MOST_SIZE}"));
     None
 }
 
@@ -301,14 +308,20 @@ fn pair(
     let o = Object::new(value?, place.to_string(), &keys, mistakes)?;
     let mut size = |key| {
         o.require(key, mistakes);
-        let n = o.count(key, mistakes)?;
-        if n == 0 {
-            mistakes.add(o.at(key), "expected a number above 0, found 0");
-        }
-        Some(n.max(1))
+        Some(from_one(&o, key, MOST_SIZE, mistakes)?.unwrap_or(1))
     };
     let (y, x) = (size(keys[0]), size(keys[1]));
     Some((y?, x?))
+}
+
+/// A number from 1 to `most`; the inner `None` is another one, which is reported.
+fn from_one(o: &Object<'_>, key: &str, most: usize, mistakes: &mut Mistakes) -> Option<Option<usize>> {
+    let n = o.count(key, mistakes)?;
+    let fits = (1..=most).contains(&n);
+    if !fits {
+        mistakes.add(o.at(key), format_args!("expected a number from 1 to {most}, found {n}"));
+    }
+    Some(fits.then_some(n))
 }
 
 fn read_needs(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Needs> {
@@ -337,11 +350,7 @@ fn read_operand(value: &Value, place: String, mistakes: &mut Mistakes) -> Option
         Object::new(value, place, &["representation", "rowAlign", "colAlign", "image", "panels"], mistakes)?;
     let mut align = |key| {
         o.require(key, mistakes);
-        let n = o.count(key, mistakes)?;
-        if n == 0 {
-            mistakes.add(o.at(key), "expected a number above 0, found 0");
-        }
-        Some(n.max(1))
+        Some(from_one(&o, key, MOST_SIZE, mistakes)?.unwrap_or(1))
     };
     let (row_align, col_align) = (align("rowAlign"), align("colAlign"));
     o.require("representation", mistakes);
@@ -401,10 +410,7 @@ fn plan_recipe(o: &Object<'_>, kernels: &[Kernel], mistakes: &mut Mistakes) -> O
     let engine = engine?;
     read_kernels(o.at("kernels"), &names, engine, kernels, mistakes);
     let few = o.get("few").and_then(|value| read_few(value, o.at("few"), engine, kernels, mistakes));
-    let batch = o.count("batch", mistakes)?;
-    if batch == 0 {
-        mistakes.add(o.at("batch"), "expected a number above 0, found 0");
-    }
+    let batch = from_one(o, "batch", MOST_RECORDS, mistakes)?.unwrap_or(1);
     Some(PlanRecipe {
         name: o.text("name", mistakes)?.to_string().into(),
         about: o.text("about", mistakes)?.to_string().into(),
@@ -454,9 +460,10 @@ fn read_few(
     ["records", "kernels"].iter().for_each(|k| {
         o.require(k, mistakes);
     });
-    let (records, names) = (o.count("records", mistakes)?, o.texts("kernels", mistakes)?);
-    if records == 0 || engine == EngineKind::Host {
-        mistakes.add(o.place(), "expected records above 0, for a plan of the opencl engine");
+    let records = from_one(&o, "records", MOST_RECORDS, mistakes)?.unwrap_or(1);
+    let names = o.texts("kernels", mistakes)?;
+    if engine == EngineKind::Host {
+        mistakes.add(o.place(), "expected a plan of the opencl engine");
     }
     read_kernels(o.at("kernels"), &names, engine, kernels, mistakes);
     Some(Few { records, kernels: names.into_iter().map(Into::into).collect() })

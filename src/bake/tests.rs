@@ -1459,3 +1459,106 @@ fn a_wrong_repack_is_found() {
         assert!(found.contains(says), "{found}");
     }
 }
+
+/// A plan file beside the tiny network, with these members of a good one changed.
+fn plan_file(changed: &[(&str, serde_json::Value)]) -> Result<Baked, Vec<String>> {
+    let f = Folder::new();
+    let kernels = &crate::baked::library().plan("host").unwrap().kernels;
+    let mut file = serde_json::json!({
+        "format": 1, "name": "own", "engine": "host", "batch": 16, "about": "", "kernels": kernels,
+    });
+    changed.iter().for_each(|(key, value)| file[key] = value.clone());
+    let path = f.tiny("").put("plan.json", file.to_string()).0.join("plan.json");
+    f.bake_plan(path.to_str().unwrap())
+}
+
+#[test]
+fn sizes_of_plan_files_have_bounds() {
+    assert_eq!(plan_file(&[]).unwrap().plan.batch, 16);
+    for batch in [0, 65537, u64::MAX] {
+        let mistakes = plan_file(&[("batch", batch.into())]).err().expect("the bake accepts it");
+        let why = format!("batch: expected a number from 1 to 65536, found {batch}");
+        assert!(mistakes.len() == 1 && mistakes[0].ends_with(&why), "{mistakes:?}");
+    }
+}
+
+/// A mistake that nobody names ends the build without a reason.
+#[test]
+fn layouts_of_plan_files_are_whole() {
+    for key in ["node", "role", "layout"] {
+        let mut entry = serde_json::json!({ "node": "layers[0]", "role": "weights", "layout": "R" });
+        entry.as_object_mut().unwrap().remove(key);
+        let mistakes = plan_file(&[("layouts", [entry].into())]).err().expect("the bake accepts it");
+        let why = format!("layouts[0]: the key \"{key}\" is missing");
+        assert!(mistakes.len() == 1 && mistakes[0].ends_with(&why), "{mistakes:?}");
+    }
+}
+
+#[test]
+fn mistakes_are_no_longer_than_people_read() {
+    let f = Folder::new();
+    f.network(&affine(&"w".repeat(1 << 20), "b"), 1, "");
+    let mistakes = f.bake().err().expect("the bake accepts it");
+    assert!(mistakes.iter().all(|m| m.chars().count() <= LONGEST + 1), "{mistakes:?}");
+    assert!(mistakes.iter().any(|m| m.ends_with('…')), "{mistakes:?}");
+}
+
+/// One mistake with its place, whatever reads the file.
+#[test]
+fn json_that_is_nested_deeply() {
+    for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+        let deep = |close: &str| open.repeat(100_000) + "1" + &close.repeat(100_000);
+        for text in [deep(close), deep("")] {
+            let f = Folder::new();
+            let mistakes = f.put("network.json", &text).mistakes();
+            let [one] = &mistakes[..] else { panic!("{mistakes:?}") };
+            assert!(one.starts_with("network.json:1:"), "{one}");
+            assert!(one.contains("not valid JSON: recursion limit exceeded at line 1 column "), "{one}");
+        }
+    }
+}
+
+#[test]
+fn matrices_that_claim_more_than_they_have() {
+    let f = Folder::new();
+    f.tiny("");
+    let npy = |shape: &str| {
+        let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let mut bytes = b"\x93NUMPY\x01\0".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.bytes());
+        bytes.extend([0; 48]);
+        bytes
+    };
+    let define = |rows: u64, cols: u64, kind: &str| {
+        format!("{{\"rows\":{rows},\"cols\":{cols},\"data_type\":\"{kind}\",\"file\":\"1_w.{kind}\"}}")
+    };
+    for (definition, shape, why) in [
+        (
+            define(1 << 40, 3, "npy"),
+            "(1099511627776, 3)",
+            "1_w.json: a matrix of 1099511627776 × 3 has more than",
+        ),
+        (
+            define(1 << 32, 1 << 32, "npy"),
+            "(4, 3)",
+            "1_w.json: a matrix of 4294967296 × 4294967296 has more than",
+        ),
+        (define(4, 3, "npy"), "(4294967296, 4294967296)", "1_w.npy: expected the shape (4, 3), found ["),
+        (
+            define(1 << 27, 3, "npy"),
+            "(134217728, 3)",
+            "1_w.npy: expected 1610612736 bytes after the header, found 48",
+        ),
+        (
+            define(1 << 27, 3, "f32"),
+            "(4, 3)",
+            "1_w.f32: expected 1610612736 bytes (134217728 × 3 f32), found ",
+        ),
+        (define(1 << 27, 3, "csv"), "(4, 3)", "1_w.csv: expected 134217728 lines (rows), found 4"),
+    ] {
+        f.put("1_w.json", &definition).put("1_w.npy", npy(shape)).put("1_w.f32", npy(shape));
+        let mistakes = f.mistakes();
+        assert!(mistakes[0].starts_with(why), "{mistakes:?}, expected {why}");
+    }
+}

@@ -14,6 +14,7 @@ mod filter;
 mod hangs;
 mod images;
 mod limits;
+mod malformed;
 mod multi;
 mod opens;
 mod overflow;

@@ -29,9 +29,8 @@ pub(crate) fn canonical<T: Wire>(value: &T) {
     });
 }
 
-/// The JSON `text` with changed members: a path to each, by the number of the member at each depth, and what becomes of it.
-pub(crate) fn edited(text: &str, input: &mut Input<'_>) -> Vec<u8> {
-    let mut root: Value = serde_json::from_str(text).expect("it is JSON");
+/// JSON with changed members: a path to each, by the number of the member at each depth, and what becomes of it.
+pub(crate) fn edited(mut root: Value, input: &mut Input<'_>) -> Vec<u8> {
     while !input.0.is_empty() {
         let depth = 1 + input.below(6);
         change(&mut root, depth, input);
@@ -200,9 +199,8 @@ fn written(matrix: &Matrix) -> [(&'static str, Vec<u8>); 3] {
 }
 
 /// The kernel library of this program, for a fuzzer to change.
-static LIBRARY: LazyLock<String> = LazyLock::new(|| {
+static LIBRARY: LazyLock<Value> = LazyLock::new(|| {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
-    std::os::unix::fs::symlink(&from, folder().join("sources")).expect("a link to the kernels");
     fs::create_dir(folder().join("kernels")).expect("a folder for the library");
     for entry in fs::read_dir(&from).expect("the kernels are there").flatten() {
         let to = folder().join("kernels").join(entry.file_name());
@@ -210,16 +208,17 @@ static LIBRARY: LazyLock<String> = LazyLock::new(|| {
             std::os::unix::fs::symlink(entry.path(), to).expect("a link to kernels");
         }
     }
-    fs::read_to_string(from.join("library.json")).expect("the library is there")
+    let text = fs::read_to_string(from.join("library.json")).expect("the library is there");
+    serde_json::from_str(&text).expect("it is JSON")
 });
 
 /// The kernel library with changed members. What passes the build's checks plans networks without a wrong plan.
 pub fn kernel_library(data: &[u8]) {
     let mut input = Input(data);
-    let text = LazyLock::force(&LIBRARY);
+    let library = LIBRARY.clone();
     let text = match input.below(8) {
         0 => input.0.to_vec(),
-        _ => edited(text, &mut input),
+        _ => edited(library, &mut input),
     };
     put("kernels/library.json", &text);
     let (mut files, mut mistakes) = (Vec::new(), Mistakes::default());
@@ -256,7 +255,7 @@ pub fn plan_file(data: &[u8]) {
                 "layouts": [{ "node": "layers[0]", "role": "weights", "layout": "R" }],
                 "library": library().hash,
             });
-            edited(&file.to_string(), &mut input)
+            edited(file, &mut input)
         }
     };
     let path = put("plan.json", &text);

@@ -73,7 +73,8 @@ pub fn network(data: &[u8]) {
     let text = match changed {
         true => {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(&file);
-            edited(&std::fs::read_to_string(path).expect("it is there"), &mut input)
+            let text = std::fs::read_to_string(path).expect("it is there");
+            edited(serde_json::from_str(&text).expect("it is JSON"), &mut input)
         }
         false => input.0.to_vec(),
     };

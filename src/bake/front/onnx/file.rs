@@ -306,7 +306,8 @@ mod tests {
         for numbers in [field(4, &[0; 7]), field(10, &[0; 12]), field(7, &[1, 0x80]), field(1, &[0x80])] {
             assert!(error(&field(7, &field(5, &numbers))).contains("damaged at byte 4 of"));
         }
-        assert!(Model::parse(&field(7, &field(5, &[field(1, &[2]), field(4, &[0; 8])].concat()))).is_ok());
+        let good = field(7, &field(5, &[field(7, &[1, 0x80, 1]), field(4, &[0; 8])].concat()));
+        assert_eq!(check(&good, 0..good.len(), Message::Model, DEPTH), Ok(()));
         assert!(error(&[0x0b, 0x0c]).contains("damaged at byte 0 of 2"), "groups are of older protobufs");
     }
 

@@ -1,5 +1,8 @@
 //! FlatBuffers: tables, vectors and texts of a file, every access checked against its bytes. Depth is that of the schema,
-//! and a vector has no more elements than the file has bytes for: nothing recurses, nothing runs without end.
+//! and a vector has no more elements than the file has bytes for: nothing recurses, nothing runs without end. All vectors
+//! together have no more than several times the file's bytes: many tables may share one, and would take memory for each.
+
+use std::cell::Cell;
 
 /// A table: fields by number, each of which may be left out.
 #[derive(Clone, Copy, Debug)]
@@ -9,6 +12,16 @@ pub(super) struct Table<'b> {
     at: usize,
     /// Where each field stands behind that, two bytes each; 0 for one that is left out.
     fields: &'b [u8],
+    /// Bytes that vectors of the file may have from here on.
+    left: Option<&'b Cell<usize>>,
+}
+
+/// Times that the bytes of a file may be read as elements of vectors.
+const TIMES: usize = 16;
+
+/// Bytes that all vectors of a file of `bytes` may have.
+pub(super) fn most(bytes: &[u8]) -> Cell<usize> {
+    Cell::new(bytes.len().saturating_mul(TIMES))
 }
 
 /// `N` bytes at a place.
@@ -25,13 +38,17 @@ fn follow(bytes: &[u8], at: usize) -> Result<usize, String> {
 
 impl<'b> Table<'b> {
     /// A table without fields.
-    pub(super) const EMPTY: Table<'static> = Table { bytes: &[], at: 0, fields: &[] };
+    pub(super) const EMPTY: Table<'static> = Table { bytes: &[], at: 0, fields: &[], left: None };
 
     /// The root of a file that begins with an offset and an identifier.
     ///
     /// # Errors
     /// Another identifier, or offsets out of the file.
-    pub(super) fn root(bytes: &'b [u8], identifier: &[u8; 4]) -> Result<Table<'b>, String> {
+    pub(super) fn root(
+        bytes: &'b [u8],
+        identifier: &[u8; 4],
+        left: &'b Cell<usize>,
+    ) -> Result<Table<'b>, String> {
         let found: [u8; 4] = part(bytes, 4)?;
         if found != *identifier {
             let name = |b: &[u8]| b.escape_ascii().to_string();
@@ -41,16 +58,16 @@ impl<'b> Table<'b> {
                 name(&found)
             ));
         }
-        Table::at(bytes, follow(bytes, 0)?)
+        Table::at(bytes, follow(bytes, 0)?, Some(left))
     }
 
-    fn at(bytes: &'b [u8], at: usize) -> Result<Table<'b>, String> {
+    fn at(bytes: &'b [u8], at: usize, left: Option<&'b Cell<usize>>) -> Result<Table<'b>, String> {
         let back = i64::from(i32::from_le_bytes(part(bytes, at)?));
         let table = usize::try_from(at as i64 - back).map_err(|_| "damaged: an offset leads nowhere")?;
         let size = usize::from(u16::from_le_bytes(part(bytes, table)?));
         let fields = bytes.get(table.saturating_add(4)..table.saturating_add(size));
         let fields = fields.ok_or("cut off or damaged: a table's fields are out of the file")?;
-        Ok(Table { bytes, at, fields })
+        Ok(Table { bytes, at, fields, left })
     }
 
     /// Where a field stands, if it is there.
@@ -97,7 +114,7 @@ impl<'b> Table<'b> {
 
     /// A table.
     pub(super) fn table(&self, n: usize) -> Result<Option<Table<'b>>, String> {
-        self.field(n).map(|at| Table::at(self.bytes, follow(self.bytes, at)?)).transpose()
+        self.field(n).map(|at| Table::at(self.bytes, follow(self.bytes, at)?, self.left)).transpose()
     }
 
     /// Where the elements of a vector begin, and their bytes, `size` each.
@@ -119,13 +136,25 @@ impl<'b> Table<'b> {
         Ok(self.elements(n, 1)?.map(|e| e.1))
     }
 
+    /// Elements that take memory of their own.
+    fn taken(&self, n: usize, size: usize) -> Result<(usize, &'b [u8]), String> {
+        let (begin, elements) = self.elements(n, size)?.unwrap_or_default();
+        if let Some(left) = self.left {
+            let rest = left.get().checked_sub(elements.len()).ok_or_else(|| {
+                format!("damaged: its vectors have more than {TIMES} times its {} bytes", self.bytes.len())
+            })?;
+            left.set(rest);
+        }
+        Ok((begin, elements))
+    }
+
     /// A text; none where it is left out.
     pub(super) fn text(&self, n: usize) -> Result<String, String> {
-        Ok(String::from_utf8_lossy(self.bytes(n)?.unwrap_or(&[])).into_owned())
+        Ok(String::from_utf8_lossy(self.taken(n, 1)?.1).into_owned())
     }
 
     fn numbers<const N: usize, T>(&self, n: usize, number: fn([u8; N]) -> T) -> Result<Vec<T>, String> {
-        let found = self.elements(n, N)?.map_or(&[][..], |e| e.1);
+        let found = self.taken(n, N)?.1;
         found.chunks_exact(N).map(|b| Ok(number(part(b, 0)?))).collect()
     }
 
@@ -146,7 +175,43 @@ impl<'b> Table<'b> {
 
     /// A vector of tables, empty where it is left out.
     pub(super) fn tables(&self, n: usize) -> Result<Vec<Table<'b>>, String> {
-        let (begin, found) = self.elements(n, 4)?.unwrap_or_default();
-        (0..found.len() / 4).map(|i| Table::at(self.bytes, follow(self.bytes, begin + 4 * i)?)).collect()
+        let (begin, found) = self.taken(n, 4)?;
+        (0..found.len() / 4)
+            .map(|i| Table::at(self.bytes, follow(self.bytes, begin + 4 * i)?, self.left))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file whose root has a vector of `tables` times one table, which has a vector of `numbers`.
+    fn shared(tables: u32, numbers: u32) -> Vec<u8> {
+        let table = 28 + 4 * tables;
+        // The root's place; the identifier; sizes and the one field of both tables, which are alike (6, 8 and 4); the root.
+        let mut words = vec![16, u32::from_le_bytes(*b"TEST"), 8 << 16 | 6, 4, 8, 4, tables];
+        words.extend((0..tables).map(|i| table - (28 + 4 * i)));
+        words.extend([table - 8, 4, numbers]);
+        words.resize(words.len() + numbers as usize, 7);
+        words.into_iter().flat_map(u32::to_le_bytes).collect()
+    }
+
+    #[test]
+    fn many_tables_with_one_vector_take_no_more_memory_than_the_file_can_ask_for() {
+        let read = |tables, numbers| {
+            let bytes = shared(tables, numbers);
+            let left = most(&bytes);
+            let found = Table::root(&bytes, b"TEST", &left)?.tables(0)?;
+            assert_eq!(found.len(), tables as usize);
+            found
+                .iter()
+                .map(|table| table.ints(0))
+                .collect::<Result<Vec<_>, String>>()
+                .map(|all| all.concat())
+        };
+        assert_eq!(read(3, 2), Ok(vec![7; 6]));
+        let why = read(1000, 1000).unwrap_err();
+        assert_eq!(why, "damaged: its vectors have more than 16 times its 8040 bytes");
     }
 }

@@ -20,6 +20,7 @@ use crate::bake::model::Read;
 use crate::ir::graph::{Shape, Value};
 use crate::ir::network::InputOrder;
 use flat::Table;
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use tensor::Tensor;
@@ -213,8 +214,8 @@ impl<'b> Graph<'b> {
     ///
     /// # Errors
     /// What is wrong with its bytes, or that it is more than one subgraph.
-    fn read(bytes: &'b [u8]) -> Result<Graph<'b>, String> {
-        let model = Table::root(bytes, b"TFL3")?;
+    fn read(bytes: &'b [u8], left: &'b Cell<usize>) -> Result<Graph<'b>, String> {
+        let model = Table::root(bytes, b"TFL3", left)?;
         // Model: version 0, operator_codes 1, subgraphs 2, buffers 4.
         let version = model.unsigned(0)?;
         if version != 3 {
@@ -325,11 +326,14 @@ struct Node<'n> {
 
 /// Reads a TensorFlow Lite model.
 pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mistakes) -> Option<Read> {
-    beside::read(source, "LOGISTIC", files, mistakes, |place, _, mistakes| match Graph::read(source.bytes) {
-        Ok(graph) => lower(&graph, place, mistakes),
-        Err(e) => {
-            mistakes.add(place.file, e);
-            None
+    let left = flat::most(source.bytes);
+    beside::read(source, "LOGISTIC", files, mistakes, |place, _, mistakes| {
+        match Graph::read(source.bytes, &left) {
+            Ok(graph) => lower(&graph, place, mistakes),
+            Err(e) => {
+                mistakes.add(place.file, e);
+                None
+            }
         }
     })
 }
