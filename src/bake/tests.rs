@@ -1463,12 +1463,13 @@ fn a_wrong_repack_is_found() {
 /// A plan file beside the tiny network, with these members of a good one changed.
 fn plan_file(changed: &[(&str, serde_json::Value)]) -> Result<Baked, Vec<String>> {
     let f = Folder::new();
-    let kernels = &crate::baked::library().plan("host").unwrap().kernels;
+    let library = f.tiny("").bake().unwrap().library;
+    let kernels = &library.plan("host").unwrap().kernels;
     let mut file = serde_json::json!({
         "format": 1, "name": "own", "engine": "host", "batch": 16, "about": "", "kernels": kernels,
     });
     changed.iter().for_each(|(key, value)| file[key] = value.clone());
-    let path = f.tiny("").put("plan.json", file.to_string()).0.join("plan.json");
+    let path = f.put("plan.json", file.to_string()).0.join("plan.json");
     f.bake_plan(path.to_str().unwrap())
 }
 

@@ -11,7 +11,7 @@ use crate::engine::sources::Sources;
 use crate::ir::graph::{Role, Shape};
 use crate::ir::half;
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
-use crate::ir::op::{Arithmetic, Op};
+use crate::ir::op::{Arithmetic, Axis, Op};
 use crate::observe::profile::Phases;
 use crate::ops::edges::{Builder, random, single};
 use crate::ops::random::Random;
@@ -152,5 +152,47 @@ fn random_graphs_are_right_on_the_host() {
 fn random_graphs_are_right_on_opencl_under_every_plan() {
     for seed in 0..5 {
         network(random(seed), Kind::Classes, InputOrder::Chw).on_opencl(&format!("seed {seed}"), &[]);
+    }
+}
+
+/// Two operands that are the same rows turned the same way: their copies share a constant.
+#[test]
+fn values_that_are_turned_twice() {
+    let mut b = Builder::new(Shape { c: 16, h: 4, w: 4 }, 5);
+    let turned = b.push(Op::Transpose([Axis::X, Axis::Y, Axis::C]), &[0], &[]).unwrap();
+    let same = b.push(Op::Transpose([Axis::C, Axis::Y, Axis::X]), &[turned], &[]).unwrap();
+    b.push(Op::Combine(Arithmetic::Add), &[same, turned], &[]).unwrap();
+    network(b, Kind::Values, InputOrder::Chw).on_the_host("turned twice");
+}
+
+/// A sum of one channel, whose operand is the input.
+#[test]
+fn a_residual_of_one_channel() {
+    for (shape, order, weights) in [
+        (Shape { c: 1, h: 5, w: 5 }, InputOrder::Hwc, Precision::F16),
+        (Shape { c: 1, h: 5, w: 5 }, InputOrder::Hwc, Precision::F32),
+        (Shape { c: 1, h: 5, w: 5 }, InputOrder::Chw, Precision::F16),
+        (Shape { c: 1, h: 1, w: 1 }, InputOrder::Chw, Precision::F32),
+    ] {
+        let mut b = Builder::new(shape, 5);
+        let arrays = [(Role::Weights, 1, 1), (Role::Biases, 1, 1)];
+        let window = crate::ir::op::Window::of((1, 1));
+        let value = b.push(Op::Convolution { window, groups: 1 }, &[0], &arrays).unwrap();
+        b.push(Op::Combine(Arithmetic::Add), &[value, 0], &[]).unwrap();
+        let mut case = network(b, Kind::Values, order);
+        case.network.weights = weights;
+        for recipe in library().plans.iter() {
+            for batch in [None, Some(1), Some(2), Some(5), Some(16), Some(17), Some(100)] {
+                let plan = crate::planner::plan(&case.network, recipe, library(), batch).unwrap();
+                let wrong = crate::planner::check::check(&plan, library());
+                assert_eq!(
+                    wrong,
+                    Vec::<String>::new(),
+                    "{shape} {order:?} {weights:?} {batch:?} {:#?} {:#?}",
+                    plan.steps,
+                    plan.buffers
+                );
+            }
+        }
     }
 }

@@ -139,7 +139,11 @@ pub(crate) fn admits(plan: &Plan) -> Result<(), Error> {
 /// The plan's steps; takes the model's constants.
 fn steps(model: &mut Model) -> Result<Vec<Step>, Error> {
     let Model { plan, constants, .. } = model;
-    plan.steps.iter().map(|s| step(plan, s, &mut |c| std::mem::take(&mut constants[c]))).collect()
+    // Steps may share one: rows that are copied alike.
+    let later = |i: usize, c: usize| plan.steps[i + 1..].iter().any(|s| s.args.contains(&Arg::Constant(c)));
+    let mut values =
+        |i, c| if later(i, c) { constants[c].clone() } else { std::mem::take(&mut constants[c]) };
+    plan.steps.iter().enumerate().map(|(i, s)| step(plan, s, &mut |c| values(i, c))).collect()
 }
 
 /// One step; `constant` gives the values of the plan's constants.
