@@ -214,16 +214,18 @@ impl<'l> Planner<'l> {
 
     /// Additions whose value does not stand as the result does, so that they take a step of their own.
     pub(super) fn apart(&self) -> Vec<usize> {
-        let stands = |value: usize, of: usize| {
-            let (View { matrix, map }, shape) = (self.view(value), self.shape(of));
-            let matrix = &self.matrices[*matrix];
-            (map.as_image(shape), self.padded_rows(matrix), matrix.layout.as_ref())
+        let stands = |matrix: usize| {
+            let matrix = &self.matrices[matrix];
+            (self.padded_rows(matrix), matrix.layout.as_ref())
         };
         let apart = |d: &Draft<'_>| {
             let (sum, value) = d.added?;
-            let result = self.network.graph.nodes[d.node].output;
-            let (found, needed) = (stands(value, result), stands(result, result));
-            (found != needed || needed.0.is_none()).then_some(sum)
+            let View { matrix, map } = self.view(value);
+            // The step's own result: by now the view of an output may be that of a copy.
+            let needed = d.geometry.map(|g| g.output.0);
+            let found = map.as_image(self.shape(self.network.graph.nodes[d.node].output));
+            let alike = found.is_some() && found == needed && stands(*matrix) == stands(d.output);
+            (!alike).then_some(sum)
         };
         self.drafts.iter().filter_map(apart).collect()
     }

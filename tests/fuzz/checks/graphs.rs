@@ -76,7 +76,8 @@ impl Case {
             format!("{} {:?} {:?} -> {}", n.name, n.op, n.inputs, shape(n.output))
         };
         let nodes: Vec<String> = self.network.graph.nodes.iter().map(node).collect();
-        format!("{}: {}", self.network.input(), nodes.join("; "))
+        let Network { order, weights, output, .. } = &self.network;
+        format!("{} {order:?} {weights:?} {:?}: {}", self.network.input(), output.kind, nodes.join("; "))
     }
 
     /// A record and its scores, each with the most that it may be off: the bound, and what f32 makes of a network that

@@ -107,11 +107,21 @@ fn check(bytes: &[u8], at: Range<usize>, message: Message, depth: usize) -> Resu
             Content::Bytes => {}
             Content::Message(inner) => check(bytes, from..next, inner, depth)?,
             Content::Fixed(size) if (next - from) % size == 0 => {}
-            Content::Varints if next == from || bytes[next - 1] < 0x80 => {}
+            Content::Varints if varints(&bytes[from..next]) => {}
             Content::Fixed(_) | Content::Varints => return Err(damaged()),
         }
     }
     Ok(())
+}
+
+/// Whether the bytes are whole numbers, one behind the other.
+fn varints(bytes: &[u8]) -> bool {
+    let mut at = 0;
+    while at < bytes.len() {
+        let Some((_, end)) = varint(bytes, at) else { return false };
+        at = end;
+    }
+    true
 }
 
 /// A number at a place, seven bits a byte, and where it ends.
@@ -303,7 +313,15 @@ mod tests {
         let name = [0x12, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20];
         assert!(error(&name).ends_with("a field of 1099511627776 bytes from byte 7 on, there are 0"));
         // A tensor's numbers: floats that end within one, integers whose last one goes on behind them.
-        for numbers in [field(4, &[0; 7]), field(10, &[0; 12]), field(7, &[1, 0x80]), field(1, &[0x80])] {
+        let endless = [[0x80; 10].as_slice(), &[1]].concat();
+        for numbers in [
+            field(4, &[0; 7]),
+            field(10, &[0; 12]),
+            field(7, &[1, 0x80]),
+            field(1, &[0x80]),
+            field(7, &endless),
+            field(11, &endless),
+        ] {
             assert!(error(&field(7, &field(5, &numbers))).contains("damaged at byte 4 of"));
         }
         let good = field(7, &field(5, &[field(7, &[1, 0x80, 1]), field(4, &[0; 8])].concat()));
