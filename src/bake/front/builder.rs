@@ -292,7 +292,7 @@ impl Builder {
             Int::Known(-1) => open.is_none(),
             Int::Known(n) => usize::try_from(n).is_ok_and(|n| n == self.records.unwrap_or(1)),
         };
-        match dims.iter().product::<usize>() == len {
+        match constant::elements(&dims) == Some(len) {
             true if stays => Ok(dims),
             _ => Err(mixes()),
         }
@@ -321,5 +321,21 @@ pub(super) fn per_channel(numbers: &[f64], shape: Shape) -> Vec<f64> {
     match numbers.chunks(pixels).all(alike) {
         true => numbers.iter().step_by(pixels).copied().collect(),
         false => numbers.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_whose_product_wraps_are_no_shape() {
+        let x = crate::ir::graph::Value { name: "x".into(), shape: Shape::vector(4) };
+        let (b, _) = Builder::new(vec![x], None).unwrap();
+        let live = Live { value: 0, dims: vec![4], integers: false };
+        let reshape = |sizes: [i64; 3]| b.reshape(&live, &sizes.map(Int::Known), false);
+        assert_eq!(reshape([0, 2, 2]), Ok(vec![2, 2]));
+        // 2^64 + 4 values.
+        assert!(reshape([0, (1 << 62) + 1, 4]).is_err());
     }
 }
