@@ -280,17 +280,20 @@ impl DecodeMessage for TensorRest {
 mod tests {
     use super::*;
 
-    /// A field of bytes.
-    fn field(number: u8, content: &[u8]) -> Vec<u8> {
+    /// What stands in front of a field of so many bytes.
+    fn head(number: u8, mut length: usize) -> Vec<u8> {
         let mut bytes = vec![number << 3 | 2];
-        let mut length = content.len();
         while length > 0x7f {
             bytes.push(length as u8 | 0x80);
             length >>= 7;
         }
         bytes.push(length as u8);
-        bytes.extend(content);
         bytes
+    }
+
+    /// A field of bytes.
+    fn field(number: u8, content: &[u8]) -> Vec<u8> {
+        [&head(number, content.len())[..], content].concat()
     }
 
     fn error(bytes: &[u8]) -> String {
@@ -332,11 +335,14 @@ mod tests {
     #[test]
     fn graphs_in_graphs() {
         let nested = |levels: usize| {
-            let mut graph = Vec::new();
-            for _ in 0..levels {
-                graph = field(1, &field(5, &field(6, &graph)));
+            // From the innermost out, back to front.
+            let mut bytes = Vec::new();
+            for number in [6, 5, 1].into_iter().cycle().take(3 * levels).chain([7]) {
+                let head = head(number, bytes.len());
+                bytes.extend(head.into_iter().rev());
             }
-            field(7, &graph)
+            bytes.reverse();
+            bytes
         };
         assert!(Model::parse(&nested(30)).is_ok());
         let limit = "more than 100 messages in each other";
