@@ -73,13 +73,24 @@ impl Given {
         option: &'static str,
         read: impl Fn(&str) -> Result<T, String>,
     ) -> Result<Option<T>, Error> {
-        self.asked.push(option);
         let mut found = None;
-        for (_, value) in self.options.iter().filter(|o| o.0 == option) {
-            let value = lexopt::ValueExt::string(value.clone()).map_err(usage)?;
-            found = Some(read(&value).map_err(|e| named(option, &e))?);
-        }
+        self.each(option, &mut |value| {
+            found = Some(read(value)?);
+            Ok(())
+        })?;
         Ok(found)
+    }
+
+    fn each(
+        &mut self,
+        option: &'static str,
+        read: &mut dyn FnMut(&str) -> Result<(), String>,
+    ) -> Result<(), Error> {
+        self.asked.push(option);
+        self.options.iter().filter(|o| o.0 == option).try_for_each(|(_, value)| {
+            let value = lexopt::ValueExt::string(value.clone()).map_err(usage)?;
+            read(&value).map_err(|e| named(option, &e))
+        })
     }
 
     /// Takes a text.

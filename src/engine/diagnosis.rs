@@ -67,7 +67,9 @@ fn difference(
         let (found, expected) = (device.answer(0, record).scores, host.answer(0, record).scores);
         for (i, (found, expected)) in found.iter().zip(expected.iter()).enumerate() {
             if excess(&[expected.into()], std::iter::once(found)) > MOST {
-                return Ok(Some(format!("value {i} of record {record} is {found:?}, {expected:?} on the host")));
+                return Ok(Some(format!(
+                    "value {i} of record {record} is {found:?}, {expected:?} on the host"
+                )));
             }
         }
     }

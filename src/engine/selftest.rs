@@ -41,7 +41,11 @@ impl fmt::Display for Report {
         write!(
             f,
             "{} answers, largest error {:.2e} ({:.3} of what is allowed), {} wrong classes, {} too close to compare",
-            self.records, self.error, self.excess.min(1e9), self.wrong_classes, self.close
+            self.records,
+            self.error,
+            self.excess.min(1e9),
+            self.wrong_classes,
+            self.close
         )?;
         if self.unstable > 0 {
             write!(f, ", {} differ from one batch to the next", self.unstable)?;

@@ -152,13 +152,21 @@ fn the_first_wrong_step_is_named() {
     let shim = shim(&folder, &[]);
     // Of this plan: 8 work-items for the first layer, 4 for the second, one a record for the arg-max.
     for (skip, named) in [
-        ("8", "layers[0] (affine, by affine_packed_4x4_k4) is the first that is wrong: value 0 of record 0 is "),
-        ("4", "layers[2] (affine, by affine_packed_4x4_k4) is the first that is wrong: value 0 of record 0 is "),
+        (
+            "8",
+            "layers[0] (affine, by affine_packed_4x4_k4) is the first that is wrong: value 0 of record 0 is ",
+        ),
+        (
+            "4",
+            "layers[2] (affine, by affine_packed_4x4_k4) is the first that is wrong: value 0 of record 0 is ",
+        ),
         ("128", "each step is right by itself: memory that steps share, the arg-max, or chance"),
     ] {
         let mut c = command(DIGITS);
         on(Witness::Pocl, &mut c, &folder.path("log"));
-        c.env("MORTONNET_SHIM_REAL", ICD_LOADER).env("MORTONNET_OPENCL", &shim).env("MORTONNET_SHIM_SKIP", skip);
+        c.env("MORTONNET_SHIM_REAL", ICD_LOADER)
+            .env("MORTONNET_OPENCL", &shim)
+            .env("MORTONNET_SHIM_SKIP", skip);
         let r = feed(c.args(["--selftest", "-d", "0", "--plan", "desktop", "-b", "128"]), "");
         assert!(r.code == Some(1) && r.err.contains(named), "{skip}: {:?} {}", r.code, r.err);
     }
