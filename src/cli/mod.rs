@@ -53,9 +53,8 @@ const HELP: &str = "
       --tolerance T       than T times the larger of 1 and the expected score     [0.0001]
       --on-error WHAT     stop | mark: answer bad records with \"error\", exit 1 at the end   [stop]
       --verify N          compare every N-th batch of a device with the host, stop where they differ
-      --timeout SECONDS   give up a device whose call takes longer (at start 6 times; 0: never)  [10]
-      --profile[=FMT]     table | json | trace, optionally :FILE: timing, to stderr or FILE;
-                          trace: the first 65536 spans, for ui.perfetto.dev
+      --timeout SECONDS   give up a device whose call takes longer (at start: 6 times)   [10]
+      --profile[=FMT]     table | json | trace (ui.perfetto.dev), each with :FILE or not: timing
       --selftest          run the baked golden vectors on the device, exit 1 if one is wrong
   -v, --verbose           say on stderr what runs the network, and why
       --list-devices      the OpenCL devices, or why there are none; with -v all about them
