@@ -129,6 +129,9 @@ impl Session {
     fn backed(&self, running: Running) -> Result<(Running, Option<Arc<Kept>>), Error> {
         const ALONE: &str = "--verify compares with the host, which runs this alone";
         let alone = running.members.is_empty() && running.plan.engine == EngineKind::Host;
+        if alone {
+            watchdog::stop();
+        }
         let verify = self.classify.verify;
         if alone && verify > 0 {
             if self.request.device == DeviceWish::Host {
@@ -206,13 +209,14 @@ impl Session {
             return self.go(select::start(&Request { device: DeviceWish::Host, ..self.request.clone() })?);
         };
         let error = || Error::device(format!("{device}: {silence}: {ADVICE}"));
-        let (result, measured) = match started.kept.as_ref().map(|kept| kept.host()) {
-            Some(Ok((mut host, first))) => {
-                let from = first.map_or(String::new(), |first| format!("from record {first} of the run on "));
-                say(&format!("{device}: {silence}; {from}the host computes"));
-                (stream::resume(&self.pipeline, host.as_mut()).map(drop), host.measured())
+        let (result, measured) = match started.kept.as_ref().map(|kept| (kept, kept.host())) {
+            Some((kept, Ok(mut host))) => {
+                let first = lock(&self.pipeline).done() + 1;
+                say(&format!("{device}: {silence}; from record {first} of the run on the host computes"));
+                let fill = |host: &mut dyn Engine, slot, records| kept.fill(host, slot, records);
+                (stream::resume(&self.pipeline, host.as_mut(), fill).map(drop), host.measured())
             }
-            Some(Err(e)) => (Err(Kind::Both([error(), e]).into()), Measured::default()),
+            Some((_, Err(e))) => (Err(Kind::Both([error(), e]).into()), Measured::default()),
             None => (Err(error()), Measured::default()),
         };
         if result.is_err() {

@@ -10,6 +10,7 @@ use crate::observe::profile::{MemberTimes, StepClock};
 use crate::observe::report::Measured;
 use crate::observe::trace::Track;
 use crate::ops::bound::excess;
+use crate::sys::watchdog;
 use std::sync::{Arc, Mutex};
 
 /// How far device and host may be apart, in units of what each may be off.
@@ -29,7 +30,7 @@ pub(crate) struct Duties {
 
 /// A submitted batch.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Batch {
+struct Batch {
     records: usize,
     /// The number of its first record in the run, from 1.
     first: u64,
@@ -39,33 +40,31 @@ pub(crate) struct Batch {
     on_host: bool,
 }
 
-/// The inputs of batches that are not answered yet, for whoever computes them where the device does not come back.
+/// The inputs of batches on their way, in plain order, for whoever computes them where the device does not come back. A batch
+/// stays until its slot is filled again: only then is nobody waited for.
 pub(crate) struct Kept {
     width: usize,
     batch: usize,
     start_host: StartHost,
-    slots: Mutex<[Option<KeptBatch>; SLOTS]>,
+    slots: Mutex<[Option<Arc<[f32]>>; SLOTS]>,
 }
 
-/// Records in plain order, and their batch.
-type KeptBatch = (Arc<[f32]>, Batch);
-
 impl Kept {
-    fn set(&self, slot: usize, kept: Option<KeptBatch>) {
+    fn set(&self, slot: usize, kept: Option<Arc<[f32]>>) {
         self.slots.lock().unwrap_or_else(|e| e.into_inner())[slot] = kept;
     }
 
-    /// Starts the host's engine and fills its slots; with the number of the first record that it has, where it has one.
-    pub(crate) fn host(&self) -> Result<(Box<dyn Engine>, Option<u64>), Error> {
-        let mut host = (self.start_host)(self.batch)?;
-        let slots = self.slots.lock().unwrap_or_else(|e| e.into_inner());
-        let mut first = None::<u64>;
-        for (slot, kept) in slots.iter().enumerate() {
-            let Some((input, batch)) = kept else { continue };
-            fill(host.as_mut(), input, self.width, slot, batch.records)?;
-            first = Some(first.map_or(batch.first, |first| first.min(batch.first)));
+    /// Starts the host's engine.
+    pub(crate) fn host(&self) -> Result<Box<dyn Engine>, Error> {
+        (self.start_host)(self.batch)
+    }
+
+    /// Hands the input of a slot to an engine.
+    pub(crate) fn fill(&self, engine: &mut dyn Engine, slot: usize, records: usize) -> Result<(), Error> {
+        match &self.slots.lock().unwrap_or_else(|e| e.into_inner())[slot] {
+            Some(input) => fill(engine, input, self.width, slot, records),
+            None => Err(Error::device(format!("slot {slot} was not kept"))),
         }
-        Ok((host, first))
     }
 }
 
@@ -130,13 +129,15 @@ impl BackedEngine {
     fn begin_on_host(&mut self, slot: usize) -> Result<(), Error> {
         let host = match &mut self.host {
             Some(host) => host,
-            none => none.insert((self.kept.start_host)(self.kept.batch)?),
+            none => none.insert(self.kept.host()?),
         };
-        begin(host.as_mut(), &self.inputs[slot], self.width, slot, self.submitted[slot].records)
+        // The host takes the time that it takes.
+        let records = self.submitted[slot].records;
+        watchdog::outside(|| begin(host.as_mut(), &self.inputs[slot], self.width, slot, records))
     }
 
     fn collect_from_host(&mut self, slot: usize) -> Result<(), Error> {
-        self.host.as_mut().map_or(Ok(()), |host| host.collect(slot))
+        self.host.as_mut().map_or(Ok(()), |host| watchdog::outside(|| host.collect(slot)))
     }
 
     /// The device has failed at a slot: from here on the host computes, if that is its duty.
@@ -147,27 +148,15 @@ impl BackedEngine {
         }
         if !self.failed {
             let first = self.submitted[slot].first;
-            say(&format!("{}: {error}; from record {first} of the run on the host computes", self.device));
+            let what =
+                format!("{}: {error}; from record {first} of the run on the host computes", self.device);
+            watchdog::outside(|| say(&what));
         }
         self.begin_on_host(slot).map_err(|e| Error::from(Kind::Both([error, e])))?;
         // Only now: without a host the device answers what it has.
         self.failed = true;
         self.submitted[slot].on_host = true;
         Ok(())
-    }
-
-    /// Waits for the answers of a slot, from whomever.
-    fn collect_answers(&mut self, slot: usize) -> Result<(), Error> {
-        let Batch { on_host, compared, .. } = self.submitted[slot];
-        // What the device was given before it failed at another batch it may have computed all the same.
-        if !on_host {
-            match self.engine.collect(slot) {
-                Ok(()) if compared => return self.compare(slot),
-                Ok(()) => return Ok(()),
-                Err(e) => self.take_over(slot, e)?,
-            }
-        }
-        self.collect_from_host(slot)
     }
 
     /// Computes a collected slot on the host, and compares.
@@ -268,6 +257,9 @@ impl Engine for BackedEngine {
     }
 
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
+        if index == 0 {
+            self.kept.set(slot, None);
+        }
         let input = Arc::get_mut(&mut self.inputs[slot])
             .ok_or_else(|| Error::device(format!("slot {slot} was not collected")))?;
         Ok(RecordMut::new(input, &self.rows, index * self.width))
@@ -283,10 +275,10 @@ impl Engine for BackedEngine {
         };
         self.batches += 1;
         self.records += records as u64;
+        self.kept.set(slot, Some(Arc::clone(&self.inputs[slot])));
         if self.failed {
             return self.begin_on_host(slot);
         }
-        self.kept.set(slot, Some((Arc::clone(&self.inputs[slot]), self.submitted[slot])));
         let input = &self.inputs[slot];
         match begin(self.engine.as_mut(), input, self.width, slot, records) {
             Err(e) => self.take_over(slot, e),
@@ -295,9 +287,16 @@ impl Engine for BackedEngine {
     }
 
     fn collect(&mut self, slot: usize) -> Result<(), Error> {
-        let result = self.collect_answers(slot);
-        self.kept.set(slot, None);
-        result
+        let Batch { on_host, compared, .. } = self.submitted[slot];
+        // What the device was given before it failed at another batch it may have computed all the same.
+        if !on_host {
+            match self.engine.collect(slot) {
+                Ok(()) if compared => return self.compare(slot),
+                Ok(()) => return Ok(()),
+                Err(e) => self.take_over(slot, e)?,
+            }
+        }
+        self.collect_from_host(slot)
     }
 
     fn answer(&self, slot: usize, index: usize) -> Answer<'_> {

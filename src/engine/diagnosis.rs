@@ -16,6 +16,7 @@ use crate::ir::network::{Kind, Network};
 use crate::observe::profile::Phases;
 use crate::ops::bound::excess;
 use crate::registry::{EngineKind, PlanRecipe};
+use crate::sys::watchdog;
 
 /// The first node that `device` computes wrongly under `plan`, and by how much, in words. Takes as many starts as the network
 /// has nodes.
@@ -57,6 +58,7 @@ fn difference(
 ) -> Result<Option<String>, Error> {
     let (golden, records) = (golden(), device.batch());
     let run = |engine: &mut dyn Engine| {
+        watchdog::beat("diagnosis");
         selftest::fill(engine, part, &golden, 0, records)?;
         engine.submit(0, records)?;
         engine.collect(0)

@@ -19,6 +19,7 @@ use crate::observe::profile::Phases;
 use crate::observe::trace::Track;
 use crate::planner::fit::{self, Memory};
 use crate::registry::{DeviceClass, EngineKind, PlanRecipe};
+use crate::sys::watchdog;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
@@ -174,17 +175,10 @@ pub(crate) fn each(
 
 /// One of several devices: its error says which.
 fn of_device(device: Option<&str>, e: Error) -> Error {
-    match device {
-        Some(device) => said(e, |what| format!("opencl {device}: {what}")),
-        None => e,
-    }
-}
-
-/// The error of a device with something else said of it.
-fn said(e: Error, say: impl Fn(String) -> String) -> Error {
+    let Some(device) = device else { return e };
     match e.into_kind() {
-        Kind::Device { what, source } => Kind::Device { what: say(what), source },
-        Kind::Limit(what) => Kind::Limit(say(what)),
+        Kind::Device { what, source } => Kind::Device { what: format!("opencl {device}: {what}"), source },
+        Kind::Limit(e) => Kind::Limit(format!("opencl {device}: {e}")),
         other => other,
     }
     .into()
@@ -233,6 +227,8 @@ fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Deci
                 }
                 right => right,
             };
+            // Not by a thread that was given up.
+            watchdog::beat("trial");
             subject.remember(&trial);
             by_trial(&trial, &subject, decision, *host)
         }
@@ -371,28 +367,31 @@ fn run(
     phases: &mut Phases,
 ) -> Result<Started, Error> {
     let mut request = request.clone();
-    let (asked, mut batch) = (request.batch.is_some(), decision.recipe.batch);
-    let mut smaller = None;
+    let (asked, mut smaller) = (request.batch.is_some(), None);
     loop {
-        match run_once(&request, decision, threads, phases) {
-            Err(e) if out_of_memory(&e) && !asked && batch > 1 => {
-                batch /= 2;
-                request.batch = Some(batch);
-                smaller = Some(format!("{e}; batches of {batch} instead"));
-            }
-            Err(e) if out_of_memory(&e) && asked => {
-                return Err(said(e, |what| format!("{what}; a smaller --batch needs less memory")));
-            }
-            Ok(started) => return Ok(Started { instead: started.instead.or(smaller), ..started }),
+        let e = match run_once(&request, decision, threads, phases) {
+            Err(e) if out_of_memory(&e) && !asked => e,
+            Ok(started) => return Ok(Started { instead: smaller.or(started.instead), ..started }),
             failed => return failed,
+        };
+        let batch = model(&request, decision)?.plan.batch / 2;
+        if batch == 0 {
+            return Err(e);
         }
+        request.batch = Some(batch);
+        smaller = Some(format!("{e}; batches of {batch} instead"));
     }
 }
 
-/// Whether a device has too little memory: its driver's word for it, or for what may be that.
+/// Whether a device has too little memory: its driver's word for it, or, where memory is made or used, for what may be that.
 fn out_of_memory(e: &Error) -> bool {
+    const MEMORY: [i32; 2] = [-4, -61];
+    const RESOURCES: [i32; 2] = [-5, -6];
     let Kind::Device { source: Some(source), .. } = e.kind() else { return false };
-    source.downcast_ref::<cl::ClError>().is_some_and(|e| matches!(e.code, -6..=-4 | -61))
+    source.downcast_ref::<cl::ClError>().is_some_and(|e| {
+        let uses = ["clEnqueue", "clCreateBuffer", "clCreateImage"].iter().any(|c| e.call.starts_with(c));
+        MEMORY.contains(&e.code) || uses && RESOURCES.contains(&e.code)
+    })
 }
 
 fn run_once(

@@ -104,6 +104,7 @@ impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
             newest: None,
             flying: None,
             submitted: 0,
+            largest: 0,
             summary: Summary::default(),
         }
     }
@@ -244,6 +245,8 @@ pub(crate) struct Pipeline<'a, 'w, W, S, I> {
     flying: Option<usize>,
     /// Batches that were submitted.
     submitted: u32,
+    /// Records of the largest batch that was computed.
+    largest: usize,
     summary: Summary,
 }
 
@@ -260,16 +263,21 @@ pub(crate) fn run<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Er
     Runner { pipeline, engine }.run()
 }
 
-/// Goes on with a run whose engine did not come back, by `engine`, which has the inputs of the batches on their way.
+/// Goes on with a run whose engine did not come back, by `engine`, another one. `fill` hands the inputs of a batch on its way
+/// to the same slot of that: so many records.
 pub(crate) fn resume<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
     pipeline: &Mutex<Pipeline<'_, '_, W, S, I>>,
     engine: &mut dyn Engine,
+    fill: impl Fn(&mut dyn Engine, usize, usize) -> Result<(), Error>,
 ) -> Result<Summary, Error> {
     let mut p = lock(pipeline);
     for slot in [p.flying.take(), p.newest.take()].into_iter().flatten() {
-        engine.submit(slot, p.slots[slot].places.len())?;
+        let records = p.slots[slot].places.len();
+        fill(engine, slot, records)?;
+        engine.submit(slot, records)?;
         engine.collect(slot)?;
         p.write(slot, engine)?;
+        p.answered(Some(slot));
     }
     drop(p);
     Runner { pipeline, engine }.run()
@@ -312,6 +320,7 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
                 if records > 0 {
                     let start = p.now();
                     p.newest = Some(slot);
+                    watchdog::batch(records <= p.largest);
                     let submitted;
                     (p, submitted) = self.call(p, |engine| engine.submit(slot, records));
                     p.submitted = p.submitted.saturating_add(1);
@@ -331,7 +340,6 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
                 // Seldom enough to cost nothing, and soon after a driver has compiled something.
                 if p.summary.batches.is_power_of_two() {
                     signal::keep();
-                    watchdog::warm();
                 }
             }
             let asked = signal::asked();
@@ -369,6 +377,7 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
         }
         let start = p.now();
         if let Some(slot) = flying {
+            p.largest = p.largest.max(p.slots[slot].places.len());
             p.write(slot, self.engine)?;
         }
         if flush {
@@ -396,6 +405,11 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
 }
 
 impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Pipeline<'_, '_, W, S, I> {
+    /// Records answered so far.
+    pub(crate) fn done(&self) -> u64 {
+        self.summary.records
+    }
+
     /// Reads records into the next slot.
     fn fill(&mut self, engine: &mut dyn Engine) -> Stop {
         let slot = self.next;

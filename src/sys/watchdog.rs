@@ -7,7 +7,7 @@
 //! process that is stopped, or a board that sleeps, is not taken for a driver that hangs. While no call is on its way the
 //! watchdog sleeps.
 
-use super::thread::{Serve, Thread};
+use super::thread::{self, Serve, Thread};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -26,8 +26,17 @@ static WORK: Mutex<&str> = Mutex::new("");
 /// The limit in ms; 0: none.
 static LIMIT: AtomicU32 = AtomicU32::new(10_000);
 
-/// Whether a batch was computed: until then drivers compile, and have more time.
+/// Whether calls are watched.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Whether calls have to do with batches: the slowest of them counts.
+static STREAM: AtomicBool = AtomicBool::new(false);
+
+/// Whether a batch as large as the one at hand was computed: until then drivers compile, and have more time.
 static WARM: AtomicBool = AtomicBool::new(false);
+
+/// The number of the watchdog's thread, once that has the run.
+static TAKER: AtomicU32 = AtomicU32::new(0);
 
 /// Whether a thread of this process hangs in a driver.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
@@ -40,7 +49,7 @@ static BEGUN: Condvar = Condvar::new();
 /// Ticks of the limit.
 const TICKS: u32 = 10;
 
-/// How many times the limit a call at start may take, and one of the first batch.
+/// How many times the limit a call at start may take, and one of a batch that is larger than all before it.
 const FIRST: u32 = 6;
 
 /// How many times as long as the slowest call so far another may take.
@@ -77,8 +86,7 @@ pub(crate) fn silence(ticks: u32) -> String {
 
 /// Runs what may not come back. Where the watchdog has the run by then, this does not come back either.
 pub(crate) fn call<T>(work: impl FnOnce() -> T) -> T {
-    if CALLS.load(SeqCst) == TAKEN {
-        // The watchdog's own thread: what it uses now has no driver.
+    if !WATCHED.load(SeqCst) {
         return work();
     }
     begin();
@@ -87,8 +95,17 @@ pub(crate) fn call<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Waits for ever where the watchdog has the run and this is another thread: nobody needs what it would do.
+fn check() {
+    while CALLS.load(SeqCst) == TAKEN && thread::number() != TAKER.load(SeqCst) {
+        // SAFETY: the call takes nothing.
+        unsafe { libc::pause() };
+    }
+}
+
 /// Runs what waits for others than drivers: within a call it is no part of it.
 pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
+    check();
     let count = CALLS.load(SeqCst);
     if count % 2 == 0 || count == TAKEN {
         return work();
@@ -110,18 +127,17 @@ fn begin() {
 /// The call has come back.
 fn end() {
     loop {
+        check();
         let count = CALLS.load(SeqCst);
-        if count == TAKEN {
-            // SAFETY: the call takes nothing. Nobody needs this thread any more.
-            unsafe { libc::pause() };
-        } else if CALLS.compare_exchange(count, count + 1, SeqCst, SeqCst).is_ok() {
+        if count != TAKEN && CALLS.compare_exchange(count, count + 1, SeqCst, SeqCst).is_ok() {
             return;
         }
     }
 }
 
-/// A sign of life from a call on its way, which goes on with `work`.
+/// A sign of life from a call on its way, which goes on with `work`; a thread that has lost the run goes no further.
 pub(crate) fn beat(work: &'static str) {
+    check();
     *locked(&WORK) = work;
     BEATS.fetch_add(1, SeqCst);
     alive();
@@ -142,9 +158,15 @@ pub(crate) fn work() -> &'static str {
     *locked(&WORK)
 }
 
-/// From now on a call has the time of a batch that is not the first.
-pub(crate) fn warm() {
-    WARM.store(true, SeqCst);
+/// From now on calls have to do with batches; `warm`: with one that is no larger than those that were computed.
+pub(crate) fn batch(warm: bool) {
+    STREAM.store(true, SeqCst);
+    WARM.store(warm, SeqCst);
+}
+
+/// From now on no call is watched: no driver has to do with what is left.
+pub(crate) fn stop() {
+    WATCHED.store(false, SeqCst);
 }
 
 /// From now on a thread of this process hangs in a driver: [`exit`] must end it.
@@ -168,7 +190,10 @@ struct Watchdog(Hung);
 /// Watches the calls from now on. Where one hangs `hung` runs on the watchdog's thread and does what is left of the run;
 /// then the process ends, whatever its other threads do.
 pub(crate) fn watch(hung: impl Fn(u32) -> u8 + Send + Sync + 'static) -> io::Result<()> {
-    tick().map_or(Ok(()), |_| Thread::start(Arc::new(Watchdog(Box::new(hung)))).map(drop))
+    let Some(_) = tick() else { return Ok(()) };
+    Thread::start(Arc::new(Watchdog(Box::new(hung))))?;
+    WATCHED.store(true, SeqCst);
+    Ok(())
 }
 
 impl Serve for Watchdog {
@@ -177,17 +202,19 @@ impl Serve for Watchdog {
         let mut slowest = 0;
         loop {
             let count = begun();
-            let mut ticks = 0;
+            let (mut ticks, stream) = (0, STREAM.load(SeqCst));
             while CALLS.load(SeqCst) == count {
                 std::thread::sleep(tick);
                 ticks += 1;
                 let most = allowed(WARM.load(SeqCst).then_some(slowest));
+                TAKER.store(thread::number(), SeqCst);
                 if ticks >= most && CALLS.compare_exchange(count, TAKEN, SeqCst, SeqCst).is_ok() {
+                    stop();
                     abandon();
                     exit((self.0)(ticks));
                 }
             }
-            if WARM.load(SeqCst) {
+            if stream {
                 // The last tick was not a whole one.
                 slowest = slowest.max(ticks - 1);
             }

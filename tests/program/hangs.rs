@@ -112,6 +112,38 @@ fn the_host_goes_on_where_a_device_hangs() {
     assert!(seen.0 >= 30 && seen.1 >= 5 && seen.2 >= 5, "{seen:?}");
 }
 
+/// A call that comes back just when it is given up: whoever has the run then, each record is answered once, and rightly.
+#[test]
+fn a_call_may_come_back_too_late() {
+    let folder = Folder::new();
+    let shim = shim(&folder, &[]);
+    let input = fs::read_to_string("model/digits/test.csv").unwrap().repeat(100);
+    let expected = run(DIGITS, &["-d", "host"], input.clone()).out;
+    let mut c = auto(&folder, &shim);
+    assert_eq!(bounded(&mut c, input.clone(), Duration::from_secs(60), 2 << 30).out, expected);
+    prefer_device(&folder);
+    let calls = ["clWaitForEvents:20", "clWaitForEvents:21", "clEnqueueNDRangeKernel:30", "clFlush:9"];
+    let delays = (0..8).map(|i| 470 + 20 * i).chain([800, 1500]);
+    let late = delays.flat_map(|ms| calls.map(|call| format!("{call}:{}", -10000 - ms)));
+    let taken = Mutex::new(0);
+    beside(late.collect(), |late| {
+        let r = ends(auto(&folder, &shim).env("MORTONNET_SHIM_FAIL", &late), &input);
+        assert!(r.code == Some(0) && r.out == expected, "{late}: {:?} {}", r.code, r.err);
+        *taken.lock().unwrap() += usize::from(r.err.contains(" the host computes"));
+    });
+    assert!((8..40).contains(&*taken.lock().unwrap()), "{taken:?} of 40 were given up");
+    // One of two: what it computed too late is thrown away.
+    let records = fs::read_to_string("model/digits/test.csv").unwrap().repeat(5);
+    let expected = run(DIGITS, &["-d", "host"], records.clone()).out;
+    let slow = ("MORTONNET_SHIM_SLOW", "0:1:2000:1,1:1:2000:1");
+    beside((0..12).map(|i| -10450 - 30 * i).collect(), |late| {
+        let folder = Folder::new();
+        let fail = ("MORTONNET_SHIM_FAIL", &*format!("clWaitForEvents:60:{late}"));
+        let r = ends(&mut two(&folder, &[slow, fail], &["-d", "0,1", "-b", "20"]), &records);
+        assert!(r.code == Some(0) && r.out == expected, "{late}: {:?} {}", r.code, r.err);
+    });
+}
+
 /// Of several devices one hangs: the others do its part; all of them: an error, behind what was answered.
 #[test]
 fn the_other_devices_go_on() {

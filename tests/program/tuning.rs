@@ -41,10 +41,8 @@ fn what_tuning_found_is_used_and_can_be_baked() {
     let baked = bake(&root().join("model/digits"), Some(save), &folder).unwrap();
     let r = tuned(baked.to_str().unwrap(), &folder.path("none"), &["-d", "0", "--info"]);
     assert!(r.out.contains("-tuned: the baked one") && !r.out.contains("laid out again"), "{}", r.out);
-    assert_eq!(
-        tuned(baked.to_str().unwrap(), &folder.path("none"), &["-d", "0", "--selftest"]).code,
-        Some(0)
-    );
+    let r = tuned(baked.to_str().unwrap(), &folder.path("none"), &["-d", "0", "--selftest"]);
+    assert_eq!(r.code, Some(0), "{}", r.err);
     let text = fs::read_to_string(&plan).unwrap();
     fs::write(&plan, text.replacen("\"layout\": \"", "\"layout\": \"C_8_1_", 1)).unwrap();
     let mistake = bake(&root().join("model/digits"), Some(save), &folder).unwrap_err();

@@ -5,7 +5,8 @@
  *   MORTONNET_SHIM_FAIL  NAME:N:CODE[,NAME:N:CODE...]: the Nth call of NAME (from 1; 0: every call) returns CODE
  *                        (negative) instead of doing anything, a clCreate... or map call gives NULL; a positive CODE
  *                        is the signal that the process dies of; -9999: it does nothing and says that all is well,
- *                        a clCreate... or map call gives NULL; -9998: it never comes back
+ *                        a clCreate... or map call gives NULL; -9998: it never comes back; -10000 - MS: it
+ *                        comes back after MS milliseconds, and does what it should
  *   MORTONNET_SHIM_SIZE  NAME:N: the size of every answer of NAME, a clGet...Info or clGet...IDs call, is said to be N
  *   MORTONNET_SHIM_BINARY  N: the size of a program's binary is said to be N
  *   MORTONNET_SHIM_LARGEST  BYTES: a larger buffer is refused, as where there is too little memory
@@ -93,7 +94,10 @@ static I back(I code)
 {
 	while (code == HANGS)
 		pause();
-	return code;
+	if (code > -10000)
+		return code;
+	usleep(1000 * (-10000 - code));
+	return 0;
 }
 
 /* Logs the call; the code that it shall fail with, or 0 and the real function. */
@@ -122,7 +126,8 @@ static I enter(const char *name, unsigned *count, H *function)
 				signal(code, SIG_DFL);
 				raise(code);
 			}
-			return back(code);
+			if ((code = back(code)))
+				return code;
 		}
 	}
 	if (!real)
@@ -423,8 +428,9 @@ I clEnqueueNDRangeKernel(H o, H kernel, U dims, const Z *offset, const Z *global
 		return code ? code : INVALID_OPERATION;
 	launches[queue]++;
 	for (; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-		if (sscanf(at, "%u:%u:%d", &which, &from, &with) == 3 && which == queue && launches[queue] >= from)
-			return back(with);
+		if (sscanf(at, "%u:%u:%d", &which, &from, &with) == 3 && which == queue && launches[queue] >= from
+		    && (with = back(with)))
+			return with;
 	at = getenv("MORTONNET_SHIM_IDLE");
 	const char *skip = getenv("MORTONNET_SHIM_SKIP");
 	if ((at && sscanf(at, "%u:%u", &which, &from) == 2 && which == queue && launches[queue] >= from)

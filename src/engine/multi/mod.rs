@@ -131,7 +131,7 @@ impl Member {
         let control = Arc::new(WorkerControl { build: Mutex::new(Some(build)), state, changed });
         let thread =
             Thread::start(Arc::clone(&control)).map_err(|e| Error::caused("cannot start a thread", e))?;
-        let built = control.wait_for(|state| matches!(state, WorkerState::Built(_)));
+        let built = control.built();
         let facts = MemberFacts { name: String::new(), batch: 0, granule: 0, in_process: false, track: None };
         let mut member = Member { control, thread: Some(thread), facts };
         match built {
@@ -170,15 +170,24 @@ impl WorkerControl {
         self.changed.notify_all();
     }
 
-    /// Waits for a state, and leaves `Waiting` behind. An error where a driver at start gives no sign of life for too long.
-    fn wait_for(&self, wanted: impl Fn(&WorkerState) -> bool) -> Result<WorkerState, Error> {
-        let mut silence = Silence::default();
+    /// Waits for a state, and leaves `Waiting` behind.
+    fn wait_for(&self, wanted: impl Fn(&WorkerState) -> bool) -> WorkerState {
         let mut state = self.state();
         while !wanted(&state) {
+            state = self.changed.wait(state).unwrap_or_else(|e| e.into_inner());
+        }
+        std::mem::replace(&mut *state, WorkerState::Waiting)
+    }
+
+    /// Waits until the engine is built. An error where its driver gives no sign of life for too long.
+    fn built(&self) -> Result<WorkerState, Error> {
+        let mut silence = Silence::default();
+        let mut state = self.state();
+        while matches!(*state, WorkerState::Building) {
             let tick;
             (state, tick) = wait(&self.changed, state);
             watchdog::alive();
-            if tick && matches!(*state, WorkerState::Building) && silence.lasts(watchdog::beats(), None) {
+            if tick && silence.lasts(watchdog::beats(), None) {
                 let what = format!("{} at start ({})", silence.text(), watchdog::work());
                 return Err(Error::device(what));
             }
@@ -194,10 +203,17 @@ impl Serve for WorkerControl {
             Ok((engine, facts)) => (Some(engine), Ok(facts)),
             Err(e) => (None, Err(e)),
         };
-        self.set(WorkerState::Built(facts));
+        let mut state = self.state();
+        if matches!(*state, WorkerState::Ended) {
+            // It took so long that nobody waits for it.
+            return;
+        }
+        *state = WorkerState::Built(facts);
+        drop(state);
+        self.changed.notify_all();
         let Some(engine) = engine else { return };
         let work = |s: &WorkerState| matches!(s, WorkerState::Working(..) | WorkerState::Ended);
-        if let Ok(WorkerState::Working(shared, who)) = self.wait_for(work) {
+        if let WorkerState::Working(shared, who) = self.wait_for(work) {
             let worker = Worker { shared, who };
             worker.local().engine = Some(engine);
             if let Err(e) = worker.run() {
@@ -421,8 +437,11 @@ impl Shared {
     }
 
     /// The next one may run for the first time.
-    fn end_alone(&self) {
-        self.state().alone = None;
+    fn end_alone(&self, who: usize) {
+        let mut state = self.state();
+        // Unless it was given up, and another one runs.
+        state.alone = state.alone.filter(|&other| other != who);
+        drop(state);
         self.workers.iter().for_each(|w| w.wake.notify_one());
     }
 
@@ -528,6 +547,11 @@ impl Shared {
     }
 }
 
+/// What a member says that was given up meanwhile; nobody hears it.
+fn too_late() -> Error {
+    Error::device("too late")
+}
+
 /// A member's thread.
 struct Worker {
     shared: Arc<Shared>,
@@ -555,6 +579,9 @@ impl Worker {
     fn run(&self) -> Result<(), Error> {
         let Some((pace, at_once)) = self.measure()? else { return Ok(()) };
         let mut state = self.shared.state();
+        if state.members[self.who].times.failed.is_some() {
+            return Err(too_late());
+        }
         state.members[self.who].pace = Some(pace);
         drop(state);
         let mut chunks: [Option<Chunk>; SLOTS] = [const { None }; SLOTS];
@@ -638,7 +665,7 @@ impl Worker {
                 Ok((submitting, us(start.elapsed())))
             })?;
             if worker.in_process && run == 0 {
-                self.shared.end_alone();
+                self.shared.end_alone(self.who);
             }
         }
         self.keep("measure", 0, 0, begun);
@@ -692,7 +719,7 @@ impl Worker {
             let mut answers = self.shared.answers[chunk.slot].lock().unwrap_or_else(|e| e.into_inner());
             // Who comes back too late has lost its chunk to another.
             if self.shared.state().members[self.who].times.failed.is_some() {
-                return Err(Error::device("too late"));
+                return Err(too_late());
             }
             for (i, n) in chunk.records.clone().enumerate() {
                 let answer = engine.answer(place, i);
