@@ -645,7 +645,10 @@ fn without_comments(text: &str) -> String {
 /// of.
 pub(crate) fn keep_those_of_plans(library: &mut Library, sources: &mut KernelSources) {
     let plans = &library.plans;
-    library.kernels.to_mut().retain(|k| plans.iter().any(|p| p.kernels.contains(&k.codename)));
+    let uses = |p: &PlanRecipe, name: &Cow<'static, str>| {
+        p.kernels.contains(name) || p.few.as_ref().is_some_and(|few| few.kernels.contains(name))
+    };
+    library.kernels.to_mut().retain(|k| plans.iter().any(|p| uses(p, &k.codename)));
     for kernel in library.kernels.to_mut() {
         // What tables say of them.
         (kernel.about, kernel.document) = ("".into(), "".into());
