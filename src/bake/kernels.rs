@@ -635,10 +635,37 @@ fn read_sources(
     sources
 }
 
-/// The text without comments and indentation: a third of it goes to the board. Lines keep their numbers.
+/// The text without comments, indentation and blanks between tokens: a third of it goes to the board. Lines keep their
+/// numbers.
 fn without_comments(text: &str) -> String {
-    let code = |line: &str| line.split("//").next().unwrap_or("").trim().to_string();
+    let code = |line: &str| without_blanks(line.split("//").next().unwrap_or("").trim());
     text.lines().map(code).collect::<Vec<_>>().join("\n") + "\n"
+}
+
+/// A line without the blanks that no token needs. Directives and texts stay as they are.
+fn without_blanks(line: &str) -> String {
+    if line.starts_with('#') || line.contains(['"', '\'']) {
+        return line.into();
+    }
+    let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    let operator = |c: char| "+-*/%&|^<>=!~?:".contains(c);
+    let mut text = String::with_capacity(line.len());
+    let mut blank = false;
+    for c in line.chars() {
+        if c == ' ' || c == '\t' {
+            blank = true;
+            continue;
+        }
+        let last = text.chars().next_back().unwrap_or('(');
+        // An exponent's sign would join what is in front of it: 0xe + 1.
+        let exponent = "eEpP".contains(last) && "+-".contains(c);
+        if blank && (word(last) && word(c) || operator(last) && operator(c) || exponent || c == '\\') {
+            text.push(' ');
+        }
+        blank = false;
+        text.push(c);
+    }
+    text
 }
 
 /// Drops the kernels that no plan uses, what only tables say of the others, and the sources that no other kernel is made
@@ -674,4 +701,39 @@ fn cl_files(folder: &Path) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blanks_that_no_token_needs_go() {
+        for (line, expected) in [
+            ("const float4 a = b[i + 1] * -c ;", "const float4 a=b[i+1]* -c;"),
+            ("x = y - -1; z = a / *p;", "x=y- -1;z=a/ *p;"),
+            ("i = 0xe + 3; f = 1.0e + e - 1;", "i=0xe +3;f=1.0e +e -1;"),
+            ("return (int) -1 ? p->q : 2 .x;", "return(int)-1?p->q:2 .x;"),
+            ("else if (a && !b) \\", "else if(a&& !b) \\"),
+            ("#define F (x)  + 1", "#define F (x)  + 1"),
+        ] {
+            assert_eq!(without_blanks(line), expected);
+        }
+        assert_eq!(without_comments("a; // b\n  // c\n\td , e;\n"), "a;\n\nd,e;\n");
+    }
+
+    /// Of every plan, the kernels for few records as well.
+    #[test]
+    fn the_kernels_of_plans_stay() {
+        let baked = crate::baked::library();
+        let (mut library, mut sources) = (baked.clone(), crate::baked::sources().unwrap().clone());
+        keep_those_of_plans(&mut library, &mut sources);
+        for plan in baked.plans.iter() {
+            for name in plan.kernels.iter().chain(plan.few.iter().flat_map(|few| few.kernels.iter())) {
+                let (_, kernel) = library.kernel(name).unwrap_or_else(|| panic!("{}: {name}", plan.name));
+                assert!(kernel.source.iter().all(|path| sources.iter().any(|s| s.0 == *path)), "{name}");
+            }
+        }
+        assert!(library.kernels.len() < baked.kernels.len(), "those of no plan go");
+    }
 }

@@ -20,7 +20,7 @@ use crate::observe::trace::Track;
 use crate::planner::fit::{self, Memory};
 use crate::registry::{DeviceClass, EngineKind, PlanRecipe};
 use crate::sys::watchdog;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::{Arc, Mutex};
 
 /// What `--device` asks for.
@@ -367,19 +367,20 @@ fn run(
     phases: &mut Phases,
 ) -> Result<Started, Error> {
     let mut request = request.clone();
-    let (asked, mut smaller) = (request.batch.is_some(), None);
+    let (asked, mut smaller, mut tried) = (request.batch.is_some(), None, 0);
     loop {
-        let e = match run_once(&request, decision, threads, phases) {
-            Err(e) if out_of_memory(&e) && !asked => e,
-            Ok(started) => return Ok(Started { instead: smaller.or(started.instead), ..started }),
-            failed => return failed,
-        };
-        let batch = model(&request, decision)?.plan.batch / 2;
-        if batch == 0 {
-            return Err(e);
+        let mut result = run_once(&request, decision, threads, phases, &mut tried);
+        match &mut result {
+            Err(e) if tried > 1 && !asked && out_of_memory(e) => {
+                let batch = tried / 2;
+                request.batch = Some(batch);
+                smaller = Some(format!("{e}; batches of {batch} instead"));
+                continue;
+            }
+            Err(_) => {}
+            Ok(started) => started.instead = smaller.or(started.instead.take()),
         }
-        request.batch = Some(batch);
-        smaller = Some(format!("{e}; batches of {batch} instead"));
+        return result;
     }
 }
 
@@ -394,13 +395,16 @@ fn out_of_memory(e: &Error) -> bool {
     })
 }
 
+/// The same in batches as they are; `tried` becomes their size.
 fn run_once(
     request: &Request,
     decision: &Decision,
     threads: usize,
     phases: &mut Phases,
+    tried: &mut usize,
 ) -> Result<Started, Error> {
     let model = phases.time("layout", || model(request, decision))?;
+    *tried = model.plan.batch;
     let (plan, laid_out_again) = (model.plan.clone(), model.laid_out_again);
     match &decision.device {
         Some(device) => {
@@ -857,56 +861,57 @@ fn unfit(
 fn facts(d: &Device) -> String {
     let details = d.details();
     let mut text = String::new();
-    let mut row = |name: &str, value: String| {
+    let mut row = |name: &str, value: &dyn Display| {
         let _ = writeln!(text, "   {name:<24}{value}");
     };
-    fn told<T: ToString>(value: Option<T>, unit: &str) -> String {
-        value.map_or("not told".into(), |v| format!("{}{unit}", v.to_string()))
+    fn told<T: Display>(value: Option<T>, unit: &str) -> String {
+        let value = value.as_ref().map(|value| value as &dyn Display);
+        value.map_or("not told".into(), |v| format!("{v}{unit}"))
     }
-    let yes = |flag: bool| if flag { "yes" } else { "no" }.to_string();
-    row("global memory", format!("{} bytes", d.global_mem));
-    row("  cache", format!("{}, {}", told(details.cache, " bytes"), told(details.cache_kind, "")));
-    row("  cache line", told(details.cache_line, " bytes"));
+    let yes = |flag: bool| if flag { "yes" } else { "no" };
+    row("global memory", &format_args!("{} bytes", d.global_mem));
+    row("  cache", &format_args!("{}, {}", told(details.cache, " bytes"), told(details.cache_kind, "")));
+    row("  cache line", &told(details.cache_line, " bytes"));
     let lines = details.cache.zip(details.cache_line.filter(|&line| line > 0));
-    row("  cache lines", told(lines.map(|(cache, line)| cache / u64::from(line)), ""));
-    row("  largest buffer", format!("{} bytes", d.max_alloc));
-    row("  sub-buffers start at", format!("multiples of {} bytes", d.mem_align));
-    row("  shared with the host", yes(d.unified_memory));
+    row("  cache lines", &told(lines.map(|(cache, line)| cache / u64::from(line)), ""));
+    row("  largest buffer", &format_args!("{} bytes", d.max_alloc));
+    row("  sub-buffers start at", &format_args!("multiples of {} bytes", d.mem_align));
+    row("  shared with the host", &yes(d.unified_memory));
     let place = match d.local_mem_kind {
         LocalMemory::Dedicated => "of its own",
         LocalMemory::Global => "in global memory",
         LocalMemory::None => "none",
     };
-    row("local memory", format!("{} bytes, {place}", d.local_mem));
+    row("local memory", &format_args!("{} bytes, {place}", d.local_mem));
     for (name, preferred, native) in details.vectors {
         let widths = format!("{} preferred, {} native", told(preferred, ""), told(native, ""));
-        row(&format!("vectors of {name}"), widths);
+        row(&format!("vectors of {name}"), &widths);
     }
-    row("clock", format!("{} MHz at most", d.max_clock));
-    row("compute units", d.compute_units.to_string());
-    row("work-group", format!("{} work-items at most", d.max_work_group));
+    row("clock", &format_args!("{} MHz at most", d.max_clock));
+    row("compute units", &d.compute_units);
+    row("work-group", &format_args!("{} work-items at most", d.max_work_group));
     let sizes: Vec<String> = d.max_work_items.iter().map(usize::to_string).collect();
-    row("  in each dimension", sizes.join(", "));
-    row("timer", format!("{} ns", d.timer_resolution));
+    row("  in each dimension", &sizes.join(", "));
+    row("timer", &format_args!("{} ns", d.timer_resolution));
     row(
         "images",
-        match d.images {
+        &match d.images {
             true => format!("2D, {} × {} pixels at most", d.image2d_max.0, d.image2d_max.1),
             false => "no".into(),
         },
     );
-    row("half precision", yes(d.fp16));
-    row("double precision", yes(d.offers("cl_khr_fp64") || d.offers("cl_amd_fp64")));
-    row("low byte first", yes(d.little_endian));
-    row("compiler", if d.compiler_available { d.c_version.clone() } else { "none".into() });
+    row("half precision", &yes(d.fp16));
+    row("double precision", &yes(d.offers("cl_khr_fp64") || d.offers("cl_amd_fp64")));
+    row("low byte first", &yes(d.little_endian));
+    row("compiler", &if d.compiler_available { d.c_version.clone() } else { "none".into() });
     if let Some((major, minor)) = d.compute_capability {
-        row("compute capability", format!("{major}.{minor}"));
+        row("compute capability", &format_args!("{major}.{minor}"));
     }
     if let Some(class) = opencl::class(d) {
-        row("class", format!("{}, plan {}", class.name, class.plan));
+        row("class", &format_args!("{}, plan {}", class.name, class.plan));
     }
-    row("platform", format!("{}, {}", d.platform_name, d.platform_version));
-    row("extensions", d.extensions.split_whitespace().collect::<Vec<_>>().join(" "));
+    row("platform", &format_args!("{}, {}", d.platform_name, d.platform_version));
+    row("extensions", &d.extensions.split_whitespace().collect::<Vec<_>>().join(" "));
     text
 }
 
