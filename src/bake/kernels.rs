@@ -721,19 +721,4 @@ mod tests {
         }
         assert_eq!(without_comments("a; // b\n  // c\n\td , e;\n"), "a;\n\nd,e;\n");
     }
-
-    /// Of every plan, the kernels for few records as well.
-    #[test]
-    fn the_kernels_of_plans_stay() {
-        let baked = crate::baked::library();
-        let (mut library, mut sources) = (baked.clone(), crate::baked::sources().unwrap().clone());
-        keep_those_of_plans(&mut library, &mut sources);
-        for plan in baked.plans.iter() {
-            for name in plan.kernels.iter().chain(plan.few.iter().flat_map(|few| few.kernels.iter())) {
-                let (_, kernel) = library.kernel(name).unwrap_or_else(|| panic!("{}: {name}", plan.name));
-                assert!(kernel.source.iter().all(|path| sources.iter().any(|s| s.0 == *path)), "{name}");
-            }
-        }
-        assert!(library.kernels.len() < baked.kernels.len(), "those of no plan go");
-    }
 }

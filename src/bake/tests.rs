@@ -10,7 +10,8 @@ use crate::ir::layout::Layout;
 use crate::ir::network::{Activation, FinalActivation, Kind, Precision, Transform};
 use crate::ir::op::{Arithmetic, Float, Op, Pool, Window};
 use crate::ir::plan::{Arg, Buffer, Plan, Step};
-use crate::registry::{Covered, Kernel, Operation, Problem, Traits};
+use crate::registry::{Covered, Kernel, Operation, PlanRecipe, Problem, Traits};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A folder that goes away with the test.
@@ -817,15 +818,21 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
     let (with, without) = (f.bake().unwrap(), bake(&settings).map_err(|e| e.0.0).unwrap());
     assert_eq!(without.library.hash, with.library.hash, "the same kernels under the same names");
     assert_eq!(without.plan, with.plan);
+    // Those for few records as well.
+    let kernels = |plan: &PlanRecipe| -> Vec<Cow<'static, str>> {
+        let few = plan.few.iter().flat_map(|few| few.kernels.iter());
+        plan.kernels.iter().chain(few).cloned().collect()
+    };
+    assert!(without.library.plans.iter().any(|plan| plan.few.is_some()));
     for plan in without.library.plans.iter() {
-        for name in plan.kernels.iter() {
-            let kernel = without.library.kernel(name).unwrap().1;
+        for name in kernels(plan) {
+            let kernel = without.library.kernel(&name).unwrap().1;
             let there = |path: &str| without.sources.iter().any(|s| s.0 == path);
             let Some(own) = &kernel.source else { continue };
             assert!(there(own) && kernel.common().all(there), "{own}");
         }
     }
-    let used = |name: &str| without.library.plans.iter().any(|p| p.kernels.iter().any(|k| k == name));
+    let used = |name: &str| without.library.plans.iter().any(|p| kernels(p).iter().any(|k| k == name));
     assert!(without.library.kernels.iter().all(|k| used(&k.codename)));
     assert!(!without.sources.iter().any(|s| s.0.starts_with("sobel/")));
     assert!(without.sources.len() < with.sources.len());

@@ -1584,7 +1584,7 @@ mod tests {
             let ids = |names: &[&str]| {
                 names.iter().find_map(|name| {
                     ["get_global_id(", "get_group_id("].iter().find_map(|f| {
-                        let rest = &text[text.find(&format!("{name} = {f}"))? + name.len() + 3 + f.len()..];
+                        let rest = &text[text.find(&format!("{name}={f}"))? + name.len() + 1 + f.len()..];
                         rest.chars().next()?.to_digit(10)
                     })
                 })
