@@ -287,6 +287,21 @@ struct WorkerShared {
     wake: Condvar,
 }
 
+impl WorkerShared {
+    /// What is the thread's own, when it is done with it: that may measure its speed still. `None` where it hangs.
+    fn at_rest(&self) -> Option<MutexGuard<'_, WorkerLocal>> {
+        let begun = Instant::now();
+        let most = watchdog::tick().map(|tick| tick * watchdog::allowed(Some(0)));
+        loop {
+            match self.local.try_lock() {
+                Ok(local) => return Some(local),
+                Err(_) if most.is_some_and(|most| begun.elapsed() > most) => return None,
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
 /// What only the member's thread uses, but for times.
 struct WorkerLocal {
     engine: Option<Box<dyn Engine + Send>>,
@@ -900,9 +915,7 @@ impl Engine for MultiEngine {
     fn members(&mut self) -> Vec<(MemberTimes, Option<StepClock>)> {
         let mut members = Vec::with_capacity(self.members.len());
         for (who, worker) in self.shared.workers.iter().enumerate() {
-            // Whose thread has its engine now has computed nothing yet, or hangs.
-            let local = worker.local.try_lock().ok();
-            let clock = local.and_then(|mut local| local.engine.as_mut()?.step_times());
+            let clock = worker.at_rest().and_then(|mut local| local.engine.as_mut()?.step_times());
             members.push((self.shared.state().members[who].times.clone(), clock));
         }
         members
