@@ -209,30 +209,25 @@ impl Command {
             Command::Bench(bench) => bench.run(&mut print),
             #[cfg(feature = "lab")]
             Command::Tune(tune) => tune.run(&mut print),
-            asks => {
-                // There are no records to save: where a driver hangs an error is all that is left.
-                watch(|ticks| {
-                    let (silence, work) = (watchdog::silence(ticks), watchdog::work());
-                    let error = format!("OpenCL: {silence} ({work}): a device or its driver hangs");
-                    end(Err(Error::device(error)))
-                })?;
-                watchdog::call(|| asks.ask())
-            }
-        }
-    }
-
-    /// Runs a command that has to do with devices, and nothing with records.
-    fn ask(self) -> Result<(), Error> {
-        match self {
-            Command::SelfTest(test) => test.run(),
-            Command::ListDevices { verbose } => list_devices(verbose),
+            Command::SelfTest(test) => watched(&|| test.run()),
+            Command::ListDevices { verbose } => watched(&|| list_devices(verbose)),
             Command::Info { request, json: false } => {
-                info::page(&request).and_then(|page| print(&escape::lines(&page)))
+                watched(&|| info::page(&request).and_then(|page| print(&escape::lines(&page))))
             }
-            Command::Info { request, json: true } => info::json(&request).and_then(|page| print(&page)),
-            _ => Ok(()),
+            Command::Info { request, json: true } => {
+                watched(&|| info::json(&request).and_then(|page| print(&page)))
+            }
         }
     }
+}
+
+/// Runs what has to do with devices and has no records to save: where a driver hangs an error is all that is left.
+fn watched(work: &dyn Fn() -> Result<(), Error>) -> Result<(), Error> {
+    watch(|ticks| {
+        let (silence, work) = (watchdog::silence(ticks), watchdog::work());
+        end(Err(Error::device(format!("OpenCL: {silence} ({work}): a device or its driver hangs"))))
+    })?;
+    watchdog::call(work)
 }
 
 /// The program: one call for each command.
