@@ -84,7 +84,7 @@ pub(super) fn take(given: &mut Given) -> Result<Command, Error> {
     if c.tolerance.is_some() && c.expect_scores.is_none() {
         return Err(Error::usage("--tolerance needs --expect-scores FILE"));
     }
-    Ok(Command::Classify(c))
+    Ok(Command::Classify(Box::new(c)))
 }
 
 /// `0.97` or `97%`.

@@ -77,7 +77,7 @@ MORTONNET_OPENCL names the OpenCL library to load.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Classify records.
-    Classify(Classify),
+    Classify(Box<Classify>),
     /// Run the golden vectors.
     SelfTest(SelfTest),
     /// List the OpenCL devices.

@@ -17,7 +17,7 @@ fn parse(line: &str) -> Result<Command, String> {
 /// What a line asks of classifying.
 fn classify(line: &str) -> Classify {
     match parse(line) {
-        Ok(Command::Classify(classify)) => classify,
+        Ok(Command::Classify(classify)) => *classify,
         other => panic!("{line}: {other:?}"),
     }
 }
