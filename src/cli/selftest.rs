@@ -30,19 +30,17 @@ impl SelfTest {
         baked::verify()?;
         let mut failed: Vec<String> = Vec::new();
         // Each device by itself: one that fails does not hide the others.
-        select::each(&self.request, |running, diagnosis| {
+        select::each(&self.request, |running| {
             let tested = running.and_then(|mut running| {
                 introduce(self.verbose, &running);
                 let report = selftest::run(running.engine.as_mut(), network(), &baked::golden())?;
-                Ok((format!("{}, plan {}: {report}", running.device, running.plan.name), report.passed()))
+                let line = format!("{}, plan {}: {report}", running.device, running.plan.name);
+                Ok(if report.passed() { Ok(line) } else { Err(format!("{line}{}", (running.diagnose)(&[]))) })
             });
             match tested {
-                Ok((line, true)) => return print(&format!("passed: {line}\n")),
-                Ok((line, false)) => {
-                    let step = diagnosis();
-                    failed.push(format!(
-                        "self-test failed: {line}{step}; do not trust this device with this plan"
-                    ));
+                Ok(Ok(line)) => return print(&format!("passed: {line}\n")),
+                Ok(Err(line)) => {
+                    failed.push(format!("self-test failed: {line}; do not trust this device with this plan"));
                 }
                 Err(e) if matches!(e.kind(), Kind::Usage(_)) => return Err(e),
                 Err(e) => failed.push(e.to_string()),

@@ -4,13 +4,14 @@
 //! The input of a batch stays here, in plain order, until it is answered, so that the host can have it, too: records are
 //! decoded where they are read, and copied once more. What that and the comparison cost is measured in docs/MEASURED.md.
 
+use super::select::Diagnose;
 use super::{Answer, Engine, RecordMut, RecordRows, SLOTS};
 use crate::error::{Error, Kind, say};
 use crate::observe::profile::{MemberTimes, StepClock};
 use crate::observe::report::Measured;
 use crate::observe::trace::Track;
 use crate::ops::bound::excess;
-use crate::sys::watchdog;
+use crate::sys::{memory, watchdog};
 use std::sync::{Arc, Mutex};
 
 /// How far device and host may be apart, in units of what each may be off.
@@ -75,6 +76,7 @@ pub(crate) struct BackedEngine {
     device: String,
     host: Option<Box<dyn Engine>>,
     kept: Arc<Kept>,
+    diagnose: Diagnose,
     duties: Duties,
     /// Whether the device has failed: it is given nothing more.
     failed: bool,
@@ -95,11 +97,13 @@ impl BackedEngine {
     pub(crate) fn new(
         engine: Box<dyn Engine>,
         device: String,
+        diagnose: Diagnose,
         start_host: StartHost,
         duties: Duties,
         (width, outputs): (usize, usize),
     ) -> Result<BackedEngine, Error> {
         let batch = engine.batch();
+        memory::check(SLOTS * batch * width * size_of::<f32>(), "the inputs of two batches")?;
         let inputs = [(); SLOTS].map(|()| vec![0.0; batch * width].into());
         let host = (duties.verify > 0).then(|| start_host(batch)).transpose()?;
         let kept = Arc::new(Kept { width, batch, start_host, slots: Mutex::default() });
@@ -108,6 +112,7 @@ impl BackedEngine {
             device,
             host,
             kept,
+            diagnose,
             duties,
             failed: false,
             width,
@@ -171,14 +176,15 @@ impl BackedEngine {
             self.expected.extend(expected.scores.iter().map(f64::from));
             let input = &self.inputs[slot][i * self.width..][..self.width];
             if !agree(&self.expected, &expected, &found, input) {
-                return Err(self.differ(first + i as u64, &found));
+                let step = (self.diagnose)(&self.inputs[slot][..records * self.width]);
+                return Err(self.differ(first + i as u64, &found, &step));
             }
         }
         Ok(())
     }
 
     #[cold]
-    fn differ(&self, record: u64, found: &Answer<'_>) -> Error {
+    fn differ(&self, record: u64, found: &Answer<'_>, step: &str) -> Error {
         let off = |(i, score): &(usize, f32)| excess(&self.expected[*i..=*i], std::iter::once(*score)) > MOST;
         let what = match found.scores.iter().enumerate().find(off) {
             Some((i, score)) => {
@@ -192,8 +198,8 @@ impl BackedEngine {
             ),
         };
         Error::check(format!(
-            "--verify: record {record} of the run: {what}: the device, its memory or its driver computes wrongly, or the \
-             record's sums cancel almost wholly; --selftest checks the device, --device host does without it"
+            "--verify: record {record} of the run: {what}{step}: the device, its memory or its driver computes wrongly, or \
+             the record's sums cancel almost wholly; --selftest checks the device, --device host does without it"
         ))
     }
 

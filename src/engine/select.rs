@@ -117,7 +117,12 @@ pub(crate) struct Running {
     pub(crate) phases: Phases,
     /// The devices, where several share the records. `plan` is then the first one's, `laid_out_again` the sum.
     pub(crate) members: Vec<observe::report::Member>,
+    /// Which step computes these records wrongly, as the end of a message; says nothing where that cannot be found out.
+    pub(crate) diagnose: Diagnose,
 }
+
+/// Finds the step that computes records wrongly: their inputs, one behind the other.
+pub(crate) type Diagnose = Box<dyn Fn(&[f32]) -> String + Send>;
 
 /// A decision, before anything is created.
 #[derive(Clone, Debug)]
@@ -150,11 +155,10 @@ pub(crate) fn start(request: &Request) -> Result<Running, Error> {
     Ok(running)
 }
 
-/// Decides, and starts each device alone, one after the other; what `visit` is given besides says which of its steps is
-/// wrong, where one is.
+/// Decides, and starts each device alone, one after the other.
 pub(crate) fn each(
     request: &Request,
-    mut visit: impl FnMut(Result<Running, Error>, &dyn Fn() -> String) -> Result<(), Error>,
+    mut visit: impl FnMut(Result<Running, Error>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut phases = Phases::default();
     // Whoever wants each device by itself judges it, too.
@@ -163,13 +167,12 @@ pub(crate) fn each(
     let last = decisions.len().saturating_sub(1);
     decisions.into_iter().enumerate().try_for_each(|(i, decision)| {
         let device = decision.device.as_ref().map(line).filter(|_| request.device.is_several());
-        let running =
-            alone(request, decision.clone(), phases.clone()).map_err(|e| of_device(device.as_deref(), e));
+        let running = alone(request, decision, phases.clone()).map_err(|e| of_device(device.as_deref(), e));
         // Of several devices one may run another plan: one of them must have read the folder.
         if let (true, Ok(running)) = (i == last, &running) {
             request.sources.check_read(&format!("plan {}", running.plan.name))?;
         }
-        visit(running, &|| diagnosis(request, &decision))
+        visit(running)
     })
 }
 
@@ -185,25 +188,30 @@ fn of_device(device: Option<&str>, e: Error) -> Error {
 }
 
 fn alone(request: &Request, decision: Decision, mut phases: Phases) -> Result<Running, Error> {
-    let running = |started: Started, why: Vec<String>, warning: Option<String>, phases| Running {
-        engine: started.engine,
-        device: started.device,
-        plan: started.plan,
-        laid_out_again: started.laid_out_again,
-        why,
-        warnings: warning.into_iter().chain(started.instead).collect(),
-        phases,
-        members: Vec::new(),
+    let running = |started: Started, decision: Decision, phases| {
+        let (why, warning) = (decision.why.clone(), decision.warning.clone());
+        let asked = Request { track: None, ..request.clone() };
+        Running {
+            engine: started.engine,
+            device: started.device,
+            plan: started.plan,
+            laid_out_again: started.laid_out_again,
+            why,
+            warnings: warning.into_iter().chain(started.instead).collect(),
+            phases,
+            members: Vec::new(),
+            diagnose: Box::new(move |records| diagnosis(&asked, &decision, records)),
+        }
     };
     let decision = tried(request, decision, &mut phases);
     match run(request, &decision, threads(), &mut phases) {
-        Ok(started) => Ok(running(started, decision.why, decision.warning, phases)),
+        Ok(started) => Ok(running(started, decision, phases)),
         // What fails only after the decision, under `auto`: the host serves.
         Err(e) if is_auto(request) && decision.device.is_some() && request.sources.folder.is_none() => {
-            let host = on_host(request, vec![format!("host: the OpenCL device failed at start: {e}")], None)?;
+            let why = vec![format!("host: the OpenCL device failed at start: {e}")];
+            let host = on_host(request, why, Some(format!("{e}; running on the host instead")))?;
             let started = run(request, &host, threads(), &mut phases)?;
-            let warning = Some(format!("{e}; running on the host instead"));
-            Ok(running(started, host.why, warning, phases))
+            Ok(running(started, host, phases))
         }
         Err(e) => Err(e),
     }
@@ -222,7 +230,7 @@ fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Deci
         Ok(trial) => {
             let trial = match trial {
                 Trial::Wrong(why) => {
-                    let step = phases.time("diagnosis", || diagnosis(&request, &decision));
+                    let step = phases.time("diagnosis", || diagnosis(&request, &decision, &[]));
                     Trial::Wrong(format!("{why}{step}"))
                 }
                 right => right,
@@ -242,14 +250,14 @@ fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Deci
 
 /// Which step is wrong, as the end of a message: for programs with a lab; it says nothing where there is no device.
 #[cfg(feature = "lab")]
-fn diagnosis(request: &Request, decision: &Decision) -> String {
+fn diagnosis(request: &Request, decision: &Decision, records: &[f32]) -> String {
     let Some(device) = &decision.device else { return String::new() };
-    let found = diagnosis::first_wrong(device, &decision.recipe, &request.sources);
+    let found = diagnosis::first_wrong(device, &decision.recipe, &request.sources, records);
     format!("; {}", found.unwrap_or_else(|e| e.to_string()))
 }
 
 #[cfg(not(feature = "lab"))]
-fn diagnosis(_: &Request, _: &Decision) -> String {
+fn diagnosis(_: &Request, _: &Decision, _: &[f32]) -> String {
     String::new()
 }
 
@@ -346,7 +354,17 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
     let names: Vec<&str> = parts.iter().map(|p| &*p.device).collect();
     let device = names.join(" + ");
     let engine = Box::new(MultiEngine::new(all, sizes, request.timed, request.track));
-    Ok(Running { engine, device, plan, laid_out_again, why: reasons, warnings, phases, members: parts })
+    Ok(Running {
+        engine,
+        device,
+        plan,
+        laid_out_again,
+        why: reasons,
+        warnings,
+        phases,
+        members: parts,
+        diagnose: Box::new(|_| String::new()),
+    })
 }
 
 /// A started engine.

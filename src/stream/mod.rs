@@ -33,7 +33,7 @@ use crate::error::{Error, Kind};
 use crate::observe::times::StreamTimes;
 pub(crate) use crate::observe::times::Summary;
 use crate::observe::trace::{Name, Track};
-use crate::sys::{signal, watchdog};
+use crate::sys::{memory, signal, watchdog};
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -147,6 +147,7 @@ impl<'a, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Feed<'a, S, 
             match &mut self.reader {
                 Some(reader) => reader.reopen(source, place),
                 None => {
+                    memory::check(RecordReader::<S>::bytes(self.shape.width), "the input")?;
                     let mut reader = RecordReader::new(source, place, self.format, self.shape);
                     reader.set_timed(self.timed, self.track);
                     reader.set_mark(self.mark);

@@ -379,9 +379,14 @@ pub(crate) struct RecordReader<'a, S> {
 }
 
 impl<'a, S: Source> RecordReader<'a, S> {
+    /// Bytes of its buffer, for records of `width` numbers.
+    pub(crate) fn bytes(width: usize) -> usize {
+        BUFFER.max(64 * width)
+    }
+
     /// A reader of `source`, called `place` in messages. Without a `format` the first bytes tell it.
     pub(crate) fn new(source: S, place: String, format: Option<Format>, shape: InputShape<'a>) -> Self {
-        let data = vec![0; BUFFER.max(64 * shape.width)].into_boxed_slice();
+        let data = vec![0; Self::bytes(shape.width)].into_boxed_slice();
         let window = Window {
             source,
             data,

@@ -1,11 +1,12 @@
 //! What needs the system or the linker, safe faces over the unsafe calls: the linked block, readiness of a file
-//! descriptor, who may have written a file, signals, threads, calls that do not come back.
+//! descriptor, who may have written a file, signals, threads, memory, calls that do not come back.
 #![allow(unsafe_code)]
 
 #[cfg(test)]
 pub(crate) mod counting;
 pub(crate) mod io;
 pub(crate) mod linked;
+pub(crate) mod memory;
 pub(crate) mod own;
 pub(crate) mod signal;
 pub(crate) mod thread;

@@ -1,6 +1,6 @@
 //! SIGINT, SIGTERM and SIGUSR1, on the host and on PoCL: what was read is answered, the status says which signal it was.
 
-use super::support::{DIGITS, Folder, Witness, command, on, root, run};
+use super::support::{DIGITS, Folder, Witness, command, on, random_bytes, root, run};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::ops::{Deref, DerefMut};
@@ -385,4 +385,99 @@ fn a_closed_or_full_output_while_stopping() {
     assert_eq!(end(&mut child).code(), Some(1));
     let err = Lines::of(child.stderr.take()).rest().join("\n");
     assert!(err.contains("mortonnet: stdout: No space left"), "{err}");
+}
+
+/// Signals at any moment of a start, of a stream and of an end: what was read is answered, in order and right, and what was
+/// not read is still there. `MORTONNET_SIGNALS` says how many of a kind; docs/RELIABILITY.md has the figures of a thousand.
+#[test]
+fn at_any_time_what_was_read_is_answered() {
+    const RECORDS: usize = 400;
+    let trials: u64 = std::env::var("MORTONNET_SIGNALS").map_or(20, |n| n.parse().unwrap());
+    let input: String = test_csv().split_inclusive('\n').take(RECORDS).collect();
+    let expected = run(DIGITS, &["-d", "host"], &*input).out;
+    let kinds = [false, true].into_iter().flat_map(|pocl| [INT, TERM, USR1].map(|signal| (pocl, signal)));
+    for (kind, (pocl, signal)) in kinds.enumerate() {
+        let (mut takes, mut none, mut part, mut whole) = ([LONGEST; 2], 0, 0, 0);
+        for trial in 0..trials {
+            let what = format!("pocl {pocl}, signal {signal}, trial {trial}");
+            let random = random_bytes(1000 * kind as u64 + trial, 64);
+            let (mut left, writer) = std::io::pipe().unwrap();
+            let begin = Instant::now();
+            let mut child = Process(program(pocl).stdin(left.try_clone().unwrap()).spawn().unwrap());
+            let (out, err) = (Lines::of(child.stdout.take()), Lines::of(child.stderr.take()));
+            // Every second trial begins in the stream: with its first answer.
+            let (mut answers, in_stream) = (Vec::new(), trial % 2 == 1);
+            let feeder = feed_in_pieces(writer, &input, in_stream, &random[8..]);
+            if in_stream {
+                answers.push(out.next());
+            }
+            let begin = if in_stream { Instant::now() } else { begin };
+            // The first ones run to their end: that is how long it takes at best.
+            let takes = &mut takes[usize::from(in_stream)];
+            if trial >= 4 {
+                let share = f64::from(u16::from_le_bytes([random[0], random[1]])) / 65536.0;
+                sleep(takes.mul_f64(share).saturating_sub(begin.elapsed()));
+                // It may be gone.
+                let kill = format!("kill -{signal} {} 2> /dev/null", child.id());
+                let _ = Command::new("sh").args(["-c", &kill]).status();
+            }
+            let status = end(&mut child);
+            if trial < 4 {
+                *takes = begin.elapsed().min(*takes);
+            }
+            let mut rest = Vec::new();
+            left.read_to_end(&mut rest).unwrap();
+            feeder.join().unwrap();
+            let read = &input.as_bytes()[..input.len() - rest.len()];
+            let lines = read.iter().filter(|&&b| b == b'\n').count();
+            let right: Vec<&str> = expected.lines().take(lines).collect();
+            answers.extend(out.rest());
+            let err = err.rest().join("\n");
+            assert_eq!(answers, right, "{what}: {err}");
+            match status.signal() {
+                None => assert_eq!((status.code(), lines), (Some(0), RECORDS), "{what}: {err}"),
+                // A question before it can be heard ends a program, which has read nothing yet.
+                Some(s) => assert!(s == signal && (s != USR1 || lines == 0), "{what}: {status}: {err}"),
+            }
+            assert!(!err.contains("panicked"), "{what}: {err}");
+            let count = match lines {
+                0 => &mut none,
+                RECORDS => &mut whole,
+                _ => &mut part,
+            };
+            *count += 1;
+        }
+        println!(
+            "pocl {pocl}, signal {signal}: {trials} trials: {none} read nothing, {part} a part, {whole} all"
+        );
+    }
+}
+
+/// Writes `text` in pieces of these sizes: while the stream runs slowly, from another moment on.
+fn feed_in_pieces(
+    mut writer: std::io::PipeWriter,
+    text: &str,
+    slowly: bool,
+    sizes: &[u8],
+) -> std::thread::JoinHandle<()> {
+    let (text, sizes) = (text.to_string(), sizes.to_vec());
+    std::thread::spawn(move || {
+        let mut rest = text.as_bytes();
+        if slowly {
+            let line = text.find('\n').unwrap() + 1;
+            writer.write_all(&rest[..line]).unwrap();
+            rest = &rest[line..];
+        }
+        for size in sizes.iter().cycle() {
+            let (piece, behind) = rest.split_at((16 * usize::from(*size)).min(rest.len()));
+            writer.write_all(piece).unwrap();
+            rest = behind;
+            if rest.is_empty() {
+                return;
+            }
+            if slowly {
+                sleep(Duration::from_micros(u64::from(*size)));
+            }
+        }
+    })
 }

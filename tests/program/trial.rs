@@ -130,7 +130,9 @@ fn verify_finds_what_goes_wrong_on_the_way() {
             r.err.split("record ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
         assert!(record > lines && record <= lines + 10, "{}", r.err);
         assert!(
-            r.err.contains(" of the run: score ") && r.err.contains(" on the host: the device"),
+            r.err.contains(" of the run: score ")
+                && r.err.contains(" on the host; each step is right by itself: ")
+                && r.err.contains(": the device, its memory or its driver"),
             "{}",
             r.err
         );
@@ -162,13 +164,16 @@ fn the_first_wrong_step_is_named() {
         ),
         ("128", "each step is right by itself: memory that steps share, the arg-max, or chance"),
     ] {
-        let mut c = command(DIGITS);
-        on(Witness::Pocl, &mut c, &folder.path("log"));
-        c.env("MORTONNET_SHIM_REAL", ICD_LOADER)
-            .env("MORTONNET_OPENCL", &shim)
-            .env("MORTONNET_SHIM_SKIP", skip);
-        let r = feed(c.args(["--selftest", "-d", "0", "--plan", "desktop", "-b", "128"]), "");
-        assert!(r.code == Some(1) && r.err.contains(named), "{skip}: {:?} {}", r.code, r.err);
+        for asked in [&["--selftest"][..], &["--verify", "1", "-o", "json", "model/digits/test.csv"]] {
+            let mut c = command(DIGITS);
+            on(Witness::Pocl, &mut c, &folder.path("log"));
+            c.env("MORTONNET_SHIM_REAL", ICD_LOADER)
+                .env("MORTONNET_OPENCL", &shim)
+                .env("MORTONNET_SHIM_SKIP", skip);
+            let r = feed(c.args(["-d", "0", "--plan", "desktop", "-b", "128"]).args(asked), "");
+            assert!(r.code == Some(1) && r.err.contains(named), "{skip}: {:?} {}", r.code, r.err);
+            assert!(r.out.is_empty(), "{}", r.out);
+        }
     }
     // So does the first start, and the record keeps it.
     for _ in 0..2 {

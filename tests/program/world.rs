@@ -1,8 +1,11 @@
 //! What a program meets outside: descriptors that are closed, files that may not grow, files without an end.
 
-use super::support::{DIGITS, Folder, command, fifo, root, run};
+use super::support::{DIGITS, Folder, Witness, command, feed, fifo, on, root, run};
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// A line of a shell; the program is `$PROGRAM`. It must end soon.
@@ -66,6 +69,109 @@ fn files_without_an_end_are_refused() {
     assert!(code == Some(1) && err.contains("expected 2 labels, found "), "{code:?} {err}");
 }
 
+/// With too little memory or too few descriptors a run ends before it has begun: with one error, or, for what is too little
+/// even for that, with the words of whoever wanted it. Else every record is answered.
+#[test]
+fn limits_end_a_run_at_its_start_or_not_at_all() {
+    let expected = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
+    let own = |err: &str| err.lines().any(|l| l.starts_with("mortonnet: "));
+    let (mut errors, mut complete) = (0, 0);
+    for kilobytes in (1000..=16_000).step_by(250) {
+        let line = format!("ulimit -v {kilobytes}; exec $PROGRAM -d host model/digits/test.csv");
+        let (code, out, err) = shell(&line);
+        let what = format!("{kilobytes} KB: {code:?} {err}");
+        match code {
+            Some(0) => assert_eq!((&out, &*err), (&expected, ""), "{what}"),
+            // From the start on nothing is said about memory by anybody but the program.
+            Some(1) => assert!(out.is_empty() && own(&err) && err.contains("memory"), "{what}"),
+            Some(127) => assert!(out.is_empty() && err.contains("while loading shared libraries"), "{what}"),
+            // The system ends what it cannot load, the allocator what has no room for some bytes.
+            None => {
+                assert!(out.is_empty() && (err.is_empty() || err.contains("memory allocation of")), "{what}")
+            }
+            Some(_) => panic!("{what}"),
+        }
+        errors += u32::from(code == Some(1));
+        complete += u32::from(code == Some(0));
+    }
+    assert!(errors >= 3 && complete >= 10, "{errors} errors, {complete} whole runs");
+    for descriptors in 0..12 {
+        let line = format!("ulimit -n {descriptors}; exec $PROGRAM -d host model/digits/test.csv");
+        let (code, out, err) = shell(&line);
+        let what = format!("{descriptors} descriptors: {code:?} {err}");
+        match code {
+            Some(0) => assert_eq!((&out, &*err), (&expected, ""), "{what}"),
+            // Too few for the dynamic loader, the network's file or the input.
+            Some(1 | 127) => assert!(out.is_empty() && (own(&err) || descriptors < 4), "{what}"),
+            _ => panic!("{what}"),
+        }
+    }
+}
+
+/// A stream takes no memory: what the limit allows when it has begun is enough to its end.
+#[test]
+fn a_stream_needs_nothing_more() {
+    let csv = fs::read_to_string(root().join("model/digits/test.csv")).unwrap();
+    let (first, rest) = csv.split_at(csv.find('\n').unwrap() + 1);
+    let expected = run(DIGITS, &["-d", "host", "-o", "json"], &*csv).out;
+    let mut c = command(DIGITS);
+    c.args(["-d", "host", "-o", "json"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = c.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(first.as_bytes()).unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut answers = String::new();
+    stdout.read_line(&mut answers).unwrap();
+    let about = fs::read_to_string(format!("/proc/{}/statm", child.id())).unwrap();
+    let pages: u64 = about.split(' ').next().unwrap().parse().unwrap();
+    for (limit, most) in [("as", pages * 4096), ("nofile", 0)] {
+        let pid = child.id().to_string();
+        let prlimit = Command::new("prlimit").args(["--pid", &pid, &format!("--{limit}={most}")]).status();
+        assert!(prlimit.unwrap().success());
+    }
+    let feeder = thread::spawn({
+        let rest = rest.to_string();
+        move || stdin.write_all(rest.as_bytes()).unwrap()
+    });
+    stdout.read_to_string(&mut answers).unwrap();
+    feeder.join().unwrap();
+    let o = child.wait_with_output().unwrap();
+    assert_eq!((o.status.code(), answers), (Some(0), expected), "{}", String::from_utf8_lossy(&o.stderr));
+}
+
+/// Neither /proc nor HOME: the same answers, on the host and on a device.
+#[test]
+fn without_proc_and_without_home() {
+    let expected = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
+    let namespace = ["--user", "--map-root-user", "--mount"];
+    let may = Command::new("unshare").args(namespace).arg("true").output().is_ok_and(|o| o.status.success());
+    if !may {
+        eprintln!("unshare {namespace:?} is not permitted here: /proc stays");
+    }
+    for device in ["host", "opencl", "auto"] {
+        let mut c = match may {
+            true => Command::new("unshare"),
+            false => Command::new("sh"),
+        };
+        if may {
+            c.args(namespace).args([
+                "sh",
+                "-c",
+                "mount -t tmpfs none /proc && [ ! -e /proc/self ] && exec \"$@\"",
+                "sh",
+            ]);
+        } else {
+            c.args(["-c", "exec \"$@\"", "sh"]);
+        }
+        on(Witness::Pocl, &mut c, Path::new("/dev/null"));
+        for name in ["HOME", "XDG_CACHE_HOME", "CACHE_DIRECTORY", "MORTONNET_CACHE"] {
+            c.env_remove(name);
+        }
+        let r = feed(c.current_dir(root()).args([DIGITS, "-d", device, "model/digits/test.csv"]), "");
+        assert_eq!((r.code, r.out), (Some(0), expected.clone()), "{device}: {}", r.err);
+    }
+}
+
 /// A question that comes before anything was read is answered, and ends nothing.
 #[test]
 fn questions_may_come_at_any_time() {
@@ -82,7 +188,7 @@ fn questions_may_come_at_any_time() {
         };
         let begin = Instant::now();
         while !handles(child.id()) && begin.elapsed() < Duration::from_millis(200) {}
-        std::thread::sleep(Duration::from_micros(50 * pause));
+        thread::sleep(Duration::from_micros(50 * pause));
         let _ = Command::new("kill").arg("-USR1").arg(child.id().to_string()).stderr(Stdio::null()).status();
         let o = child.wait_with_output().unwrap();
         assert_eq!((o.status.code(), String::from_utf8(o.stdout).unwrap()), (Some(0), expected.clone()));
