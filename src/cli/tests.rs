@@ -34,6 +34,7 @@ fn the_contract_is_read() {
     let list = DeviceWish::List(vec![DeviceWish::Host, DeviceWish::Index(0), DeviceWish::Name("g52".into())]);
     assert_eq!(device("-d host,0,g52"), list);
     assert_eq!(device("--device=all"), DeviceWish::All);
+    assert_eq!(device("-d host,all"), DeviceWish::List(vec![DeviceWish::Host, DeviceWish::All]));
     let profile = |line| classify(line).profile;
     assert_eq!(profile("--profile"), Some((ProfileFormat::Table, None)));
     assert_eq!(profile("--profile=json:x"), Some((ProfileFormat::Json, Some("x".into()))));
@@ -89,7 +90,8 @@ fn mistakes_are_usage_errors_that_name_the_flag() {
         ("--selftest file", "takes no FILE"),
         ("-d=", "--device: expected auto"),
         ("-d 0,", "--device: expected auto"),
-        ("-d 0,all", "--device: auto and all stand alone"),
+        ("-d 0,auto", "--device: auto stands alone"),
+        ("-d all,all", "--device: a device can take part once"),
         ("-d 0,1,0", "--device: a device can take part once"),
         ("-d 0,1 bench", "--device: bench measures one device: name one"),
         ("bench -d all", "--device: bench measures one device: name one"),

@@ -38,7 +38,7 @@ pub(crate) enum DeviceWish {
     Name(String),
     /// All GPUs and accelerators; where there is none, all devices of the best kind.
     All,
-    /// Several, each of them one device.
+    /// Several, each of them one device or `All`.
     List(Vec<DeviceWish>),
 }
 
@@ -59,8 +59,8 @@ impl DeviceWish {
             return one(text);
         }
         let list: Vec<DeviceWish> = text.split(',').map(|t| one(t.trim())).collect::<Result<_, _>>()?;
-        if list.iter().any(|wish| matches!(wish, DeviceWish::Auto | DeviceWish::All)) {
-            return Err(format!("auto and all stand alone, found \"{text}\""));
+        if list.contains(&DeviceWish::Auto) {
+            return Err(format!("auto stands alone, found \"{text}\""));
         }
         if list.iter().enumerate().any(|(i, wish)| list[..i].contains(wish)) {
             return Err(format!("a device can take part once, found \"{text}\""));
@@ -71,6 +71,14 @@ impl DeviceWish {
     /// Whether it may be several devices.
     pub(crate) fn is_several(&self) -> bool {
         matches!(self, DeviceWish::All | DeviceWish::List(_))
+    }
+
+    /// What it is a list of.
+    fn each(&self) -> &[DeviceWish] {
+        match self {
+            DeviceWish::List(list) => list,
+            one => std::slice::from_ref(one),
+        }
     }
 }
 
@@ -333,7 +341,7 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
             }
             Err(e)
                 if matches!(e.kind(), Kind::Device { .. } | Kind::Limit(_))
-                    && request.device == DeviceWish::All =>
+                    && request.device.each().contains(&DeviceWish::All) =>
             {
                 warnings.push(e.to_string())
             }
@@ -572,47 +580,42 @@ fn several(request: &Request, phases: &mut Phases) -> Result<Vec<Decision>, Erro
 
 /// The devices that were asked for; `None` is the host.
 fn chosen(request: &Request, devices: &Devices, library: &Library) -> Result<Vec<Option<Device>>, Error> {
-    let mut found: Vec<Option<Device>> = Vec::new();
-    match &request.device {
-        DeviceWish::All => {
-            let units = request.compute_units;
-            let fits = |d: &Device| d.unusable().is_none() && units.is_none_or(|n| n == d.compute_units);
-            // GPUs and accelerators are one kind here.
-            let kind = |d: &Device| if fits(d) { rank(d).max(1) } else { u32::MAX };
-            let best = devices.devices.iter().map(kind).min().unwrap_or(u32::MAX);
-            for device in &devices.devices {
-                if best < u32::MAX && kind(device) == best {
-                    found.push(Some(device.clone()));
-                }
-            }
-            if found.is_empty() {
-                return Err(unfit("no OpenCL device fits", &DeviceWish::All, units, devices, library));
-            }
+    let (mut found, units) = (Vec::new(), request.compute_units);
+    let named = |wish: &DeviceWish| !matches!(wish, DeviceWish::Host | DeviceWish::All);
+    if units.is_some() && request.device.is_several() && request.device.each().iter().any(named) {
+        return Err(Error::usage(
+            "--compute-units chooses one device, or some of --device all; a list names its devices",
+        ));
+    }
+    for wish in request.device.each() {
+        match wish {
+            DeviceWish::Host => found.push(None),
+            DeviceWish::All => found.extend(all(devices, units, library)?.into_iter().map(Some)),
+            wish => found.push(Some(choose(devices, wish, units, library)?)),
         }
-        DeviceWish::List(_) if request.compute_units.is_some() => {
-            return Err(Error::usage(
-                "--compute-units chooses one device, or some of --device all; a list names its devices",
-            ));
+    }
+    for (i, device) in found.iter().enumerate() {
+        let Some(device) = device else { continue };
+        if found[..i].iter().flatten().any(|d: &Device| d.index == device.index) {
+            return Err(Error::usage(format!(
+                "--device: a device can take part once, the list has {} twice",
+                line(device)
+            )));
         }
-        DeviceWish::List(wishes) => {
-            for wish in wishes {
-                if *wish == DeviceWish::Host {
-                    found.push(None);
-                    continue;
-                }
-                let device = choose(devices, wish, None, library)?;
-                if found.iter().flatten().any(|d| d.index == device.index) {
-                    return Err(Error::usage(format!(
-                        "--device: a device can take part once, the list has {} twice",
-                        line(&device)
-                    )));
-                }
-                found.push(Some(device));
-            }
-        }
-        wish => found.push(Some(choose(devices, wish, request.compute_units, library)?)),
     }
     Ok(found)
+}
+
+/// All GPUs and accelerators, with so many compute units; where there is none, all devices of the best kind.
+fn all(devices: &Devices, units: Option<u32>, library: &Library) -> Result<Vec<Device>, Error> {
+    let fits = |d: &&Device| d.unusable().is_none() && units.is_none_or(|n| n == d.compute_units);
+    let kind = |d: &&Device| rank(d).max(1);
+    let best = devices.devices.iter().filter(fits).map(|d| kind(&d)).min();
+    let all = devices.devices.iter().filter(fits).filter(|d| Some(kind(d)) == best);
+    match best {
+        Some(_) => Ok(all.cloned().collect()),
+        None => Err(unfit("no OpenCL device fits", &DeviceWish::All, units, devices, library)),
+    }
 }
 
 /// The better kind has the lower one.

@@ -19,6 +19,10 @@
 //! where it is answered first. Since the stream refills a slot only when all of it is answered, a chunk may take no
 //! longer than the rest of its slot and half of the next one: the others never wait for it.
 //!
+//! Members may be in each other's way: the host engine and a driver that computes on the same cores, or whose thread takes
+//! one of them. So where the stream keeps everybody busy, slots that all share are timed against slots that the fastest
+//! member does alone, and what was faster stays (`pace::Party`): several are not slower than the best of them.
+//!
 //! A member has two chunks in flight, so that its device computes one while the other is decoded; but where submitting
 //! takes most of a chunk's time (PoCL's basic device computes there) a second one would only make the answers late.
 //!
@@ -40,7 +44,7 @@ use crate::observe::profile::{MemberTimes, StepClock};
 use crate::observe::trace::{Name, Track};
 use crate::sys::thread::{Serve, Thread};
 use crate::sys::watchdog;
-use pace::Pace;
+use pace::{Pace, Party};
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -315,6 +319,11 @@ struct QueueState {
     /// The slot that was submitted last.
     newest: usize,
     members: Vec<MemberState>,
+    /// Who takes part where the stream keeps everybody busy, and whether that is so now.
+    party: Party,
+    full: bool,
+    /// When the last full slot was done.
+    done: Option<Instant>,
     /// Who runs for the first time, alone.
     alone: Option<usize>,
     quit: bool,
@@ -400,12 +409,24 @@ impl QueueState {
         by_age.into_iter().find(|&slot| self.slots[slot].waiting() > 0)
     }
 
+    /// The member that is fastest in full batches.
+    fn fastest(&self) -> Option<usize> {
+        let rates = self.members.iter().enumerate().filter_map(|(i, m)| Some((i, m.pace.as_ref()?.rate())));
+        rates.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i)
+    }
+
     /// How many records of which slot member `who` should take now, and when all that counts should be done.
     fn offer(&self, who: usize, granule: usize, now: Instant) -> Option<(usize, usize, f64)> {
         let slot = self.oldest()?;
         let waiting = self.slots[slot].waiting();
         let next = if slot == self.newest { 0 } else { self.slots[self.newest].waiting() };
-        let paces = self.members.iter().filter_map(|m| Some((m.pace.as_ref()?, m.pending(now))));
+        let alone = self.party.alone().filter(|_| self.full);
+        if alone.is_some_and(|only| only != who) {
+            return None;
+        }
+        let parts =
+            self.members.iter().enumerate().filter(|(other, _)| alone.is_none_or(|only| only == *other));
+        let paces = parts.filter_map(|(_, m)| Some((m.pace.as_ref()?, m.pending(now))));
         let horizon = pace::horizon(paces, waiting + next / 2);
         let me = &self.members[who];
         let records = pace::share(me.pace.as_ref()?, me.pending(now), horizon, granule);
@@ -546,6 +567,8 @@ impl Shared {
         }
         let member = &mut state.members[who];
         member.pace = None;
+        state.party.begin_again();
+        let member = &mut state.members[who];
         member.times.failed = Some(error.to_string());
         for chunk in member.chunks.iter_mut().filter_map(Option::take) {
             state.slots[chunk.slot].returned.push(chunk.records);
@@ -797,6 +820,9 @@ impl MultiEngine {
             slots: [(); SLOTS].map(|()| submitted()),
             newest: 0,
             members: (0..count).map(member).collect(),
+            party: Party::new(),
+            full: false,
+            done: None,
             alone: None,
             quit: false,
             failure: None,
@@ -870,6 +896,10 @@ impl Engine for MultiEngine {
         submitted.open = 0..records;
         submitted.left = records;
         state.newest = slot;
+        state.full = records == self.batch;
+        if !state.full {
+            state.done = None;
+        }
         self.shared.wake(&state);
         Ok(())
     }
@@ -897,6 +927,12 @@ impl Engine for MultiEngine {
             }
         }
         state.slots[slot].input = None;
+        if state.full && self.members.len() > 1 {
+            let (now, fastest) = (Instant::now(), state.fastest());
+            if let Some(before) = state.done.replace(now) {
+                state.party.observe(self.batch, us(now - before), fastest);
+            }
+        }
         drop(state);
         let mut answers = self.shared.answers[slot].lock().unwrap_or_else(|e| e.into_inner());
         std::mem::swap(&mut *answers, &mut self.answers[slot]);

@@ -36,6 +36,11 @@ impl Pace {
         self.one + (self.full - self.one) * self.part(records)
     }
 
+    /// Records a microsecond, in full batches.
+    pub(super) fn rate(&self) -> f64 {
+        self.batch as f64 / self.full
+    }
+
     /// Records that are done in `us` microseconds, in as many full batches as fit.
     fn within(&self, us: f64) -> usize {
         if us < self.one {
@@ -89,9 +94,134 @@ pub(super) fn share(pace: &Pace, pending: f64, horizon: f64, granule: usize) -> 
     records.next_multiple_of(granule.max(1)).min(pace.batch)
 }
 
+/// Who takes part in full slots: all members, or the fastest one by itself, whichever gets more done. Members that compute on
+/// the same cores (the host beside a CPU's driver), or whose threads take a core that another one needs, may be slower
+/// together than the best of them is alone; only measuring both tells.
+///
+/// Both are tried for some slots; what won stays, and the other one is tried again when that has lasted, each time for longer.
+#[derive(Clone, Debug)]
+pub(super) struct Party {
+    /// Who is alone now.
+    alone: Option<usize>,
+    /// Microseconds a record: of all, and of the fastest one.
+    costs: [Option<f64>; 2],
+    /// Full slots since the last change, and the time and records of those that count.
+    slots: u32,
+    us: f64,
+    records: usize,
+    /// Whether the other way is being tried.
+    trying: bool,
+    /// Slots until the other way is tried.
+    stay: u32,
+}
+
+impl Party {
+    /// Slots that do not count after a change: what was on its way was shared in the other way.
+    const SETTLE: u32 = 2;
+    /// Slots that a trial counts.
+    const TRIAL: u32 = 3;
+    /// Slots from one trial to the next: at first, and at most.
+    const STAY: (u32, u32) = (12, 4096);
+    /// All take part unless one alone needs less than this part of their time.
+    const BETTER: f64 = 0.97;
+
+    pub(super) fn new() -> Party {
+        Party {
+            alone: None,
+            costs: [None; 2],
+            slots: 0,
+            us: 0.0,
+            records: 0,
+            trying: true,
+            stay: Party::STAY.0,
+        }
+    }
+
+    /// Who takes part alone in a full slot; `None`: all do.
+    pub(super) fn alone(&self) -> Option<usize> {
+        self.alone
+    }
+
+    /// A full slot was done so long after the one before; `fastest` is the fastest member now.
+    pub(super) fn observe(&mut self, records: usize, us: f64, fastest: Option<usize>) {
+        self.slots += 1;
+        if self.slots <= Party::SETTLE {
+            return;
+        }
+        self.us += us;
+        self.records += records;
+        let cost = self.us / self.records as f64;
+        let way = usize::from(self.alone.is_some());
+        let counted = self.slots - Party::SETTLE;
+        if self.trying && counted >= Party::TRIAL {
+            self.costs[way] = Some(cost);
+            match self.costs {
+                [Some(all), Some(one)] => {
+                    // Whoever stays stays longer each time.
+                    self.trying = false;
+                    let stays = if one < all * Party::BETTER { 1 } else { 0 };
+                    self.change((stays == 1).then_some(fastest).flatten());
+                }
+                [None, _] => self.change(None),
+                [_, None] => self.change(fastest),
+            }
+        } else if !self.trying && counted >= self.stay {
+            self.stay = (2 * self.stay).min(Party::STAY.1);
+            self.trying = true;
+            self.costs[way] = Some(cost);
+            self.costs[1 - way] = None;
+            self.change(if way == 1 { None } else { fastest });
+        }
+    }
+
+    /// All take part again: one has failed.
+    pub(super) fn begin_again(&mut self) {
+        *self = Party::new();
+    }
+
+    fn change(&mut self, alone: Option<usize>) {
+        if self.alone != alone {
+            self.slots = 0;
+        } else {
+            self.slots = Party::SETTLE;
+        }
+        (self.alone, self.us, self.records) = (alone, 0.0, 0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Runs `slots` full slots; `cost` is that of all and of one alone, in a slot. Gives how many one had alone.
+    fn party(party: &mut Party, slots: u32, cost: [f64; 2]) -> u32 {
+        let mut alone = 0;
+        for _ in 0..slots {
+            let way = usize::from(party.alone().is_some());
+            alone += way as u32;
+            assert!(party.alone().is_none_or(|who| who == 3));
+            party.observe(1000, cost[way], Some(3));
+        }
+        alone
+    }
+
+    #[test]
+    fn all_take_part_unless_one_is_faster_alone() {
+        let mut p = Party::new();
+        // Alone is tried now and then only.
+        assert!(party(&mut p, 2000, [100.0, 140.0]) < 60);
+        // Then others come in its way, and soon it stays alone.
+        let mut p = Party::new();
+        assert!(party(&mut p, 2000, [140.0, 100.0]) > 1940);
+        // As they are no more, the others are back.
+        assert!(party(&mut p, 8000, [70.0, 100.0]) < 4200);
+        assert_eq!(p.alone(), None);
+        p.begin_again();
+        assert_eq!(party(&mut p, 5, [1.0, 1.0]), 0);
+        assert_eq!(p.alone(), Some(3));
+        // About equal: all.
+        assert!(party(&mut p, 1000, [100.0, 99.0]) < 60);
+    }
 
     fn shares(members: &[(Pace, f64)], records: usize) -> Vec<usize> {
         let all = members.iter().map(|(pace, pending)| (pace, *pending));

@@ -18,6 +18,9 @@ struct Dials {
     fails_after: AtomicUsize,
     batches: AtomicUsize,
     records: AtomicUsize,
+    /// Times as long as it takes while another member computes, if that is not 0, and how many compute.
+    crowding: AtomicU64,
+    busy: Arc<AtomicUsize>,
     /// The first run: its records, and from its submission to its end.
     first: Mutex<Option<(usize, Instant, Instant)>>,
 }
@@ -64,7 +67,13 @@ impl Engine for Mock {
         let d = &self.dials;
         let records = std::mem::take(&mut self.submitted[slot]);
         let us = d.batch_us.load(SeqCst) + d.record_us.load(SeqCst) * records as u64;
+        let others = d.busy.fetch_add(1, SeqCst);
         sleep(Duration::from_micros(us));
+        // Who came second shares with the first.
+        if others > 0 {
+            sleep(Duration::from_micros(us * d.crowding.load(SeqCst).saturating_sub(1)));
+        }
+        d.busy.fetch_sub(1, SeqCst);
         if d.batches.load(SeqCst) == 1 {
             d.first.lock().unwrap().as_mut().unwrap().2 = Instant::now();
         }
@@ -90,10 +99,14 @@ impl Engine for Mock {
 
 /// An engine of members with these batches, microseconds of a batch and microseconds of a record.
 fn engine(members: &[(usize, u64, u64)]) -> (MultiEngine, Vec<Arc<Dials>>) {
-    let dials: Vec<Arc<Dials>> = members
-        .iter()
-        .map(|m| Arc::new(Dials { batch_us: m.1.into(), record_us: m.2.into(), ..Dials::default() }))
-        .collect();
+    let busy = Arc::new(AtomicUsize::new(0));
+    let dials = |m: &(usize, u64, u64)| Dials {
+        batch_us: m.1.into(),
+        record_us: m.2.into(),
+        busy: Arc::clone(&busy),
+        ..Dials::default()
+    };
+    let dials: Vec<Arc<Dials>> = members.iter().map(|m| Arc::new(dials(m))).collect();
     let member = |i: usize, batch: usize, dials: &Arc<Dials>| {
         let mock = Mock {
             dials: Arc::clone(dials),
@@ -271,6 +284,25 @@ fn who_becomes_slow_gets_less() {
         dials[1].records.load(SeqCst) - before > 800
     });
     assert!(recovered, "{then}");
+}
+
+/// Two that compute in each other's way: soon one of them does it alone, and both again when they can.
+#[test]
+fn who_is_in_the_way_rests() {
+    let (mut engine, dials) = engine(&[(10, 0, 100), (10, 0, 100)]);
+    ready(&engine);
+    let shares = |engine: &mut MultiEngine, slots: usize| -> f64 {
+        let before: Vec<usize> = dials.iter().map(|d| d.records.load(SeqCst)).collect();
+        let (answered, error) = stream(engine, vec![80; slots]);
+        assert!(answered == 80 * slots && error.is_none());
+        let done = dials.iter().zip(before).map(|(d, before)| (d.records.load(SeqCst) - before) as f64);
+        done.fold(f64::INFINITY, f64::min) / (80 * slots) as f64
+    };
+    assert!(shares(&mut engine, 60) > 0.25);
+    dials.iter().for_each(|d| d.crowding.store(8, SeqCst));
+    assert!((0..10).any(|_| shares(&mut engine, 40) < 0.1), "both still compute");
+    dials.iter().for_each(|d| d.crowding.store(0, SeqCst));
+    assert!((0..10).any(|_| shares(&mut engine, 40) > 0.25), "one is still alone");
 }
 
 #[test]
