@@ -2,6 +2,7 @@
 
 use super::support::{DIGITS, Folder, Witness, command, feed, on, root, run, shim};
 use std::fs;
+use std::sync::Mutex;
 
 fn bench(witness: Witness, args: &[&str]) -> super::support::Run {
     bench_with(witness, &[], args)
@@ -62,22 +63,27 @@ fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
     const LARGE: (&str, &str) = ("OCLGRIND_LOCAL_MEM_SIZE", "49152");
     // Made for the work-groups of large GPUs.
     const WIDE: (&str, &str) = ("OCLGRIND_MAX_WGSIZE", "1024");
-    let names = device_kernels();
-    let (wide, others): (Vec<&str>, Vec<&str>) = names.iter().map(|n| &**n).partition(|n| *n == "layers_few");
-    let (untracked, others): (Vec<&str>, Vec<&str>) =
-        others.into_iter().partition(|n| n.contains("image") || n.starts_with("matmul_tiled"));
-    let (large, small): (Vec<&str>, Vec<&str>) =
-        others.into_iter().partition(|n| n.starts_with("affine_tiled") || n.starts_with("pair"));
-    assert!(small.len() > 50, "{small:?}");
-    std::thread::scope(|s| {
-        s.spawn(|| right(Witness::Oclgrind, &[WIDE], &wide));
-        s.spawn(|| right(Witness::Oclgrind, &[LARGE, ("OCLGRIND_UNINITIALIZED", "0")], &untracked));
-        // In parts: one process of all of them would go on alone for minutes when the others have ended.
-        for third in large.chunks(large.len().div_ceil(3)) {
-            s.spawn(|| right(Witness::Oclgrind, &[LARGE], third));
+    let settings = |name: &str| match name {
+        "layers_few" => vec![WIDE],
+        _ if name.contains("image") || name.starts_with("matmul_tiled") => {
+            vec![LARGE, ("OCLGRIND_UNINITIALIZED", "0")]
         }
-        for half in small.chunks(small.len().div_ceil(2)) {
-            s.spawn(|| right(Witness::Oclgrind, &[], half));
+        _ if name.starts_with("affine_tiled") || name.starts_with("pair") => vec![LARGE],
+        _ => Vec::new(),
+    };
+    // One after the other, so that nobody goes on alone for minutes; convolutions take longest.
+    let mut names = device_kernels();
+    names.sort_by_key(|name| name.starts_with("convolution"));
+    assert!(names.len() > 50, "{names:?}");
+    let names = Mutex::new(names);
+    std::thread::scope(|s| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            s.spawn(|| {
+                loop {
+                    let Some(name) = names.lock().unwrap().pop() else { return };
+                    right(Witness::Oclgrind, &settings(&name), &[&name]);
+                }
+            });
         }
     });
 }
