@@ -452,6 +452,11 @@ impl Lab {
     /// Checks a kernel at sizes that hit every edge: with canaries first, then exact buffers. Gives the largest error in
     /// units of the bound.
     pub(crate) fn check(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
+        self.check_with(entry, group, true)
+    }
+
+    /// The same, with all fused activations or without.
+    fn check_with(&mut self, entry: &Entry, group: Group, fused: bool) -> Result<f64, Trouble> {
         if entry.operation == Operation::Layers {
             return self.check_layers(entry, group);
         }
@@ -461,8 +466,9 @@ impl Lab {
         if takes_any_layouts(entry) {
             let mut worst = 0.0f64;
             let pairs = if entry.of_few() { &OF_FEW[..] } else { &REPACKED[..] };
-            for &(from, to) in pairs {
-                worst = worst.max(self.check(&laid_out(entry, from, to), group)?);
+            // A fused activation sees no layout.
+            for (i, &(from, to)) in pairs.iter().enumerate() {
+                worst = worst.max(self.check_with(&laid_out(entry, from, to), group, i == 0)?);
             }
             return Ok(worst);
         }
@@ -515,7 +521,7 @@ impl Lab {
             if entry.restrictions.scaled { &[(1.0, 0.0), (1.0, 0.1), (-2.0, 1.0)] } else { &[(1.0, 0.0)] };
         let activations: &[Activation] = match entry.operation {
             Operation::Activation => entry.activations(),
-            _ if entry.fuses() => &[&[Activation::None][..], entry.activations()].concat(),
+            _ if entry.fuses() && fused => &[&[Activation::None][..], entry.activations()].concat(),
             _ => &[Activation::None],
         };
         let stored =
