@@ -395,15 +395,21 @@ fn at_any_time_what_was_read_is_answered() {
     let trials: u64 = std::env::var("MORTONNET_SIGNALS").map_or(20, |n| n.parse().unwrap());
     let input: String = test_csv().split_inclusive('\n').take(RECORDS).collect();
     let expected = run(DIGITS, &["-d", "host"], &*input).out;
+    let folder = Folder::new();
+    let path = fifo(&folder).0;
     let kinds = [false, true].into_iter().flat_map(|pocl| [INT, TERM, USR1].map(|signal| (pocl, signal)));
     for (kind, (pocl, signal)) in kinds.enumerate() {
         let (mut takes, mut none, mut part, mut whole) = ([LONGEST; 2], 0, 0, 0);
         for trial in 0..trials {
             let what = format!("pocl {pocl}, signal {signal}, trial {trial}");
             let random = random_bytes(1000 * kind as u64 + trial, 64);
-            let (mut left, writer) = std::io::pipe().unwrap();
+            // Open for both: so neither end waits for the other.
+            let both = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+            let (mut left, stdin) = (File::open(&path).unwrap(), File::open(&path).unwrap());
+            let writer = OpenOptions::new().write(true).open(&path).unwrap();
+            drop(both);
             let begin = Instant::now();
-            let mut child = Process(program(pocl).stdin(left.try_clone().unwrap()).spawn().unwrap());
+            let mut child = Process(program(pocl).stdin(stdin).spawn().unwrap());
             let (out, err) = (Lines::of(child.stdout.take()), Lines::of(child.stderr.take()));
             // Every second trial begins in the stream: with its first answer.
             let (mut answers, in_stream) = (Vec::new(), trial % 2 == 1);
@@ -454,12 +460,7 @@ fn at_any_time_what_was_read_is_answered() {
 }
 
 /// Writes `text` in pieces of these sizes: while the stream runs slowly, from another moment on.
-fn feed_in_pieces(
-    mut writer: std::io::PipeWriter,
-    text: &str,
-    slowly: bool,
-    sizes: &[u8],
-) -> std::thread::JoinHandle<()> {
+fn feed_in_pieces(mut writer: File, text: &str, slowly: bool, sizes: &[u8]) -> std::thread::JoinHandle<()> {
     let (text, sizes) = (text.to_string(), sizes.to_vec());
     std::thread::spawn(move || {
         let mut rest = text.as_bytes();
