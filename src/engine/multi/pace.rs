@@ -113,6 +113,9 @@ pub(super) struct Party {
     trying: bool,
     /// Slots until the other way is tried.
     stay: u32,
+    /// How often in a row one alone was faster, and how often in a row a slot was far slower than when it was tried.
+    faster: u32,
+    slower: u32,
 }
 
 impl Party {
@@ -124,6 +127,10 @@ impl Party {
     const STAY: (u32, u32) = (12, 4096);
     /// All take part unless one alone needs less than this part of their time.
     const BETTER: f64 = 0.97;
+    /// Trials in a row that say so, or chance would.
+    const SURE: u32 = 2;
+    /// What is so many times as slow as when it was tried, for that many slots, is tried again.
+    const CHANGED: (f64, u32) = (1.5, 2);
 
     pub(super) fn new() -> Party {
         Party {
@@ -134,6 +141,8 @@ impl Party {
             records: 0,
             trying: true,
             stay: Party::STAY.0,
+            faster: 0,
+            slower: 0,
         }
     }
 
@@ -156,27 +165,42 @@ impl Party {
         if self.trying && counted >= Party::TRIAL {
             self.costs[way] = Some(cost);
             match self.costs {
-                [Some(all), Some(one)] => {
-                    // Whoever stays stays longer each time.
-                    self.trying = false;
-                    let stays = if one < all * Party::BETTER { 1 } else { 0 };
-                    self.change((stays == 1).then_some(fastest).flatten());
+                [Some(all), Some(one)] if one < all * Party::BETTER => {
+                    self.faster += 1;
+                    self.trying = self.faster < Party::SURE;
+                    if self.trying {
+                        self.costs = [None; 2];
+                    }
+                    self.change(if self.trying { None } else { fastest });
+                }
+                [Some(_), Some(_)] => {
+                    (self.trying, self.faster) = (false, 0);
+                    self.change(None);
                 }
                 [None, _] => self.change(None),
                 [_, None] => self.change(fastest),
             }
+            return;
+        }
+        let tried = self.costs[way].unwrap_or(f64::INFINITY);
+        let (most, slots) = Party::CHANGED;
+        self.slower = if !self.trying && us / records as f64 > most * tried { self.slower + 1 } else { 0 };
+        if self.slower >= slots {
+            self.begin_again();
         } else if !self.trying && counted >= self.stay {
             self.stay = (2 * self.stay).min(Party::STAY.1);
             self.trying = true;
+            // What it costs is known; one that is alone has to be faster once more only.
             self.costs[way] = Some(cost);
             self.costs[1 - way] = None;
+            self.faster = if way == 1 { Party::SURE - 1 } else { 0 };
             self.change(if way == 1 { None } else { fastest });
         }
     }
 
     /// All take part again: one has failed.
     pub(super) fn begin_again(&mut self) {
-        *self = Party::new();
+        *self = Party { stay: self.stay, ..Party::new() };
     }
 
     fn change(&mut self, alone: Option<usize>) {
@@ -219,8 +243,18 @@ mod tests {
         p.begin_again();
         assert_eq!(party(&mut p, 5, [1.0, 1.0]), 0);
         assert_eq!(p.alone(), Some(3));
-        // About equal: all.
+        // About equal: all. Once faster may be chance.
         assert!(party(&mut p, 1000, [100.0, 99.0]) < 60);
+        let mut p = Party::new();
+        assert_eq!(party(&mut p, 11, [100.0, 90.0]), 5);
+        assert_eq!((party(&mut p, 8, [100.0, 99.0]), p.alone()), (4, Some(3)));
+        party(&mut p, 1, [100.0, 101.0]);
+        assert_eq!((p.alone(), p.trying), (None, false));
+        // One that is alone and becomes slow has company soon.
+        let mut p = Party::new();
+        party(&mut p, 100, [140.0, 100.0]);
+        assert_eq!(p.alone(), Some(3));
+        assert!(party(&mut p, 20, [300.0, 500.0]) <= 7 && p.alone().is_none());
     }
 
     fn shares(members: &[(Pace, f64)], records: usize) -> Vec<usize> {
