@@ -299,8 +299,9 @@ fn by_trial(trial: &Trial, subject: &Subject, mut device: Decision, mut host: De
 
 /// Several devices that share the records.
 fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> Result<Running, Error> {
-    // The host engine leaves a core to each device's thread.
-    let threads = threads().saturating_sub(decisions.len() - 1).max(1);
+    // A device's thread waits most of the time: the host engine has all cores, and where it is in the way of others it is
+    // measured (`engine::multi`).
+    let threads = threads();
     let (mut all, mut parts, mut reasons, mut warnings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut laid_out_again, mut limits) = (0, Vec::new());
     for (group, mut decision) in decisions.into_iter().enumerate() {

@@ -20,8 +20,9 @@
 //! longer than the rest of its slot and half of the next one: the others never wait for it.
 //!
 //! Members may be in each other's way: the host engine and a driver that computes on the same cores, or whose thread takes
-//! one of them. So where the stream keeps everybody busy, slots that all share are timed against slots that the fastest
-//! member does alone, and what was faster stays (`pace::Party`): several are not slower than the best of them.
+//! one of them. So where the stream keeps everybody busy and all together are not clearly faster than the best of them was
+//! by itself at its start, slots that all share are timed against slots that the fastest member does alone, and what was
+//! faster stays (`pace::Party`): several are not slower than the best of them.
 //!
 //! A member has two chunks in flight, so that its device computes one while the other is decoded; but where submitting
 //! takes most of a chunk's time (PoCL's basic device computes there) a second one would only make the answers late.
@@ -29,7 +30,8 @@
 //! An engine is built, used and dropped by one thread, its member's: drivers and simulators keep things of their own for
 //! each thread. Engines are built one after the other, because drivers lock their compilers, and the second of two equal
 //! devices finds what the first one has compiled. Speeds are measured with two small batches on each member's own thread
-//! while the stream starts, after a first one, because the first launches of a driver say nothing; then with every chunk.
+//! while the stream starts, one member after the other, after a first one, because the first launches of a driver say
+//! nothing; then with every chunk.
 //!
 //! Nothing is allocated after start-up, and threads without work sleep.
 
@@ -460,7 +462,7 @@ impl Shared {
         }
     }
 
-    /// Lets member `who` be the only one of its kind that runs. One that hangs there is not waited for.
+    /// Lets member `who` be the only one that runs. One that hangs there is not waited for.
     fn begin_alone(&self, who: usize) {
         let mut state = self.state();
         let runs = |state: &QueueState| state.alone.is_some_and(|m| state.members[m].times.failed.is_none());
@@ -620,6 +622,7 @@ impl Worker {
         if state.members[self.who].times.failed.is_some() {
             return Err(too_late());
         }
+        state.party.can_do(pace.rate());
         state.members[self.who].pace = Some(pace);
         drop(state);
         let mut chunks: [Option<Chunk>; SLOTS] = [const { None }; SLOTS];
@@ -683,9 +686,8 @@ impl Worker {
         // one member's at a time: PoCL 3.1 keeps what it has compiled with the largest grid it has seen, a larger one
         // makes a second entry, and where both fit, runs on several devices give back each other's and end the program
         // (an assertion).
-        if worker.in_process {
-            self.shared.begin_alone(self.who);
-        }
+        // The others by themselves, too: how fast each is alone is what all are to be better than (`Party`).
+        self.shared.begin_alone(self.who);
         let first = if worker.in_process { worker.batch } else { 1 };
         for (run, records) in [first, 1, few].into_iter().enumerate() {
             if self.shared.state().quit {
@@ -702,10 +704,8 @@ impl Worker {
                 engine.forget_times();
                 Ok((submitting, us(start.elapsed())))
             })?;
-            if worker.in_process && run == 0 {
-                self.shared.end_alone(self.who);
-            }
         }
+        self.shared.end_alone(self.who);
         self.keep("measure", 0, 0, begun);
         let pace = Pace::new(worker.batch, times[1], few, times[2]);
         Ok(Some((pace, submitting > times[2] / 2.0)))

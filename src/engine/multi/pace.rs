@@ -103,6 +103,8 @@ pub(super) fn share(pace: &Pace, pending: f64, horizon: f64, granule: usize) -> 
 pub(super) struct Party {
     /// Who is alone now.
     alone: Option<usize>,
+    /// Microseconds a record of the fastest member, as measured when nobody else ran.
+    best: f64,
     /// Microseconds a record: of all, and of the fastest one.
     costs: [Option<f64>; 2],
     /// Full slots since the last change, and the time and records of those that count.
@@ -127,6 +129,8 @@ impl Party {
     const STAY: (u32, u32) = (12, 4096);
     /// All take part unless one alone needs less than this part of their time.
     const BETTER: f64 = 0.97;
+    /// One alone is tried where all need more than this part of what the fastest needed by itself.
+    const CLEARLY: f64 = 0.8;
     /// Trials in a row that say so, or chance would.
     const SURE: u32 = 2;
     /// What is so many times as slow as when it was tried, for that many slots, is tried again.
@@ -135,6 +139,7 @@ impl Party {
     pub(super) fn new() -> Party {
         Party {
             alone: None,
+            best: f64::INFINITY,
             costs: [None; 2],
             slots: 0,
             us: 0.0,
@@ -144,6 +149,11 @@ impl Party {
             faster: 0,
             slower: 0,
         }
+    }
+
+    /// A member did so many records a microsecond when nobody else ran.
+    pub(super) fn can_do(&mut self, rate: f64) {
+        self.best = self.best.min(1.0 / rate);
     }
 
     /// Who takes part alone in a full slot; `None`: all do.
@@ -177,6 +187,10 @@ impl Party {
                     (self.trying, self.faster) = (false, 0);
                     self.change(None);
                 }
+                [Some(all), None] if all < self.best * Party::CLEARLY => {
+                    self.trying = false;
+                    self.change(None);
+                }
                 [None, _] => self.change(None),
                 [_, None] => self.change(fastest),
             }
@@ -187,7 +201,7 @@ impl Party {
         self.slower = if !self.trying && us / records as f64 > most * tried { self.slower + 1 } else { 0 };
         if self.slower >= slots {
             self.begin_again();
-        } else if !self.trying && counted >= self.stay {
+        } else if !self.trying && counted >= self.stay && (way == 1 || cost >= self.best * Party::CLEARLY) {
             self.stay = (2 * self.stay).min(Party::STAY.1);
             self.trying = true;
             // What it costs is known; one that is alone has to be faster once more only.
@@ -200,7 +214,7 @@ impl Party {
 
     /// All take part again: one has failed.
     pub(super) fn begin_again(&mut self) {
-        *self = Party { stay: self.stay, ..Party::new() };
+        *self = Party { stay: self.stay, best: self.best, ..Party::new() };
     }
 
     fn change(&mut self, alone: Option<usize>) {
@@ -220,6 +234,7 @@ mod tests {
     /// Runs `slots` full slots; `cost` is that of all and of one alone, in a slot. Gives how many one had alone.
     fn party(party: &mut Party, slots: u32, cost: [f64; 2]) -> u32 {
         let mut alone = 0;
+        party.can_do(1000.0 / cost[1]);
         for _ in 0..slots {
             let way = usize::from(party.alone().is_some());
             alone += way as u32;
@@ -243,6 +258,8 @@ mod tests {
         p.begin_again();
         assert_eq!(party(&mut p, 5, [1.0, 1.0]), 0);
         assert_eq!(p.alone(), Some(3));
+        // Where all are clearly faster nobody is tried alone.
+        assert_eq!(party(&mut Party::new(), 2000, [50.0, 100.0]), 0);
         // About equal: all. Once faster may be chance.
         assert!(party(&mut p, 1000, [100.0, 99.0]) < 60);
         let mut p = Party::new();
