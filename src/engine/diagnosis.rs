@@ -71,8 +71,8 @@ fn difference(
         if given.is_empty() {
             selftest::fill(engine, part, &golden, 0, records)?;
         }
-        let given = given.chunks_exact(part.width).cycle().take(records).enumerate();
-        given.into_iter().try_for_each(|(i, record)| engine.record(0, i).map(|mut to| to.fill(record)))?;
+        let mut given = given.chunks_exact(part.width).cycle().take(records).enumerate();
+        given.try_for_each(|(i, record)| engine.record(0, i).map(|mut to| to.fill(record)))?;
         engine.submit(0, records)?;
         engine.collect(0)
     };

@@ -326,8 +326,8 @@ struct QueueState {
     full: bool,
     /// When the last full slot was done.
     done: Option<Instant>,
-    /// Who runs for the first time, alone.
-    alone: Option<usize>,
+    /// Who measures its speed, while no other member runs.
+    measuring: Option<usize>,
     quit: bool,
     /// Why the last member failed.
     failure: Option<Failure>,
@@ -463,22 +463,23 @@ impl Shared {
     }
 
     /// Lets member `who` be the only one that runs. One that hangs there is not waited for.
-    fn begin_alone(&self, who: usize) {
+    fn begin_measuring(&self, who: usize) {
         let mut state = self.state();
-        let runs = |state: &QueueState| state.alone.is_some_and(|m| state.members[m].times.failed.is_none());
+        let runs =
+            |state: &QueueState| state.measuring.is_some_and(|m| state.members[m].times.failed.is_none());
         while runs(&state) && !state.quit {
             state.members[who].asleep = true;
             state = self.workers[who].wake.wait(state).unwrap_or_else(|e| e.into_inner());
         }
         state.members[who].asleep = false;
-        state.alone = Some(who);
+        state.measuring = Some(who);
     }
 
-    /// The next one may run for the first time.
-    fn end_alone(&self, who: usize) {
+    /// The next one may measure its speed.
+    fn end_measuring(&self, who: usize) {
         let mut state = self.state();
         // Unless it was given up, and another one runs.
-        state.alone = state.alone.filter(|&other| other != who);
+        state.measuring = state.measuring.filter(|&other| other != who);
         drop(state);
         self.workers.iter().for_each(|w| w.wake.notify_one());
     }
@@ -687,7 +688,7 @@ impl Worker {
         // makes a second entry, and where both fit, runs on several devices give back each other's and end the program
         // (an assertion).
         // The others by themselves, too: how fast each is alone is what all are to be better than (`Party`).
-        self.shared.begin_alone(self.who);
+        self.shared.begin_measuring(self.who);
         let first = if worker.in_process { worker.batch } else { 1 };
         for (run, records) in [first, 1, few].into_iter().enumerate() {
             if self.shared.state().quit {
@@ -705,7 +706,7 @@ impl Worker {
                 Ok((submitting, us(start.elapsed())))
             })?;
         }
-        self.shared.end_alone(self.who);
+        self.shared.end_measuring(self.who);
         self.keep("measure", 0, 0, begun);
         let pace = Pace::new(worker.batch, times[1], few, times[2]);
         Ok(Some((pace, submitting > times[2] / 2.0)))
@@ -823,7 +824,7 @@ impl MultiEngine {
             party: Party::new(),
             full: false,
             done: None,
-            alone: None,
+            measuring: None,
             quit: false,
             failure: None,
         };
