@@ -29,12 +29,10 @@ fn main() {
     let cargo = |name: &str| std::env::var(name).unwrap_or_default();
     let model = variable("MORTONNET_MODEL");
     let plan = variable("MORTONNET_PLAN");
-    let weights = match variable("MORTONNET_WEIGHTS") {
-        None => Some(ir::network::Precision::F32),
-        Some(name) => name.to_str().and_then(ir::network::Precision::parse),
-    };
-    let Some(weights) = weights else {
-        return println!("cargo::error=MORTONNET_WEIGHTS: expected f32 or f16");
+    let stored = variable("MORTONNET_WEIGHTS").unwrap_or("f32".into());
+    let (weights, changes) = match bake::stored(&stored.to_string_lossy()) {
+        Ok(stored) => stored,
+        Err(e) => return println!("cargo::error=MORTONNET_WEIGHTS: {}", one_line(e)),
     };
     let default_plan =
         if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") { "mali-midgard" } else { "host" };
@@ -42,6 +40,7 @@ fn main() {
         root: PathBuf::from(cargo("CARGO_MANIFEST_DIR")),
         model: model.clone().unwrap_or("model/digits".into()).into(),
         weights,
+        changes,
         plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),
         lab: std::env::var_os("CARGO_FEATURE_LAB").is_some(),
     };
@@ -97,11 +96,7 @@ fn main() {
                 println!("cargo::warning={}", one_line(note));
             }
             if let Some(r) = &baked.rounding {
-                println!(
-                    "cargo::warning=weights as f16: rounded by at most {:.2e} of their value, those below 2^-14 by {:.2e}; \
-                     golden scores change by at most {:.2e}, {} of {} classes",
-                    r.weight.0, r.weight.1, r.score, r.classes, baked.golden.count
-                );
+                println!("cargo::warning=weights as {}: {r}", weights.name());
             }
         }
         Err((mistakes, _)) => mistakes.0.iter().for_each(|m| println!("cargo::error={}", one_line(m))),

@@ -2,7 +2,7 @@
 against ONNX Runtime, LiteRT, ncnn, tract and RTen on four networks of images and sounds.
 
 usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FILE] [--device host] [--plan PLAN]
-                       [--weights f16] [--zoo FOLDER [--footprint [--programs FOLDER]]]
+                       [--weights f16 | i8] [--zoo FOLDER [--footprint [--programs FOLDER]]]
 
 Builds the program (without --program), pins everything to the same cores with as many threads, and lets the sides take
 turns on each network and batch, all in one run: a turn is half a second of forward passes with resident input, and
@@ -197,7 +197,7 @@ def main():
     parser.add_argument("--cores", default="0,1")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--program")
-    parser.add_argument("--weights", choices=("f32", "f16"), default="f32", help="how mortonnet stores them")
+    parser.add_argument("--weights", choices=("f32", "f16", "i8"), default="f32", help="how mortonnet stores them")
     parser.add_argument("--device", default="host")
     parser.add_argument("--plan")
     parser.add_argument("--zoo", help="a folder of networks of images")

@@ -106,6 +106,7 @@ pub(crate) fn constant(i: usize) -> Values {
         _ if constant.role == Role::Pairs => Values::U32(Cow::Borrowed(linked::words(bytes))),
         Precision::F32 => Values::F32(Cow::Borrowed(linked::floats(bytes))),
         Precision::F16 => Values::F16(Cow::Borrowed(linked::halves(bytes))),
+        Precision::I8 => Values::I8(Cow::Borrowed(linked::signed(bytes))),
     }
 }
 

@@ -63,9 +63,9 @@ kernel void affine_few(uint l, uint w, uint h, float2 params,
         const uint row = 4 * first + i;
         if (row >= h)
             continue;
-        float x = bias[row];
+        float x = FIRST(bias, row);
         for (uint s = 0; s < SLICES; ++s)
             x += sums[s * (4 * QUADS) + i];
-        r[PLACE_R(h, w, row, col)] = ACTIVATE(x);
+        r[PLACE_R(h, w, row, col)] = ACTIVATE(LAST(x, bias, row));
     }
 }

@@ -7,12 +7,17 @@
 // b C, r C; bias is plain. l and h are multiples of 4, records of 8. The global size may hang
 // over the last row: partly filled groups return early, as in the document.
 // ACTIVATION: as in common/activation.
-// HALF_WEIGHTS: a is an image of halves; read_imagef gives floats of both.
+// HALF_WEIGHTS: a is an image of halves; read_imagef gives floats of both. BYTE_WEIGHTS: of bytes with a sign.
 //
 //   8 records of b:       | a0 |
 //   |k 0 1 2 3|           | a1 |    pixels (x, k) to (x, k + 3): four rows each
 //   |k 0 1 2 3|    sum0   | a2 |
 //      ...          ...   | a3 |    sum[i] += b.s0 * a0 + b.s1 * a1 + b.s2 * a2 + b.s3 * a3
+#ifdef BYTE_WEIGHTS
+#define PIXEL(x, k) convert_float4(read_imagei(a, pixel, (int2)((x), (k))))
+#else
+#define PIXEL(x, k) read_imagef(a, pixel, (int2)((x), (k)))
+#endif
 #define RECORDS 8 // its loops are unrolled, so that sum stays in registers
 
 constant sampler_t pixel =
@@ -24,7 +29,7 @@ __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
 kernel void affine_image(uint l, uint h, float2 params,
                          read_only image2d_t a,
                          global const float *restrict b,
-                         global const float *restrict bias,
+                         global const float4 *restrict bias,
                          global float *restrict r)
 {
     const uint x = get_global_id(0);
@@ -35,12 +40,12 @@ kernel void affine_image(uint l, uint h, float2 params,
     float4 sum[RECORDS];
 #pragma unroll
     for (uint i = 0; i < RECORDS; ++i)
-        sum[i] = vload4(x, bias);
+        sum[i] = FIRST4(bias, x);
     for (uint k = 0; k < l; k += 4) {
-        const float4 a0 = read_imagef(a, pixel, (int2)(x, k));
-        const float4 a1 = read_imagef(a, pixel, (int2)(x, k + 1));
-        const float4 a2 = read_imagef(a, pixel, (int2)(x, k + 2));
-        const float4 a3 = read_imagef(a, pixel, (int2)(x, k + 3));
+        const float4 a0 = PIXEL(x, k);
+        const float4 a1 = PIXEL(x, k + 1);
+        const float4 a2 = PIXEL(x, k + 2);
+        const float4 a3 = PIXEL(x, k + 3);
 #pragma unroll
         for (uint i = 0; i < RECORDS; ++i) {
             const float4 v = vload4(0, record + i * l + k);
@@ -49,5 +54,5 @@ kernel void affine_image(uint l, uint h, float2 params,
     }
 #pragma unroll
     for (uint i = 0; i < RECORDS; ++i)
-        vstore4(ACTIVATE(sum[i]), x, r + (first + i) * h);
+        vstore4(ACTIVATE(LAST4(sum[i], bias, x)), x, r + (first + i) * h);
 }

@@ -4,7 +4,7 @@
 // Source: own.
 // Layouts: a C, b R, r R; bias is plain.
 // ACTIVATION: as in common/activation.
-// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 #ifndef GROUP_0
 #define GROUP_0 256
 #endif
@@ -53,7 +53,7 @@ kernel void affine_narrow(uint l, uint w, uint h, float2 params,
         float s = 0.0f;
         for (uint i = 0; i < 16; ++i)
             s += parts[id * 16 + i];
-        s += bias[row * 4 + id / 4];
-        r[(row * 4 + id / 4) * w + col * 4 + id % 4] = ACTIVATE(s);
+        s += FIRST(bias, row * 4 + id / 4);
+        r[(row * 4 + id / 4) * w + col * 4 + id % 4] = ACTIVATE(LAST(s, bias, row * 4 + id / 4));
     }
 }

@@ -8,11 +8,15 @@
 // K_STEP: terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches:
 // Bifrost, Valhall); l is a multiple of it.
 // ACTIVATION: as in common/activation.
-// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 //
 //   a, in float4:  | rows 0..3, k 0 | rows 4..7, k 0 | 8..11 | 12..15 | rows 0..3, k 1 | ...
 //   b, in float4:  | k 0, cols 0..3 | k 0, cols 4..7 | 8..11 | 12..15 | k 1, cols 0..3 | ...
-#ifdef HALF_WEIGHTS
+#ifdef BYTE_WEIGHTS
+#define WEIGHT char4
+#define UNIT 1
+#define LOAD(p, i) convert_float4((p)[i])
+#elif defined HALF_WEIGHTS
 #define WEIGHT half
 #define UNIT 4
 #define LOAD(p, i) vload_half4((i), (p))
@@ -46,7 +50,7 @@ kernel void affine_packed_4x4(uint l, uint h, float2 params,
     const uint j = get_global_id(1);
     const uint at = (j >> 2) * (4 * h) + 16 * i + (j & 3);
     // The bias comes first: its address need not live through the loop.
-    const float4 s = bias[i];
+    const float4 s = FIRST4(bias, i);
     float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
 #if K_STEP == 1
     // One counter serves both operands, and down to 0 it needs no bound: 8 registers.
@@ -71,6 +75,7 @@ kernel void affine_packed_4x4(uint l, uint h, float2 params,
 #else
 #error "affine_packed_4x4: K_STEP must be 1 or 4"
 #endif
+    SCALE_SUMS(bias, i);
 #if ACTIVATION == 2 || ACTIVATION >= 4
     c0 = ACTIVATE(c0);
     c1 = ACTIVATE(c1);

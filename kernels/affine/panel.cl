@@ -12,7 +12,7 @@
 // of the columns goes tile by tile, with as many panels.
 // BLOCK: terms of the sum in a block, a multiple of 16.
 // ACTIVATION: as in common/activation.
-// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 #ifndef RECORDS
 #define RECORDS 10
 #endif
@@ -29,7 +29,11 @@
 
 // LOAD: a vector of a as floats. Where an instruction does that, Clang's own conversion of whole
 // vectors is it; PoCL's vload_half16 costs a tenth more time. LINE: vectors of a cache line.
-#ifdef HALF_WEIGHTS
+#ifdef BYTE_WEIGHTS
+#define LINE 4
+#define WEIGHT char16
+#define LOAD(p, i) convert_float16((p)[i])
+#elif defined HALF_WEIGHTS
 #define LINE 2
 #if defined(__clang__) && (defined(__F16C__) || defined(__aarch64__))
 typedef __fp16 weight16 __attribute__((ext_vector_type(16)));
@@ -83,8 +87,8 @@ kernel void affine_panel(uint l, uint h, float2 params,
             float16 low[RECORDS], high[RECORDS];
 #pragma unroll
             for (uint n = 0; n < RECORDS; ++n) {
-                low[n] = start ? to[n] : bias[2 * panel];
-                high[n] = start ? to[n + RECORDS] : bias[2 * panel + 1];
+                low[n] = start ? to[n] : FIRST16(bias, 2 * panel);
+                high[n] = start ? to[n + RECORDS] : FIRST16(bias, 2 * panel + 1);
             }
             // The next block, or the next panel: each micro-tile asks for its share.
             global const WEIGHT *next = pa + 2 * length + s * (2 * length / SHARE);
@@ -109,8 +113,8 @@ kernel void affine_panel(uint l, uint h, float2 params,
             const bool last = start + length == l;
 #pragma unroll
             for (uint n = 0; n < RECORDS; ++n) {
-                to[n] = last ? ACTIVATE(low[n]) : low[n];
-                to[n + RECORDS] = last ? ACTIVATE(high[n]) : high[n];
+                to[n] = last ? ACTIVATE(LAST16(low[n], bias, 2 * panel)) : low[n];
+                to[n + RECORDS] = last ? ACTIVATE(LAST16(high[n], bias, 2 * panel + 1)) : high[n];
             }
         }
     }

@@ -107,7 +107,7 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
         for (uint j = 0; j < TN / 4; ++j)
             sum[i][j] = (float4)(0.0f);
 
-#if HALVES || !PIPED
+#if NARROW || !PIPED
     // Weights pass registers.
     UNIT next_a[NA];
 #define LOAD_A(k) \
@@ -135,7 +135,7 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
 #define FETCH(s, k) \
     do { \
         _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-            if (!HALVES && HAS_A(i)) \
+            if (!NARROW && HAS_A(i)) \
                 COPY("cg", 16, stage_a + (s) * (STAGE / 4) + i * GROUP, pa + (k) * (BM / 4) + i * GROUP, (k) + K_OF_A(i) < end); \
         _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
             if (HAS_B(i)) \
@@ -145,7 +145,7 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
         if (begin + s * BK < end)
             FETCH(s, begin + s * BK);
         __asm volatile("cp.async.commit_group;" ::: "memory");
-#if HALVES
+#if NARROW
         LOAD_A(begin + s * BK);
         STORE_A(s);
 #endif
@@ -179,7 +179,7 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
         if (k + (DEPTH - 1) * BK < end)
             FETCH((stage + DEPTH - 1) % DEPTH, k + (DEPTH - 1) * BK);
         __asm volatile("cp.async.commit_group;" ::: "memory");
-#if HALVES
+#if NARROW
         // Under way during the sums; behind the end they are zeros that nobody reads.
         LOAD_A(k + (DEPTH - 1) * BK);
 #endif
@@ -210,7 +210,7 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
             }
         }
 #if PIPED
-#if HALVES
+#if NARROW
         // The stage that the step before has read: the barrier is between.
         STORE_A((stage + DEPTH - 1) % DEPTH);
 #endif
@@ -261,8 +261,8 @@ kernel void affine_tiled(uint l, uint w, uint h, float2 params,
             const uint col = first + (j * COLS + quad) * 4;
             float4 x = sum[i][j];
             if (parts == 1) {
-                x += bias[row];
-                x = ACTIVATE(x);
+                x += FIRST(bias, row);
+                x = ACTIVATE(LAST(x, bias, row));
             }
             if (col < w)
                 *(global float4 *)(r + row * w + col) = x;

@@ -83,8 +83,15 @@
                  : (float)(BEFORE(top, DILATION_Y, WINDOW_HEIGHT, BORDER_TOP + IN_HEIGHT + BORDER_BOTTOM) * \
                            BEFORE(left, DILATION_X, WINDOW_WIDTH, BORDER_LEFT + IN_WIDTH + BORDER_RIGHT)))
 
-// Weights are floats or halves: single ones, vectors of 16, and of 4 (WEIGHT4, of which UNIT4 are a vector).
-#ifdef HALF_WEIGHTS
+// Weights are floats, halves or bytes: single ones, vectors of 16, and of 4 (WEIGHT4, of which UNIT4 are a vector).
+#ifdef BYTE_WEIGHTS
+#define WEIGHT char
+#define WEIGHT4 char4
+#define UNIT4 1
+#define LOAD(p, i) convert_float((p)[i])
+#define LOAD4(p, i) convert_float4((p)[i])
+#define LOAD16(p, i) convert_float16(vload16((i), (p)))
+#elif defined HALF_WEIGHTS
 #define WEIGHT half
 #define WEIGHT4 half
 #define UNIT4 4

@@ -1,8 +1,14 @@
-// Weights as floats or halves, four at a time. This stands in front of every source of affine layers that has
+// Weights as floats, halves or bytes, four at a time. This stands in front of every source of affine layers that has
 // local memory.
-// UNIT: four weights; WIDE: their values; WEIGHT, LOAD: one of an array, and its value; HALVES: whether they are halves.
-#ifdef HALF_WEIGHTS
-#define HALVES 1
+// UNIT: four weights; WIDE: their values; WEIGHT, LOAD: one of an array, and its value; NARROW: whether they are no floats.
+#ifdef BYTE_WEIGHTS
+#define NARROW 1
+#define UNIT char4
+#define WIDE(x) convert_float4(x)
+#define WEIGHT char
+#define LOAD(p, i) convert_float((p)[i])
+#elif defined HALF_WEIGHTS
+#define NARROW 1
 // NVIDIA's vload_half4 may be four loads: it knows of no alignment. One, and what converts there.
 #ifdef __NV_CL_C_VERSION
 #define UNIT ulong
@@ -24,7 +30,7 @@ float4 wide(ushort4 from)
 #define WEIGHT half
 #define LOAD(p, i) vload_half((i), (p))
 #else
-#define HALVES 0
+#define NARROW 0
 #define UNIT float4
 #define WIDE(x) (x)
 #define WEIGHT float

@@ -4,7 +4,7 @@
 // Layouts: a R, a row for each output, its columns in the order ky, kx, c; b FROM, r TO, as in common/place.
 // ACTIVATION: as in common/activation.
 // ADD: c, which stands as r does, is added before the activation.
-// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 // STEP: from a row of b to the next, where that is the same for all.
 // Dimension 0 runs over the outputs and the rows of padding behind them, dimension 1 over columns, pixel by pixel.
 kernel void convolution_any(uint l, uint w, uint h, float2 params, uint16 geometry,
@@ -22,7 +22,7 @@ kernel void convolution_any(uint l, uint w, uint h, float2 params, uint16 geomet
     if (o < OUTPUTS) {
         WINDOW_INSIDE;
         const uint first = o / GROUP_OUTPUTS * GROUP_CHANNELS;
-        sum = bias[o];
+        sum = FIRST(bias, o);
         for (uint ky = from_y; ky < end_y; ++ky)
             for (uint kx = from_x; kx < end_x; ++kx) {
                 const uint row = first + IN_ROW(ky, kx);
@@ -37,6 +37,7 @@ kernel void convolution_any(uint l, uint w, uint h, float2 params, uint16 geomet
                     sum += LOAD(weights, c) * b[PLACE_B(l, w, row + c, col)];
 #endif
             }
+        sum = LAST(sum, bias, o);
 #ifdef ADD
         sum += c[PLACE_R(h, w, OUT_ROW + o, col)];
 #endif

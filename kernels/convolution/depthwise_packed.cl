@@ -3,7 +3,7 @@
 // Source: own.
 // Layouts: a C, a column for each element of the window in the order ky, kx; b and r C_1_16_R; bias is plain.
 // ACTIVATION: as in common/activation.
-// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 // Dimension 0 runs over fours of channels, dimension 1 over fours of columns, chunk by chunk and there pixel by pixel.
 // GROUP_0, GROUP_1: work-items of a work-group. Where they are not known, a compiler for Midgard leaves 8 registers.
 #ifdef GROUP_0
@@ -29,7 +29,7 @@ kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 g
         const uint r1 = 4 * min(1u, last), r2 = 4 * min(2u, last), r3 = 4 * min(3u, last);
         global const WEIGHT4 *pa = a + UNIT4 * ((from_y * WINDOW_WIDTH + from_x) * fours + i);
         global const float4 *pb = b + (chunk * (4 * l) + unit + 16 * i + 4 * IN_ROW(from_y, from_x));
-        const float4 s = bias[i];
+        const float4 s = FIRST4(bias, i);
         c0 += s.s0;
         c1 += s.s1;
         c2 += s.s2;
@@ -47,6 +47,7 @@ kernel void convolution_depthwise_packed(uint l, uint h, float2 params, uint16 g
             pa += UNIT4 * (WINDOW_WIDTH - wide) * fours;
             pb += (int)(4 * (DILATION_Y * IN_LINE - wide * DILATION_X * IN_PIXEL));
         }
+        SCALE_SUMS(bias, i);
         c0 = ACTIVATE(c0);
         c1 = ACTIVATE(c1);
         c2 = ACTIVATE(c2);

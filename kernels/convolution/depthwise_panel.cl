@@ -5,7 +5,7 @@
 // Layouts: a C, a column for each element of the window in the order ky, kx; b and r C_16_RECORDS_C; bias is plain.
 // RECORDS: columns of a work-item.
 // ACTIVATION: as in common/activation.
-// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 // Dimension 0 runs over vectors of channels, dimension 1 over tiles of columns, pixel by pixel.
 kernel void convolution_depthwise_panel(uint l, uint h, float2 params, uint16 geometry,
                                         global const WEIGHT *restrict a,
@@ -23,7 +23,7 @@ kernel void convolution_depthwise_panel(uint l, uint h, float2 params, uint16 ge
     if (vector < vectors) {
 #pragma unroll
         for (uint n = 0; n < RECORDS; ++n)
-            sum[n] = bias[vector];
+            sum[n] = FIRST16(bias, vector);
         for (uint ky = from_y; ky < end_y; ++ky)
             for (uint kx = from_x; kx < end_x; ++kx) {
                 const uint row = IN_ROW(ky, kx) + 16 * vector;
@@ -46,5 +46,5 @@ kernel void convolution_depthwise_panel(uint l, uint h, float2 params, uint16 ge
     const int16 real = REAL_CHANNELS(16 * vector);
 #pragma unroll
     for (uint n = 0; n < RECORDS; ++n)
-        to[n] = vector < vectors ? select((float16)(0.0f), ACTIVATE(sum[n]), real) : (float16)(0.0f);
+        to[n] = vector < vectors ? select((float16)(0.0f), ACTIVATE(LAST16(sum[n], bias, vector)), real) : (float16)(0.0f);
 }

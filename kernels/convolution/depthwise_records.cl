@@ -5,7 +5,7 @@
 // Source: own.
 // Layouts: a C, its columns in the order ky, kx; b and r C; bias is plain.
 // ACTIVATION: as in common/activation.
-// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 // Dimension 0 runs over fours of channels, dimension 1 over columns, record by record.
 kernel void convolution_depthwise_records(uint l, uint w, uint h, float2 params, uint16 geometry,
                                           global const WEIGHT4 *restrict a,
@@ -25,7 +25,7 @@ kernel void convolution_depthwise_records(uint l, uint w, uint h, float2 params,
         // Behind the last channel the last one is read again: its sums are not used.
         const uint last = OUTPUTS - 1 - 4 * four;
         const uint second = min(1u, last), third = min(2u, last), fourth = min(3u, last);
-        sum = bias[four];
+        sum = FIRST4(bias, four);
         for (uint ky = from_y; ky < end_y; ++ky)
             for (uint kx = from_x; kx < end_x; ++kx) {
                 global const float *from = b + n * l + IN_ROW(ky, kx) + 4 * four;
@@ -33,7 +33,7 @@ kernel void convolution_depthwise_records(uint l, uint w, uint h, float2 params,
                                          : (float4)(from[0], from[second], from[third], from[fourth]);
                 sum += LOAD4(a, (ky * WINDOW_WIDTH + kx) * fours + four) * v;
             }
-        sum = ACTIVATE(sum);
+        sum = ACTIVATE(LAST4(sum, bias, four));
     }
     r[(n * h + OUT_ROW) / 4 + four] = sum;
 }

@@ -5,7 +5,7 @@
 // Layouts: a R_16_1_C, its columns in the order ky, kx, c; b and r C_1_16_R; bias is plain.
 // ACTIVATION: as in common/activation.
 // ADD: c, which stands as r does, is added before the activation.
-// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 // Dimension 0 runs over fours of outputs, dimension 1 over fours of columns, chunk by chunk and there pixel by pixel.
 // GROUP_0, GROUP_1: work-items of a work-group. Where they are not known, a compiler for Midgard leaves 8 registers.
 #ifdef GROUP_0
@@ -31,7 +31,7 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
     const uint tap = (from_y * WINDOW_WIDTH + from_x) * GROUP_CHANNELS;
     global const WEIGHT4 *pa = a + UNIT4 * ((i >> 2) * (4 * taps) + (i & 3) + 4 * tap) - UNIT4 * 4;
     global const float4 *pb = b + (chunk * (4 * l) + unit + 4 * IN_ROW(from_y, from_x)) - 4;
-    const float4 s = bias[i];
+    const float4 s = FIRST4(bias, i);
     float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
     for (uint lines = end_y - from_y; lines; --lines) {
         for (uint run = runs; run; --run) {
@@ -48,6 +48,7 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
         pa += UNIT4 * 4 * ((WINDOW_WIDTH - runs) * GROUP_CHANNELS);
         pb += (int)(4 * (DILATION_Y * IN_LINE - runs * DILATION_X * IN_PIXEL));
     }
+    SCALE_SUMS(bias, i);
 #ifdef ADD
     c0 += c[at];
     c1 += c[at + 4];

@@ -6,7 +6,7 @@
 // RECORDS: columns of a micro-tile; 2 * RECORDS sums and a few operands fill 32 registers.
 // ACTIVATION: as in common/activation.
 // ADD: c, which stands as r does, is added before the activation.
-// HALF_WEIGHTS: a holds halves; the sums are of floats.
+// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 // Dimension 0 runs over panels, dimension 1 over tiles of columns, image by image.
 
 // Adds up a window: of the upper half of a panel, and of the lower one where that has outputs (HIGH its step).
@@ -48,8 +48,8 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
     float16 low[RECORDS], high[RECORDS];
 #pragma unroll
     for (uint n = 0; n < RECORDS; ++n) {
-        low[n] = bias[2 * panel];
-        high[n] = bias[2 * panel + 1];
+        low[n] = FIRST16(bias, 2 * panel);
+        high[n] = FIRST16(bias, 2 * panel + 1);
     }
     if (32 * panel + 16 < OUTPUTS) {
         SUM_WINDOW(high[n] = fma(w1, (float16)(v[16 * n]), high[n]))
@@ -63,6 +63,9 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
     const bool both = 32 * panel + 16 < OUT_PIXEL;
 #pragma unroll
     for (uint n = 0; n < RECORDS; ++n) {
+        low[n] = LAST16(low[n], bias, 2 * panel);
+        if (both)
+            high[n] = LAST16(high[n], bias, 2 * panel + 1);
 #ifdef ADD
         low[n] += c[at + n];
         if (both)

@@ -7,7 +7,7 @@
 // Layouts: a R_TM_1_C, its columns in the order ky, kx, c; b and r C; bias is plain.
 // ACTIVATION: as in common/activation.
 // ADD: c, which stands as r does, is added before the activation.
-// HALF_WEIGHTS: a holds halves; they become floats on their way into local memory.
+// HALF_WEIGHTS: a holds halves (BYTE_WEIGHTS: bytes); they become floats on their way into local memory.
 // Dimension 0 runs over work-groups of TM outputs, dimension 1 over those of columns, record by record. Columns behind the
 // last one are the last one again.
 #ifndef TM
@@ -128,7 +128,7 @@ kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 ge
             for (uint s = 0; s < SLICES; ++s)
                 sum += staged[((s * TN + t) * ROWS + i) * LANES + lane];
 #endif
-            sum += bias[row];
+            sum = LAST4(sum + FIRST4(bias, row), bias, row);
 #ifdef ADD
             sum += c[to[t] / 4 + row];
 #endif

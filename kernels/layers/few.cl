@@ -67,10 +67,10 @@ float activated(const uint activation, const float2 params, const float x)
         vstore4(sum, id, sums); \
         barrier(CLK_LOCAL_MEM_FENCE); \
         for (uint row = id; row < 4 * Q##n; row += GROUP_0) { \
-            float x = ((global const float *)(a + B##n))[row]; \
+            float x = FIRST((global const float *)(a + B##n), row); \
             for (uint s = 0; s < slices; ++s) \
                 x += sums[s * (4 * Q##n) + row]; \
-            x = activated(ACT##n, (float2)(PARAMS##n), x); \
+            x = activated(ACT##n, (float2)(PARAMS##n), LAST(x, (global const float *)(a + B##n), row)); \
             if (n + 1 < LAYERS) \
                 between[S##n + row] = x; \
             else if (row < ROWS) \
@@ -80,9 +80,9 @@ float activated(const uint activation, const float2 params, const float x)
     }
 #define NEXT(n, m) LAYER(n, between[S##m + k])
 #ifdef STEP
-#define FIRST input[k * STEP]
+#define INPUT input[k * STEP]
 #else
-#define FIRST b[PLACE_B(L0, WIDTH, k, col)]
+#define INPUT b[PLACE_B(L0, WIDTH, k, col)]
 #endif
 
 __attribute__((reqd_work_group_size(GROUP_0, 1, 1)))
@@ -98,7 +98,7 @@ kernel void layers_few(global const float4 *restrict a,
 #ifdef STEP
     global const float *input = b + PLACE_B(L0, WIDTH, 0, col);
 #endif
-    LAYER(0, FIRST)
+    LAYER(0, INPUT)
 #if LAYERS > 1
     NEXT(1, 0)
 #endif

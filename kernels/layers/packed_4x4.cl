@@ -14,7 +14,7 @@
 // of hidden, in fours (of the last layer 0).
 // K_STEP: terms of the sum per turn, 1 (few registers: Midgard) or 4 (few branches: the others);
 // every Kn is a multiple of it.
-// HALF_WEIGHTS: the weights are halves, the biases floats; the sums are of floats.
+// HALF_WEIGHTS, BYTE_WEIGHTS: the weights are halves, bytes (common/bias); the sums are of floats.
 //
 //   work-items of a tile:    0  4  8 12     a work-item: 4 rows of 4 records
 //   (rows down, records to   1  5  9 13
@@ -51,7 +51,12 @@
 #if LAYERS < 1 || LAYERS > 8
 #error "layers_packed_4x4: LAYERS must be 1 to 8"
 #endif
-#ifdef HALF_WEIGHTS
+#ifdef BYTE_WEIGHTS
+#define WEIGHT char4
+#define UNIT 1
+#define UNIT_BYTES 4
+#define LOAD(p, i) convert_float4((p)[i])
+#elif defined HALF_WEIGHTS
 #define WEIGHT half
 #define UNIT 4
 #define UNIT_BYTES 8
@@ -83,7 +88,7 @@ uint layer(uint t, global const float4 *a, global const float4 *b, global float4
 {
     for (; ROW(t) < quads; t += GROUP_0) {
         // The bias comes first: its address need not live through the loop.
-        const float4 s = a[biases + ROW(t)];
+        const float4 s = FIRST4(a + biases, ROW(t));
         float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
         // As integers: compilers split the sum of pointer and indices otherwise, and add it up in
         // every turn of the sum.
@@ -111,6 +116,7 @@ uint layer(uint t, global const float4 *a, global const float4 *b, global float4
 #else
 #error "layers_packed_4x4: K_STEP must be 1 or 4"
 #endif
+        SCALE_SUMS(a + biases, ROW(t));
         const uint at = (t >> 16) * r_group + r_start + 16 * ROW(t) + COL(t);
         if (activation == 2) {
             c0 = RELU(c0);

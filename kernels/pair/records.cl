@@ -3,7 +3,7 @@
 // Source: own.
 // Layouts: a C (m x l), a2 R (h x m), b C (a record's values contiguous), r R; biases are plain.
 // ACTIVATION, of the values between: as in common/activation.
-// HALF_WEIGHTS: a and a2 hold halves; the sums are of floats.
+// HALF_WEIGHTS, BYTE_WEIGHTS: a and a2 hold halves, bytes (common/bias); the sums are of floats.
 //
 //   first layer:   a work-item has four rows and every n-th column, n = GROUP_0 / (m / 4)
 //   second layer:  32 work-items to a row
@@ -54,10 +54,10 @@ kernel void pair_records(uint l, uint m, uint w, uint h, float2 params,
     barrier(CLK_LOCAL_MEM_FENCE);
     for (uint i = id; i < m; i += GROUP_0) {
         local const float *from = (local const float *)sums + i;
-        float s = bias[i];
+        float s = FIRST(bias, i);
         for (uint n = 0; n < shares; ++n)
             s += from[n * m];
-        middle[i] = ACTIVATE(s);
+        middle[i] = ACTIVATE(LAST(s, bias, i));
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
@@ -71,10 +71,10 @@ kernel void pair_records(uint l, uint m, uint w, uint h, float2 params,
         parts[id] = s;
         barrier(CLK_LOCAL_MEM_FENCE);
         if (id % 32 == 0 && row < h) {
-            s = bias2[row];
+            s = FIRST(bias2, row);
             for (uint i = 0; i < 32; ++i)
                 s += parts[id + i];
-            r[row * w + col] = s;
+            r[row * w + col] = LAST(s, bias2, row);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }

@@ -19,6 +19,6 @@ kernel void reduce_rm(uint l, uint w, uint h, float2 params,
     float4 x = b[at];
     for (uint part = 1; part < l; ++part)
         x += b[part * h * (w / 4) + at];
-    x += bias[row];
-    r[at] = ACTIVATE(x);
+    x += FIRST(bias, row);
+    r[at] = ACTIVATE(LAST(x, bias, row));
 }

@@ -19,6 +19,8 @@ pub(crate) struct Golden {
     pub(crate) scores: Vec<f32>,
     /// Whether the inputs came with the network.
     pub(crate) given: bool,
+    /// Raw inputs of all given vectors, those that are not baked too; empty where none were given.
+    pub(crate) all: Vec<f32>,
     /// Records of `width` raw inputs that overflow: a device must refuse them.
     pub(crate) overflow: Vec<f32>,
 }
@@ -45,7 +47,7 @@ pub(crate) fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Trans
         .map(|i| scaling.invert(i % network.width, low + (high - low) * uniform(&mut seed)) as f32)
         .collect();
     let scores = scores_of(network, weights, &inputs);
-    Golden { count, inputs, scores, given: false, overflow: Vec::new() }
+    Golden { count, inputs, scores, given: false, all: Vec::new(), overflow: Vec::new() }
 }
 
 /// Reads `"check": {"inputs": file, "scores": file}` and verifies every record in float64 against the network as baked.
@@ -110,9 +112,10 @@ pub(crate) fn read(
         return None;
     }
     let count = inputs.rows.min(MOST);
+    let all = inputs.data.clone();
     inputs.data.truncate(count * inputs.cols);
     let scores = scores_of(network, weights, &inputs.data);
-    Some(Golden { count, inputs: inputs.data, scores, given: true, overflow: Vec::new() })
+    Some(Golden { count, inputs: inputs.data, scores, given: true, all, overflow: Vec::new() })
 }
 
 /// splitmix64, as a number from 0 to 1.

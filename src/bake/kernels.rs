@@ -123,6 +123,7 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         "flop",
         "workGroup",
         "half",
+        "bytes",
         "sweep",
         "needs",
         "a",
@@ -234,6 +235,7 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
             columns_first: r.flag("columnsFirst", mistakes).unwrap_or(false),
             guarded: r.flag("guarded", mistakes).unwrap_or(false),
             half: r.flag("half", mistakes).unwrap_or(false),
+            bytes: r.flag("bytes", mistakes).unwrap_or(false),
             a,
             b,
             r: result,
@@ -246,6 +248,10 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
             split: r.count("split", mistakes).unwrap_or(0),
         },
     };
+    use Operation::{Affine, Convolution, Layers, Pair, Reduce};
+    if kernel.restrictions.bytes && !matches!(operation, Affine | Pair | Layers | Convolution | Reduce) {
+        mistakes.add(o.at("restrictions"), "bytes: only a kernel that adds biases takes weights as bytes");
+    }
     if let Err(e) = kernel.check_covers() {
         mistakes.add(o.place(), e);
     }

@@ -12,6 +12,7 @@ pub(crate) mod matrix;
 pub(crate) mod model;
 pub(crate) mod overflow;
 mod passes;
+mod rounding;
 
 use crate::block::{self, NetworkSection, PAGE, PlanSection};
 use crate::ir::network::{Network, Precision};
@@ -22,6 +23,8 @@ use crate::planner;
 use crate::planner::fit::{self, Fit};
 use crate::registry::{EngineKind, KernelSources, Library, PlanRecipe};
 use golden::Golden;
+use std::borrow::Cow;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Mistakes found so far, one line each: `FILE: PLACE: expected …, found …`; and notes on what is none.
@@ -66,6 +69,8 @@ pub(crate) struct Settings {
     pub(crate) model: PathBuf,
     /// MORTONNET_WEIGHTS: how weights are stored.
     pub(crate) weights: Precision,
+    /// MORTONNET_WEIGHTS: of how many of 100 classes weights stored as bytes may change.
+    pub(crate) changes: f64,
     /// MORTONNET_PLAN: a plan's name, or a plan file (`.json`; relative paths count from `root`).
     pub(crate) plan: String,
     /// Whether the program has the lab, which measures kernels that no plan uses.
@@ -92,7 +97,7 @@ pub(crate) struct Baked {
     pub(crate) offsets: Vec<usize>,
     /// Number of golden vectors and where they come from.
     pub(crate) golden: Golden,
-    /// What rounding the weights to halves did.
+    /// What rounding the weights did.
     pub(crate) rounding: Option<Rounding>,
     /// What whoever builds should know of the model.
     pub(crate) notes: Vec<String>,
@@ -100,16 +105,42 @@ pub(crate) struct Baked {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// What storing weights as halves changes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Reads MORTONNET_WEIGHTS: what weights are stored as, and of how many of 100 classes that may change.
+///
+/// # Errors
+/// What was expected.
+pub(crate) fn stored(text: &str) -> Result<(Precision, f64), String> {
+    let (name, changes) = text.split_once(':').map_or((text, None), |(name, most)| (name, Some(most)));
+    let weights = Precision::parse(name);
+    let percent = |text: &str| text.parse().ok().filter(|most: &f64| (0.0..=100.0).contains(most));
+    match (weights, changes) {
+        (Some(weights), None) => Ok((weights, 1.0)),
+        (Some(Precision::I8), Some(most)) if percent(most).is_some() => {
+            Ok((Precision::I8, percent(most).unwrap_or_default()))
+        }
+        _ => Err(format!(
+            "expected f32, f16, i8, or i8:PERCENT, of how many of 100 classes may change, found \"{text}\""
+        )),
+    }
+}
+
+/// What storing weights as less than floats changes.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rounding {
-    /// Largest relative error of a weight that a half holds with all its digits (2⁻¹¹ at most), and largest absolute
-    /// error of the smaller ones.
-    pub(crate) weight: (f64, f64),
-    /// Largest change of a golden score.
+    /// How the weights differ.
+    pub(crate) weights: String,
+    /// Largest change of a score.
     pub(crate) score: f64,
-    /// Golden vectors whose class changes.
-    pub(crate) classes: usize,
+    /// Vectors whose class changes, of how many; none where they are too few to say.
+    pub(crate) classes: Option<(usize, usize)>,
+}
+
+impl fmt::Display for Rounding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; scores change by at most {:.2e}", self.weights, self.score)?;
+        let Some((changed, of)) = self.classes else { return Ok(()) };
+        write!(f, ", {changed} of {of} classes")
+    }
 }
 
 /// Reads, checks and lays out everything.
@@ -156,18 +187,19 @@ pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>
             }
         }
     };
-    if let (Some(plan), Precision::F16) = (&plan, settings.weights) {
+    let stored = settings.weights;
+    if let (Some(plan), true) = (&plan, stored != Precision::F32) {
         let whole = |c: &&Constant| c.role == Role::Weights && c.precision == Precision::F32;
         if plan.constants.iter().any(|c| whole(&c)) {
             let reads = |p: &&PlanRecipe| {
                 let mut kernels =
                     p.kernels.iter().filter_map(|k| library.kernel(k)).map(|k| &k.1.restrictions);
-                kernels.all(|r| r.a.is_none() || r.half)
+                kernels.all(|r| r.a.is_none() || r.weights(stored) == stored)
             };
             let names: Vec<&str> = library.plans.iter().filter(reads).map(|p| &*p.name).collect();
             mistakes.add(
                 "MORTONNET_WEIGHTS",
-                format_args!("plan {} reads f32 only; {} read f16", plan.name, names.join(", ")),
+                format_args!("plan {} does not read {}; {} do", plan.name, stored.name(), names.join(", ")),
             );
         }
     }
@@ -180,7 +212,7 @@ pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>
     for c in plan.constants.iter() {
         constants.resize(constants.len().next_multiple_of(PAGE), 0);
         offsets.push(constants.len());
-        constants.extend(Values::pack(c, c.tensor.map_or(&[], |t| &tensors[t])).bytes());
+        constants.extend(Values::pack(c, |t| Cow::Borrowed(&tensors[t][..])).bytes());
     }
     Ok(Baked {
         network,

@@ -5,17 +5,16 @@ use super::golden::{self, Golden};
 use super::json::Object;
 use super::matrix::Files;
 use super::passes;
-use super::{Mistakes, Rounding, Settings, overflow};
+use super::{Mistakes, Rounding, Settings, overflow, rounding};
 use crate::block::hex;
-use crate::ir::graph::{Role, Shape, Tensors, Value};
-use crate::ir::half;
+use crate::ir::graph::{Shape, Tensors, Value};
 use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::ops::bound::score_bound;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-/// A network with its weights as they will be baked, its golden vectors, and what rounding to halves did.
+/// A network with its weights as they will be baked, its golden vectors, and what rounding them did.
 pub(crate) type Read = (Network, Tensors, Golden, Option<Rounding>);
 
 /// Keys that a network JSON, and the JSON beside a model of another format, may have.
@@ -147,10 +146,7 @@ pub(crate) fn finish(
             (network, tensors, golden.scores) = (with, rounded, scores);
         }
     }
-    let rounding = match settings.weights {
-        Precision::F32 => None,
-        Precision::F16 => Some(round(&network, &mut tensors, &mut golden, o.place(), mistakes)?),
-    };
+    let rounding = rounding::round(settings, &network, &mut tensors, &mut golden, o.place(), mistakes)?;
     golden.overflow = overflow::records(&network, &tensors);
     network.hash = hash(&network, &tensors, &golden).into();
     Some((network, tensors, golden, rounding))
@@ -393,49 +389,6 @@ fn nonzero(i: &Object<'_>, key: &str, list: &[f64], mistakes: &mut Mistakes) {
             format_args!("entry {at} is 0; leave a constant input out of the network instead"),
         );
     }
-}
-
-/// Rounds the weights to halves, and computes the golden scores anew: they are of the weights as baked.
-fn round(
-    network: &Network,
-    tensors: &mut [Vec<f32>],
-    golden: &mut Golden,
-    place: &str,
-    mistakes: &mut Mistakes,
-) -> Option<Rounding> {
-    /// The smallest half with eleven digits.
-    const NORMAL: f32 = 1.0 / (1 << 14) as f32;
-    let mut rounding = Rounding { weight: (0.0, 0.0), score: 0.0, classes: 0 };
-    for (tensor, values) in network.graph.tensors.iter().zip(tensors.iter_mut()) {
-        if tensor.role != Role::Weights {
-            continue;
-        }
-        for value in values {
-            let rounded = half::to_f32(half::from_f32(*value));
-            if rounded.is_infinite() {
-                mistakes.add(
-                    format_args!("{place}: {}: weights", tensor.name),
-                    format_args!("a half holds up to 65504, found {value}; MORTONNET_WEIGHTS=f32 bakes it"),
-                );
-                return None;
-            }
-            let error = f64::from((rounded - *value).abs());
-            if value.abs() >= NORMAL {
-                rounding.weight.0 = rounding.weight.0.max(error / f64::from(value.abs()));
-            } else {
-                rounding.weight.1 = rounding.weight.1.max(error);
-            }
-            *value = rounded;
-        }
-    }
-    let before = std::mem::replace(&mut golden.scores, golden::scores_of(network, tensors, &golden.inputs));
-    for (old, new) in before.chunks(network.outputs()).zip(golden.scores.chunks(network.outputs())) {
-        let wide = |s: &[f32]| s.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>();
-        let (old, new) = (wide(old), wide(new));
-        rounding.score = old.iter().zip(&new).map(|(a, b)| (a - b).abs()).fold(rounding.score, f64::max);
-        rounding.classes += usize::from(network.class(&old) != network.class(&new));
-    }
-    Some(rounding)
 }
 
 /// Identifies a network whatever the plan: its description, its weights as baked, its golden vectors.

@@ -10,6 +10,7 @@ use crate::ir::layout::Layout;
 use crate::ir::network::{Activation, FinalActivation, Kind, Precision, Transform};
 use crate::ir::op::{Arithmetic, Float, Op, Pool, Window};
 use crate::ir::plan::{Arg, Buffer, Plan, Step};
+use crate::ir::values::Values;
 use crate::registry::{Covered, Kernel, Operation, PlanRecipe, Problem, Traits};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -59,16 +60,20 @@ impl Folder {
         self.put("network.json", format!("{{\"layers\":[{layers}],\"size\":{size}{extra}}}"))
     }
 
-    fn bake_plan(&self, plan: &str) -> Result<Baked, Vec<String>> {
+    /// With weights stored as MORTONNET_WEIGHTS=`weights` says.
+    fn bake_stored(&self, plan: &str, weights: &str) -> Result<Baked, Vec<String>> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        bake(&Settings { root, model: self.0.clone(), plan: plan.into(), weights: Precision::F32, lab: true })
+        let (weights, changes) = stored(weights).unwrap();
+        bake(&Settings { root, model: self.0.clone(), plan: plan.into(), weights, changes, lab: true })
             .map_err(|e| e.0.0)
     }
 
+    fn bake_plan(&self, plan: &str) -> Result<Baked, Vec<String>> {
+        self.bake_stored(plan, "f32")
+    }
+
     fn bake_halves(&self, plan: &str) -> Result<Baked, Vec<String>> {
-        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        bake(&Settings { root, model: self.0.clone(), plan: plan.into(), weights: Precision::F16, lab: true })
-            .map_err(|e| e.0.0)
+        self.bake_stored(plan, "f16")
     }
 
     fn bake(&self) -> Result<Baked, Vec<String>> {
@@ -182,13 +187,86 @@ pub(crate) fn tiny_block() -> Block {
     opened(&baked)
 }
 
+/// Numbers and scales give the rounded weights, biases are as they were; as many as the plan for floats has of each, the
+/// same whatever the plan, and a program whose plan takes floats gets them back.
+#[test]
+fn weights_become_bytes() {
+    let f = Folder::new();
+    f.tiny("").matrix("1_w", 4, 3, |r, c| 0.1 + (r * 3 + c) as f32 / 7.0);
+    let (whole, bytes) = (f.bake().unwrap(), f.bake_stored("host", "i8").unwrap());
+    assert_ne!(bytes.network.hash, whole.network.hash);
+    let rounding = bytes.rounding.as_ref().unwrap();
+    assert!(rounding.score > 0.0 && rounding.classes.is_none(), "{rounding}");
+    let arrays = |baked: &Baked| {
+        let of = |i: usize| {
+            let (c, at) = (&baked.plan.constants[i], baked.offsets[i]);
+            let bytes = &baked.constants[at..at + c.bytes()];
+            match c.precision {
+                Precision::I8 => Values::I8(bytes.iter().map(|&b| b as i8).collect()),
+                _ => {
+                    Values::F32(bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect())
+                }
+            }
+        };
+        (0..4).map(|i| crate::ir::values::array(&baked.plan.constants, i, of)).collect::<Vec<_>>()
+    };
+    let (given, rounded) = (arrays(&whole), arrays(&bytes));
+    for (i, c) in bytes.plan.constants.iter().enumerate() {
+        if c.role == Role::Biases {
+            assert_eq!((c.padded, c.layout.to_string()), ((16, 2), "R_16_1_C".to_string()));
+            assert_eq!(rounded[i], given[i]);
+            continue;
+        }
+        assert_eq!((c.bytes(), c.precision), (whole.plan.constants[i].bytes() / 4, Precision::I8));
+        for (rounded, given) in rounded[i].chunks(c.size.1).zip(given[i].chunks(c.size.1)) {
+            let scale = crate::ir::scale::of_row(rounded);
+            assert!(rounded.iter().zip(given).all(|(r, g)| (r - g).abs() <= scale), "{rounded:?} {given:?}");
+            assert!(rounded.iter().all(|&w| f32::from(crate::ir::scale::number(w, scale)) * scale == w));
+        }
+    }
+    for plan in ["mali-midgard", "mali-bifrost", "adreno", "desktop", "cpu-simd", "nvidia", "generic"] {
+        assert_eq!(arrays(&f.bake_stored(plan, "i8").unwrap()), rounded, "{plan}");
+    }
+    let mistakes = f.bake_stored("arm-nt", "i8").err().unwrap().join("\n");
+    assert!(mistakes.contains("plan arm-nt does not read i8; host, mali-midgard, "), "{mistakes}");
+}
+
+/// Where the model brings enough vectors, more than 1 % of other classes are a mistake, unless they are allowed.
+#[test]
+fn bytes_that_change_classes_are_refused() {
+    let f = Folder::new();
+    // What tells the classes apart is less than half of a number.
+    f.matrix("w", 2, 2, |r, c| [[1.0, 0.003], [1.0, 0.0]][r][c]).matrix("b", 2, 1, |r, _| [0.0, 0.001][r]);
+    f.network(&affine("w", "b"), 1, r#","check":{"inputs":"ci.csv","scores":"cs.csv"}"#);
+    let records = |n: usize| {
+        let x = |i: usize| i as f32 / n as f32;
+        let inputs: String = (0..n).map(|i| format!("1,{}\n", x(i))).collect();
+        let scores: String = (0..n).map(|i| format!("{},1.001\n", 1.0 + 0.003 * x(i))).collect();
+        f.put("ci.csv", inputs).put("cs.csv", scores);
+    };
+    records(199);
+    assert_eq!(f.bake_stored("host", "i8").unwrap().rounding.unwrap().classes, None);
+    records(300);
+    let mistakes = f.bake_stored("host", "i8").err().unwrap().join("\n");
+    let expected = "weights: as i8 they change 200 of 300 classes, at most 1 % are allowed; MORTONNET_WEIGHTS=f16 bakes \
+                    them with more digits, MORTONNET_WEIGHTS=i8:67 allows so many";
+    assert!(mistakes.contains(expected), "{mistakes}");
+    assert!(f.bake_stored("host", "i8:66").is_err());
+    assert_eq!(f.bake_stored("host", "i8:67").unwrap().rounding.unwrap().classes, Some((200, 300)));
+    for wrong in ["i9", "f16:1", "i8:", "i8:-1", "i8:101", "i8:nan", "I8", ""] {
+        assert!(stored(wrong).is_err(), "{wrong}");
+    }
+}
+
 #[test]
 fn weights_become_halves() {
     let f = Folder::new();
     f.tiny("");
     let (whole, halves) = (f.bake().unwrap(), f.bake_halves("host").unwrap());
     // These weights are multiples of 1/4: halves hold them exactly.
-    assert_eq!(halves.rounding, Some(Rounding { weight: (0.0, 0.0), score: 0.0, classes: 0 }));
+    let exactly = "rounded by at most 0.00e0 of their value, those below 2^-14 by 0.00e0; scores change by at most \
+                   0.00e0, 0 of 32 classes";
+    assert_eq!(halves.rounding.as_ref().unwrap().to_string(), exactly);
     assert_eq!(halves.golden.scores, whole.golden.scores);
     for (a, b) in whole.plan.constants.iter().zip(halves.plan.constants.iter()) {
         let factor = if a.role == Role::Weights { 2 } else { 1 };
@@ -212,12 +290,15 @@ fn weights_become_halves() {
     f.matrix("1_w", 4, 3, |r, c| 0.1 + (r * 3 + c) as f32 / 7.0);
     let baked = f.bake_halves("mali-midgard").unwrap();
     let r = baked.rounding.unwrap();
-    assert!(r.weight.0 > 1e-5 && r.weight.0 <= 2f64.powi(-11) && r.score > 0.0, "{r:?}");
+    assert!(
+        r.score > 0.0 && r.weights.starts_with("rounded by at most 4.") && r.weights.contains("e-4"),
+        "{r:?}"
+    );
     assert_ne!(baked.network.hash, f.bake_plan("mali-midgard").unwrap().network.hash);
 
     let mistakes = f.bake_halves("thesis-baseline").err().unwrap().join("\n");
     let plans = "host, mali-midgard, mali-bifrost, mali-valhall, nvidia, adreno, generic, desktop, cpu-simd";
-    let expected = format!("plan thesis-baseline reads f32 only; {plans} read f16");
+    let expected = format!("plan thesis-baseline does not read f16; {plans} do");
     assert!(mistakes.contains(&expected), "{mistakes}");
     f.matrix("1_w", 4, 3, |_, _| 65520.0);
     let mistakes = f.bake_halves("host").err().unwrap().join("\n");
@@ -644,6 +725,7 @@ fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -
         model: "network.json".into(),
         plan: "host".into(),
         weights: Precision::F32,
+        changes: 1.0,
         lab: true,
     };
     bake(&settings).err().map_or_else(Vec::new, |e| e.0.0)
@@ -814,7 +896,8 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
     let f = Folder::new();
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let model = f.tiny("").0.clone();
-    let settings = Settings { root, model, plan: "host".into(), weights: Precision::F32, lab: false };
+    let settings =
+        Settings { root, model, plan: "host".into(), weights: Precision::F32, changes: 1.0, lab: false };
     let (with, without) = (f.bake().unwrap(), bake(&settings).map_err(|e| e.0.0).unwrap());
     assert_eq!(without.library.hash, with.library.hash, "the same kernels under the same names");
     assert_eq!(without.plan, with.plan);

@@ -1,4 +1,4 @@
-//! Two-dimensional images of four floats, or four halves, per pixel.
+//! Two-dimensional images of four floats, halves or bytes per pixel.
 
 use std::fmt;
 use std::ptr;
@@ -13,14 +13,16 @@ use super::queue::Queue;
 /// Values in a pixel.
 const CHANNELS: usize = 4;
 
-/// What an image stores each of a pixel's four values as. Kernels read floats of both; every device with images has
-/// both (OpenCL 1.1, table of formats that must be supported, of both profiles).
+/// What an image stores each of a pixel's four values as. Kernels read floats of the first two, whole numbers of bytes; every
+/// device with images has all (OpenCL 1.1, table of formats that must be supported, of both profiles).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channel {
     /// CL_FLOAT.
     Float,
     /// CL_HALF_FLOAT; for the host its bits.
     Half,
+    /// CL_SIGNED_INT8.
+    Byte,
 }
 
 impl Channel {
@@ -28,11 +30,12 @@ impl Channel {
         match self {
             Channel::Float => 4,
             Channel::Half => 2,
+            Channel::Byte => 1,
         }
     }
 }
 
-/// A 2D image, CL_RGBA of CL_FLOAT or CL_HALF_FLOAT. Clones are the same image.
+/// A 2D image, CL_RGBA of a [`Channel`]. Clones are the same image.
 #[derive(Clone)]
 pub(crate) struct Image2d {
     memory: Arc<Memory>,
@@ -64,6 +67,7 @@ impl Image2d {
         let (data_type, values) = match channel {
             Channel::Float => (CL_FLOAT, "floats"),
             Channel::Half => (CL_HALF_FLOAT, "halves"),
+            Channel::Byte => (CL_SIGNED_INT8, "bytes"),
         };
         let format = cl_image_format { image_channel_order: CL_RGBA, image_channel_data_type: data_type };
         let flags = access.flags() | CL_MEM_ALLOC_HOST_PTR;
@@ -169,7 +173,7 @@ pub(crate) struct MappedImage {
 }
 
 impl MappedImage {
-    /// The 4 · width values of row `y`: `f32`, or `u16` for halves.
+    /// The 4 · width values of row `y`: `f32`, `u16` for halves, or `i8`.
     ///
     /// # Panics
     /// If there is no such row, or values have another size.

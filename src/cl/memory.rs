@@ -67,6 +67,7 @@ mod sealed {
     impl Sealed for i32 {}
     impl Sealed for u16 {}
     impl Sealed for u8 {}
+    impl Sealed for i8 {}
 }
 
 /// Element types of host views: every bit pattern is a value, alignment at most 4.
@@ -83,6 +84,7 @@ impl Element for u32 {}
 impl Element for i32 {}
 impl Element for u16 {}
 impl Element for u8 {}
+impl Element for i8 {}
 
 /// The alignment that every mapped pointer is checked for.
 pub(super) const ALIGN: usize = 4;

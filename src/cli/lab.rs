@@ -50,7 +50,7 @@ bench network: the baked network or any shape, input resident on the device, arg
       --shape SHAPE       784-2500-2000-10:relu with generated weights, or one of baseline,
                           partial-mnist, partial-cifar, full-mnist, full-cifar, autoencoder,
                           ds-cnn, resnet-8, mobilenet-v1-0.25, mobilenet-v1-1.0
-      --weights W         f32 | f16: how weights are stored                             [as baked]
+      --weights W         f32 | f16 | i8: how weights are stored                        [as baked]
       --host              from f32 records on the host to classes on the host
 
 Exit code 1 if a kernel computes something else than it should: it is named and not timed.
@@ -198,7 +198,7 @@ fn network(given: &mut Given) -> Result<Command, Error> {
         plan: given.text("plan")?,
         shape: given.text("shape")?,
         weights: given.parse("weights", |name| {
-            Precision::parse(name).ok_or_else(|| format!("expected f32 or f16, found \"{name}\""))
+            Precision::parse(name).ok_or_else(|| format!("expected f32, f16 or i8, found \"{name}\""))
         })?,
         host: given.flag("host"),
     };

@@ -9,9 +9,9 @@ use crate::cl;
 use crate::engine::model::Model;
 use crate::engine::sources::Sources;
 use crate::ir::graph::{Role, Shape};
-use crate::ir::half;
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::ir::op::{Arithmetic, Axis, Op, Window};
+use crate::ir::values;
 use crate::observe::profile::Phases;
 use crate::ops::edges::{Builder, random, single};
 use crate::ops::random::Random;
@@ -81,14 +81,11 @@ impl Case {
 
     fn on_the_host(&mut self, what: &str) {
         let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
-        for (threads, weights) in [(1, Precision::F32), (3, Precision::F32), (2, Precision::F16)] {
-            // Halves hold these weights exactly.
+        for (threads, weights) in
+            [(1, Precision::F32), (3, Precision::F32), (2, Precision::F16), (2, Precision::I8)]
+        {
             self.network.weights = weights;
-            if weights == Precision::F16 {
-                let arrays = self.tensors.iter_mut().zip(self.network.graph.tensors.iter());
-                let halves = arrays.filter(|(_, t)| t.role == Role::Weights);
-                halves.flat_map(|(w, _)| w).for_each(|v| *v = half::to_f32(half::from_f32(*v)));
-            }
+            values::round(weights, &self.network.graph, &mut self.tensors);
             let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), None);
             let model = model.unwrap_or_else(|e| panic!("{what}: {e}"));
             let mut engine = HostEngine::new(model, threads, false).unwrap();
@@ -102,7 +99,10 @@ impl Case {
         let device = &all.devices[0];
         let recipes = library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl);
         for recipe in recipes.filter(|p| plans.is_empty() || plans.contains(&&*p.name)) {
-            let what = format!("{what}, {}", recipe.name);
+            let weights = Precision::ALL[what.len() % 3];
+            let what = format!("{what}, {}, {weights:?}", recipe.name);
+            self.network.weights = weights;
+            values::round(weights, &self.network.graph, &mut self.tensors);
             let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), Some(20));
             let model = model.unwrap_or_else(|e| panic!("{what}: {e}"));
             let wanted = Wanted { scores: true, classes: true };

@@ -10,7 +10,7 @@ use crate::engine::model::{Model, Values};
 use crate::error::Error;
 use crate::ir::half;
 use crate::ir::op::Arithmetic;
-use crate::ir::plan::{self, Arg, BufferRole, Plan};
+use crate::ir::plan::{self, Arg, BufferRole, Constant, Plan};
 use crate::observe::profile::StepClock;
 use crate::observe::trace::Track;
 use crate::registry::Operation;
@@ -127,8 +127,31 @@ fn floats(values: Values) -> Cow<'static, [f32]> {
     match values {
         Values::F32(values) => values,
         Values::F16(halves) => halves.iter().map(|&h| half::to_f32(h)).collect(),
+        Values::I8(numbers) => numbers.iter().map(|&n| n.into()).collect(),
         Values::U32(_) => Cow::Borrowed(&[]),
     }
+}
+
+/// The biases of `rows` rows, and the scales that stand beside them.
+fn beside(c: &Constant, values: Values, rows: usize) -> (Cow<'static, [f32]>, Vec<f32>) {
+    let values = floats(values);
+    if c.scales.is_none() || values.is_empty() {
+        return (values, Vec::new());
+    }
+    let both = c.layout.unpack(&values, (rows, 2), c.padded);
+    let (biases, scales): (Vec<f32>, _) = both.chunks_exact(2).map(|pair| (pair[0], pair[1])).unzip();
+    (biases.into(), scales)
+}
+
+/// Weights times the scales of their rows, if there are any.
+fn scaled(c: &Constant, weights: Cow<'static, [f32]>, scales: &[f32]) -> Cow<'static, [f32]> {
+    if scales.is_empty() {
+        return weights;
+    }
+    let mut rows = c.layout.unpack(&weights, c.padded, c.padded);
+    let each = rows.chunks_exact_mut(c.padded.1).zip(scales);
+    each.for_each(|(row, scale)| row.iter_mut().for_each(|w| *w *= scale));
+    c.layout.pack(&rows, c.padded, c.padded, 0.0).into()
 }
 
 /// Whether the engine has what the plan's steps ask for; the error names the step.
@@ -169,12 +192,16 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             else {
                 return Err(odd());
             };
-            let layout = &plan.constants[weights].layout;
+            let of = &plan.constants[weights];
+            let layout = &of.layout;
             let panel =
                 layout.panel_rows().ok_or_else(|| refused(&format!("layout {layout} is not R_P_1_C")))?;
+            let weights = Weights::new(constant(weights))?;
+            let (biases, scales) = beside(&plan.constants[biases], constant(biases), of.padded.0);
             let action = Action::Affine {
-                weights: Weights::new(constant(weights))?,
-                biases: floats(constant(biases)),
+                weights,
+                biases,
+                scales,
                 panel,
                 columns: step.problem.l,
                 // Padding rows may hold NaN where a record overflowed: they are not summed.
@@ -197,15 +224,17 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             };
             let of = &plan.constants[weights];
             let (panel, columns) = (of.layout.panel_rows(), (of.padded.1, of.size.1));
-            let (weights, biases) = (constant(weights), floats(constant(biases)));
+            let weights = constant(weights);
+            let (biases, scales) = beside(&plan.constants[biases], constant(biases), of.padded.0);
             let action = match panel {
                 Some(panel) => {
                     let weights = Weights::new(weights)?;
-                    Action::Convolution { weights, biases, panel, columns, activation, geometry }
+                    Action::Convolution { weights, biases, scales, panel, columns, activation, geometry }
                 }
                 // Element by element of the window, the channels side by side.
                 None => {
-                    let weights = Some((Weights::new(Values::F32(floats(weights)))?, biases));
+                    let weights = scaled(of, floats(weights), &scales);
+                    let weights = Some((Weights::new(Values::F32(weights))?, biases));
                     Action::Windows { made: Made::Products, weights, activation, geometry }
                 }
             };
@@ -266,7 +295,7 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             let runs = match constant(pairs) {
                 Values::U32(pairs) => Run::of(&pairs),
                 // Where only the steps are asked for.
-                Values::F32(_) | Values::F16(_) => Vec::new(),
+                Values::F32(_) | Values::F16(_) | Values::I8(_) => Vec::new(),
             };
             (Action::Gather { runs, value }, from, to)
         }

@@ -1,20 +1,49 @@
 //! A network ready for an engine: its plan, and its constants in the layouts of that plan.
 
 use crate::baked;
-use crate::cl::bytes_of;
+use crate::cl::{Access, Channel, ClError, Image2d, Queue, bytes_of};
 use crate::ir::network::Network;
 use crate::ir::plan::{Constant, Plan};
+use crate::ir::values;
 pub(crate) use crate::ir::values::Values;
 use crate::planner;
 use crate::registry::{EngineKind, Library, PlanRecipe};
+use std::borrow::Cow;
 
 /// The bytes of a constant as stored.
 pub(crate) fn bytes(values: &Values) -> &[u8] {
     match values {
         Values::F32(values) => bytes_of(&values[..]),
         Values::F16(halves) => bytes_of(&halves[..]),
+        Values::I8(numbers) => bytes_of(&numbers[..]),
         Values::U32(words) => bytes_of(&words[..]),
     }
+}
+
+/// An image of so many pixels of `values`, four of them each.
+///
+/// # Errors
+/// Those of the driver.
+pub(crate) fn image(
+    queue: &Queue,
+    name: &str,
+    (width, height): (usize, usize),
+    values: &Values,
+) -> Result<Image2d, ClError> {
+    let channel = match values {
+        Values::F32(_) | Values::U32(_) => Channel::Float,
+        Values::F16(_) => Channel::Half,
+        Values::I8(_) => Channel::Byte,
+    };
+    let image = Image2d::new(queue, name, width, height, channel, Access::ReadOnly)?;
+    match values {
+        Values::F32(values) => image.upload(&values[..])?,
+        Values::F16(halves) => image.upload(&halves[..])?,
+        Values::I8(numbers) => image.upload(&numbers[..])?,
+        // Rows are no weights.
+        Values::U32(_) => {}
+    }
+    Ok(image)
 }
 
 /// A plan with its constants.
@@ -74,7 +103,7 @@ impl Model {
         batch: Option<usize>,
     ) -> Result<Model, String> {
         let plan = planned(&network, recipe, library, batch)?;
-        let pack = |c: &Constant| Values::pack(c, c.tensor.map_or(&[], |t| &tensors[t]));
+        let pack = |c: &Constant| Values::pack(c, |t| Cow::Borrowed(&tensors[t][..]));
         let constants = plan.constants.iter().map(pack).collect();
         Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 })
     }
@@ -107,23 +136,18 @@ fn laid_out(
     let mut again = 0;
     let mut constants = Vec::with_capacity(plan.constants.len());
     for c in plan.constants.iter() {
-        if c.tensor.is_none() {
-            constants.push(Values::pack(c, &[]));
+        if let Some(equal) = from.constants.iter().position(|f| f == c).filter(|_| c.tensor.is_some()) {
+            constants.push(values(equal));
             continue;
         }
-        let same = |f: &Constant| f.tensor == c.tensor;
-        let equal = from.constants.iter().position(|f| f == c);
-        let i = equal.or_else(|| from.constants.iter().position(same)).ok_or_else(|| {
-            format!("plan {}: {}: plan {} has no {}", plan.name, c.name, from.name, c.role.name())
-        })?;
-        let found = &from.constants[i];
-        constants.push(match (&found.layout, found.padded, found.precision, &found.placing) {
-            same if same == (&c.layout, c.padded, c.precision, &c.placing) => values(i),
-            _ => {
-                again += 1;
-                Values::pack(c, &values(i).unpack(found))
-            }
-        });
+        let place = |tensor: usize| from.constants.iter().position(|f| f.tensor == Some(tensor));
+        if c.tensor.into_iter().chain(c.scales).any(|t| place(t).is_none()) {
+            let (name, role) = (&c.name, c.role.name());
+            return Err(format!("plan {}: {name}: plan {} has no {role}", plan.name, from.name));
+        }
+        again += usize::from(c.tensor.is_some());
+        let array = |t| place(t).map_or_else(Vec::new, |i| values::array(&from.constants, i, &values));
+        constants.push(Values::pack(c, |t| array(t).into()));
     }
     Ok((constants, again))
 }
@@ -132,7 +156,9 @@ fn laid_out(
 pub(crate) fn baked_tensors() -> Vec<Vec<f32>> {
     let mut tensors = vec![Vec::new(); baked::network().graph.tensors.len()];
     for (i, c) in baked::plan().constants.iter().enumerate() {
-        c.tensor.into_iter().for_each(|t| tensors[t] = baked::constant(i).unpack(c));
+        c.tensor
+            .into_iter()
+            .for_each(|t| tensors[t] = values::array(&baked::plan().constants, i, baked::constant));
     }
     tensors
 }

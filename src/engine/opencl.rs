@@ -19,14 +19,15 @@ use super::programs::{self, Programs};
 use super::{Answer, Engine, Record, RecordMut, RecordRows, SLOTS};
 use crate::baked::library;
 use crate::cl::{
-    Access, Argument, BoundKernel, Buffer, Channel, Context, Device, DeviceKind, Event, Home, Image2d,
-    Kernel, MapMode, MappedBuffer, Queue, Times,
+    Access, Argument, BoundKernel, Buffer, Context, Device, DeviceKind, Event, Home, Image2d, Kernel,
+    MapMode, MappedBuffer, Queue, Times,
 };
-use crate::engine::model::{self, Model, Values};
+use crate::engine::model::{self, Model};
 use crate::engine::sources::Sources;
 use crate::error::{Error, Kind};
 use crate::ir::layout::Offsets;
 use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Role, Step, places};
+use crate::ir::scale::BESIDE;
 use crate::observe::profile::{Phases, StepClock};
 use crate::observe::trace::{CLOCK, Clocks, Name, Track};
 use crate::planner::bind::Sizes;
@@ -400,18 +401,7 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
         .map(|(i, (c, values))| {
             let name = format!("{} {}", c.name, c.role.name());
             if is_image(&model.plan, i) {
-                let (width, height) = pixels(c.padded);
-                let channel = match values {
-                    Values::F32(_) | Values::U32(_) => Channel::Float,
-                    Values::F16(_) => Channel::Half,
-                };
-                let image = Image2d::new(queue, &name, width, height, channel, Access::ReadOnly)?;
-                match values {
-                    Values::F32(values) => image.upload(&values[..])?,
-                    Values::F16(halves) => image.upload(&halves[..])?,
-                    // Rows are no weights.
-                    Values::U32(_) => {}
-                }
+                let image = model::image(queue, &name, pixels(c.padded), values)?;
                 return Ok(Resident::Image(image));
             }
             let buffer = Buffer::new(queue, &name, c.bytes(), Access::ReadOnly, home)?;
@@ -459,7 +449,13 @@ pub(crate) fn touched(plan: &Plan, step: &Step) -> Vec<usize> {
             Arg::Constant(i) => plan.constants[i].precision.bytes(),
             _ => 4,
         };
-        rows * cols * size
+        match *arg {
+            // Biases and the scales beside them.
+            Arg::Constant(i) if plan.constants[i].scales.is_some() => {
+                rows.next_multiple_of(BESIDE) * 2 * size
+            }
+            _ => rows * cols * size,
+        }
     };
     vec![0; sizes].into_iter().chain(operands.iter().zip(args).map(bytes)).collect()
 }

@@ -1007,8 +1007,12 @@ mod tests {
             }
         }
         let model = Model::baked(baked::library().plan(&baked::plan().name).unwrap(), None).unwrap();
-        let borrowed =
-            |v: &Values| matches!(v, Values::F32(Cow::Borrowed(_)) | Values::F16(Cow::Borrowed(_)));
+        let borrowed = |v: &Values| {
+            matches!(
+                v,
+                Values::F32(Cow::Borrowed(_)) | Values::F16(Cow::Borrowed(_)) | Values::I8(Cow::Borrowed(_))
+            )
+        };
         assert!(model.constants.iter().all(borrowed));
         // Another batch is another plan.
         let before = CALLS.get();

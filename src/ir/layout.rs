@@ -164,13 +164,16 @@ impl Layout {
         self == other || self.offsets(rows, cols) == other.offsets(rows, cols)
     }
 
+    /// `R_rows_1_C`
+    pub(crate) fn panels(rows: usize) -> Layout {
+        Layout { outer: Order::R, chunks: Cow::Owned(vec![Chunk { rows, cols: 1, order: Order::C }]) }
+    }
+
     /// Rows of a panel, where the layout is `R_P_1_C` (panels whose columns are contiguous) and P a multiple of 4.
     pub(crate) fn panel_rows(&self) -> Option<usize> {
         let p = self.granularity().0;
-        let chunk = Chunk { rows: p, cols: 1, order: Order::C };
-        let panels = Layout { outer: Order::R, chunks: Cow::Owned(vec![chunk]) };
         let cols = 3 * self.granularity().1;
-        (p % 4 == 0 && self.same_placement(&panels, 2 * p, cols)).then_some(p)
+        (p % 4 == 0 && self.same_placement(&Layout::panels(p), 2 * p, cols)).then_some(p)
     }
 
     /// How many columns at a time form a prefix of the memory, if columns are outermost: the first `n` columns of a

@@ -8,6 +8,7 @@ pub(crate) mod npy;
 pub(crate) mod op;
 pub(crate) mod order;
 pub(crate) mod plan;
+pub(crate) mod scale;
 pub(crate) mod values;
 pub(crate) mod view;
 pub(crate) mod wire;

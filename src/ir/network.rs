@@ -160,20 +160,26 @@ pub(crate) enum Precision {
     F32,
     /// Two bytes, rounded to the nearest (`super::half`).
     F16,
+    /// One byte: a whole number from −127 to 127 times the scale of its row (`super::scale`).
+    I8,
 }
 
 impl Precision {
+    /// All, the largest first.
+    pub(crate) const ALL: [Precision; 3] = [Precision::F32, Precision::F16, Precision::I8];
+
     /// Its name in MORTONNET_WEIGHTS and `--weights`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Precision::F32 => "f32",
             Precision::F16 => "f16",
+            Precision::I8 => "i8",
         }
     }
 
     /// Reads a name.
     pub(crate) fn parse(name: &str) -> Option<Precision> {
-        [Precision::F32, Precision::F16].into_iter().find(|e| e.name() == name)
+        Precision::ALL.into_iter().find(|e| e.name() == name)
     }
 
     /// Bytes of a weight.
@@ -181,6 +187,7 @@ impl Precision {
         match self {
             Precision::F32 => 4,
             Precision::F16 => 2,
+            Precision::I8 => 1,
         }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Constant {
     pub(crate) name: Cow<'static, str>,
     /// Which array (index in the graph's tensors); `None` for pairs of rows, which are made of their maps.
     pub(crate) tensor: Option<usize>,
+    /// Of biases: the array of weights, stored as bytes, whose rows' scales stand beside them as a second column.
+    pub(crate) scales: Option<usize>,
     /// What it is to its node.
     pub(crate) role: Role,
     /// Where its numbers stand in the padded matrix.
@@ -77,6 +79,11 @@ impl Constant {
     /// Bytes as stored.
     pub(crate) fn bytes(&self) -> usize {
         self.len() * self.precision.bytes()
+    }
+
+    /// What the weights are stored as that a kernel reads here, or whose scales it does.
+    pub(crate) fn weights(&self) -> Precision {
+        if self.scales.is_some() { Precision::I8 } else { self.precision }
     }
 }
 

@@ -1,8 +1,10 @@
 //! The numbers of constants, as they are stored.
 
+use super::graph::{Graph, Role};
 use super::half;
 use super::network::Precision;
 use super::plan::{Constant, NO_ROW, Placing};
+use super::scale;
 use super::view::RowMap;
 use std::borrow::Cow;
 
@@ -13,6 +15,8 @@ pub(crate) enum Values {
     F32(Cow<'static, [f32]>),
     /// Halves, as bits.
     F16(Cow<'static, [u16]>),
+    /// Numbers that the scales of their rows belong to.
+    I8(Cow<'static, [i8]>),
     /// Rows.
     U32(Cow<'static, [u32]>),
 }
@@ -24,26 +28,52 @@ impl Default for Values {
 }
 
 impl Values {
-    /// The array of `c` in its layout, as what it is stored as; pairs of rows are made of their maps, `plain` is empty.
-    pub(crate) fn pack(c: &Constant, plain: &[f32]) -> Values {
+    /// The array of `c` in its layout, as what it is stored as; pairs of rows are made of their maps. `array` gives the
+    /// numbers of the graph's arrays.
+    pub(crate) fn pack<'a>(c: &Constant, array: impl Fn(usize) -> Cow<'a, [f32]>) -> Values {
         if let Placing::Pairs { from, to, filled } = &c.placing {
             return Values::U32(Cow::Owned(pairs(from, to, *filled)));
         }
-        let (placed, size) = place(c, plain);
+        let plain = c.tensor.map_or(Cow::Borrowed(&[][..]), &array);
+        let (placed, size) = place(c, &plain);
+        if let Some(weights) = c.scales.map(array) {
+            let rows = weights.chunks_exact((weights.len() / size.0.max(1)).max(1));
+            let both: Vec<f32> =
+                placed.iter().zip(rows).flat_map(|(&b, row)| [b, scale::of_row(row)]).collect();
+            return Values::F32(Cow::Owned(c.layout.pack(&both, (size.0, 2), c.padded, 0.0)));
+        }
         match c.precision {
             Precision::F32 => Values::F32(Cow::Owned(c.layout.pack(&placed, size, c.padded, 0.0))),
             Precision::F16 => {
                 let halves: Vec<u16> = placed.iter().map(|&w| half::from_f32(w)).collect();
                 Values::F16(Cow::Owned(c.layout.pack(&halves, size, c.padded, 0)))
             }
+            Precision::I8 => {
+                let rows = plain.chunks_exact(c.size.1.max(1)).zip(placed.chunks_exact(size.1.max(1)));
+                let numbers: Vec<i8> = rows
+                    .flat_map(|(row, placed)| {
+                        let scale = scale::of_row(row);
+                        placed.iter().map(move |&w| scale::number(w, scale))
+                    })
+                    .collect();
+                Values::I8(Cow::Owned(c.layout.pack(&numbers, size, c.padded, 0)))
+            }
         }
     }
 
-    /// The array of `c`; nothing of pairs of rows.
+    /// The array of `c`; nothing of pairs of rows. Of bytes the numbers, without the scales of their rows.
     pub(crate) fn unpack(&self, c: &Constant) -> Vec<f32> {
         let size = placed_size(c);
         let placed = match self {
+            Values::F32(values) if c.scales.is_some() => {
+                let both = c.layout.unpack(values, (size.0, 2), c.padded);
+                both.chunks_exact(2).map(|pair| pair[0]).collect()
+            }
             Values::F32(values) => c.layout.unpack(values, size, c.padded),
+            Values::I8(numbers) => {
+                let numbers = c.layout.unpack(numbers, size, c.padded);
+                numbers.into_iter().map(f32::from).collect()
+            }
             Values::F16(halves) => {
                 let halves = c.layout.unpack(halves, size, c.padded);
                 halves.into_iter().map(half::to_f32).collect()
@@ -72,9 +102,39 @@ impl Values {
         match self {
             Values::F32(v) => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
             Values::F16(v) => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            Values::I8(v) => v.iter().map(|&v| v as u8).collect(),
             Values::U32(v) => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
         }
     }
+}
+
+/// Rounds the weights among a graph's arrays to what they are stored as, all columns alike.
+pub(crate) fn round(stored: Precision, graph: &Graph, tensors: &mut [Vec<f32>]) {
+    let arrays = tensors.iter_mut().zip(graph.tensors.iter());
+    for (weights, tensor) in arrays.filter(|(_, t)| t.role == Role::Weights) {
+        match stored {
+            Precision::F32 => {}
+            Precision::F16 => weights.iter_mut().for_each(|w| *w = half::to_f32(half::from_f32(*w))),
+            Precision::I8 => {
+                let alike = vec![1.0; tensor.cols];
+                weights.chunks_exact_mut(tensor.cols.max(1)).for_each(|row| scale::round(row, &alike));
+            }
+        }
+    }
+}
+
+/// The array that constant `i` of `all` holds, whose values `of` gives: numbers stored as bytes with the scales of their
+/// rows, which stand beside the biases.
+pub(crate) fn array(all: &[Constant], i: usize, of: impl Fn(usize) -> Values) -> Vec<f32> {
+    let c = &all[i];
+    let mut array = of(i).unpack(c);
+    let scales = all.iter().position(|s| c.precision == Precision::I8 && s.scales == c.tensor);
+    if let Some((s, Values::F32(both))) = scales.map(|at| (&all[at], of(at))) {
+        let both = s.layout.unpack(&both, (c.size.0, 2), s.padded);
+        let rows = array.chunks_exact_mut(c.size.1.max(1)).zip(both.chunks_exact(2));
+        rows.for_each(|(row, pair)| row.iter_mut().for_each(|w| *w *= pair[1]));
+    }
+    array
 }
 
 /// Rows and columns of an array once its numbers stand where they belong, without padding behind them.

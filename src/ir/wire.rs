@@ -257,7 +257,7 @@ mod data {
         Kind { Classes, Binary, Multilabel, Values }
         FinalActivation { Softmax, Sigmoid, Tanh, None }
         Transform { Identity, ScaleOffset { scale, offset }, MeanStd { mean, std } }
-        Precision { F32, F16 }
+        Precision { F32, F16, I8 }
         Activation {
             None, Sigmoid, Relu, Tanh, LeakyRelu(slope), Clip { low, high }, Elu { alpha, gamma }, Gelu, GeluTanh,
             HardSigmoid { alpha, beta }, HardSwish
@@ -306,7 +306,7 @@ mod data {
         Graph { values, tensors, nodes, inputs, outputs }
         Output { kind, activation, threshold }
         Network { name, hash, width, order, graph, output, labels, features, transform, folded, weights, inputs, outputs }
-        Constant { name, tensor, role, placing, size, padded, layout, precision }
+        Constant { name, tensor, scales, role, placing, size, padded, layout, precision }
         Buffer { name, role, rows, map, padded_rows, layout, arena }
         Problem { h, w, l }
         Step { node, operation, kernel, activation, options, args, global, local, problem, flop }

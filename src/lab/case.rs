@@ -6,18 +6,20 @@ use super::reference::{self, Random};
 use super::shapes::generated;
 use crate::baked::library;
 use crate::cl::{
-    Access, Argument, BoundKernel, Buffer, Channel, ClError, Context, Device, Element, Event, Home, Image2d,
-    Program, Queue,
+    Access, Argument, BoundKernel, Buffer, ClError, Context, Device, Element, Event, Home, Image2d, Program,
+    Queue,
 };
 use crate::engine::NAN_CLASS;
-use crate::engine::model::{self, Model};
+use crate::engine::model::{self, Model, Values};
 use crate::engine::opencl::{limits, touched};
 use crate::engine::sources::Sources;
 use crate::error::Error;
 use crate::ir::half;
 use crate::ir::layout::{Layout, Order};
 use crate::ir::network::{Activation, Kind, Precision};
-use crate::ir::plan::{Arg, BufferRole, Role, places};
+use crate::ir::plan::{Arg, BufferRole, places};
+use crate::ir::scale::{self, BESIDE};
+use crate::ir::values;
 use crate::planner::bind::{Call, Sizes, bind, repack_options};
 use crate::registry::{EngineKind, Holds, Kernel as Entry, Operation, Parameter, PlanRecipe, Problem};
 use std::time::Instant;
@@ -212,6 +214,40 @@ impl Data {
         }
         self.a.iter_mut().chain(&mut self.second.0).for_each(rounded);
     }
+
+    /// The weights as bytes hold them.
+    fn become_bytes(&mut self) {
+        self.weights = Precision::I8;
+        for (weights, columns) in [(&mut self.a, self.real.l), (&mut self.second.0, middle(self.real))] {
+            let alike = vec![1.0; columns];
+            weights.chunks_exact_mut(columns.max(1)).for_each(|row| scale::round(row, &alike));
+        }
+    }
+
+    /// Weights as numbers, without the scales of their rows; and the scales.
+    fn numbers(weights: &[f32], columns: usize) -> (Vec<f32>, Vec<f32>) {
+        let rows = weights.chunks_exact(columns.max(1));
+        let number = |row: &[f32]| {
+            let scale = scale::of_row(row);
+            row.iter().map(|&w| scale::number(w, scale).into()).collect::<Vec<f32>>()
+        };
+        (rows.clone().flat_map(number).collect(), rows.map(scale::of_row).collect())
+    }
+
+    /// Biases, as a kernel takes them beside the scales of the rows of `weights`.
+    fn biases(&self, biases: &[f32], (weights, columns): (&[f32], usize), rows: usize) -> Vec<f32> {
+        let scales = match self.a.is_empty() {
+            true => (0..biases.len()).map(power).collect(),
+            false => Data::numbers(weights, columns).1,
+        };
+        let both: Vec<f32> = biases.iter().zip(scales).flat_map(|(&b, s)| [b, s]).collect();
+        Layout::panels(BESIDE).pack(&both, (biases.len(), 2), (rows.next_multiple_of(BESIDE), 2), 0.0)
+    }
+}
+
+/// The scales of rows of a `reduce`, which has no weights: powers of two.
+fn power(row: usize) -> f32 {
+    2f32.powi(row as i32 % 7 - 3)
 }
 
 /// A kernel with its arguments.
@@ -368,7 +404,16 @@ impl Lab {
             let pack = |values: &[f32], pad: f32| layout.pack(values, plain, to, pad);
             let written =
                 |values: &[f32]| pack(values, if values.iter().any(|v| v.is_nan()) { f32::NAN } else { 0.0 });
+            let bytes = data.weights == Precision::I8;
             let values = match (operand.holds, name) {
+                (Holds::Biases, "bias2") if bytes => {
+                    data.biases(&data.second.1, (&data.second.0, middle(data.real)), to.0)
+                }
+                (Holds::Biases, _) if bytes => data.biases(&data.bias, (&data.a, data.real.l), to.0),
+                (Holds::Weights, "a2") if bytes => {
+                    pack(&Data::numbers(&data.second.0, middle(data.real)).0, 0.0)
+                }
+                (Holds::Weights, "a") if bytes => pack(&Data::numbers(&data.a, data.real.l).0, 0.0),
                 (Holds::Bytes, "image") => {
                     buffers.push((name, Guarded::new(&queue, name, &data.image, canaries)?));
                     continue;
@@ -392,24 +437,19 @@ impl Lab {
                 _ if parts > 1 => vec![f32::NAN; to.0 * to.1],
                 _ => written(&data.r),
             };
-            let halves = operand.holds == Holds::Weights && data.weights == Precision::F16;
-            let halves = halves.then(|| values.iter().map(|&v| half::from_f32(v)).collect::<Vec<u16>>());
+            let stored = if operand.holds == Holds::Weights { data.weights } else { Precision::F32 };
+            let values = match stored {
+                Precision::F32 => Values::F32(values.into()),
+                Precision::F16 => Values::F16(values.iter().map(|&v| half::from_f32(v)).collect()),
+                Precision::I8 => Values::I8(values.iter().map(|&v| v as i8).collect()),
+            };
             if entry.reads_image(operand) {
                 // A pixel is four neighbours in the order of the layout.
                 let (line, lines) = if layout.outer == Order::R { (to.1, to.0) } else { to };
-                let channel = if halves.is_some() { Channel::Half } else { Channel::Float };
-                let pixels = Image2d::new(&queue, name, line / 4, lines, channel, Access::ReadOnly)?;
-                match &halves {
-                    Some(halves) => pixels.upload(halves)?,
-                    None => pixels.upload(&values)?,
-                }
+                let pixels = model::image(&queue, name, (line / 4, lines), &values)?;
                 image = Some((name, pixels));
             } else {
-                let guarded = match &halves {
-                    Some(halves) => Guarded::new(&queue, name, halves, canaries)?,
-                    None => Guarded::new(&queue, name, &values, canaries)?,
-                };
-                buffers.push((name, guarded));
+                buffers.push((name, Guarded::new(&queue, name, model::bytes(&values), canaries)?));
             }
         }
         let touched = |operand: &Parameter| {
@@ -418,7 +458,10 @@ impl Lab {
                 Holds::Weights => (&sizes, data.weights.bytes()),
                 _ => (&sizes, 4),
             };
-            let (rows, cols) = sizes.of_operand(entry.operation, operand);
+            let (mut rows, mut cols) = sizes.of_operand(entry.operation, operand);
+            if operand.holds == Holds::Biases && data.weights == Precision::I8 {
+                (rows, cols) = (rows.next_multiple_of(BESIDE), 2);
+            }
             rows * cols * bytes
         };
         let argument = |arg: &Arg| match *arg {
@@ -524,8 +567,8 @@ impl Lab {
             _ if entry.fuses() && fused => &[&[Activation::None][..], entry.activations()].concat(),
             _ => &[Activation::None],
         };
-        let stored =
-            if entry.restrictions.half { &[Precision::F32, Precision::F16][..] } else { &[Precision::F32] };
+        let stored = |&w: &Precision| entry.restrictions.weights(w) == w;
+        let stored: Vec<Precision> = Precision::ALL.into_iter().filter(stored).collect();
         let mut worst = 0.0f64;
         for (i, &(h, w, l)) in sizes.iter().enumerate() {
             for &factor in factors {
@@ -541,8 +584,10 @@ impl Lab {
                         stored.iter().flat_map(|&w| canaries.iter().map(move |&c| (w, c)))
                     {
                         let mut data = self.data(entry, Problem { h, w, l }, factor);
-                        if weights == Precision::F16 {
-                            data.become_halves();
+                        match weights {
+                            Precision::F32 => {}
+                            Precision::F16 => data.become_halves(),
+                            Precision::I8 => data.become_bytes(),
                         }
                         if entry.common().next().is_some()
                             || matches!(entry.operation, Operation::ArgMax | Operation::Repack)
@@ -568,6 +613,10 @@ impl Lab {
         const PARTS: usize = 3;
         let real = data.real;
         data.bias.fill(0.0);
+        if data.weights == Precision::I8 {
+            // Who adds the parts up multiplies with the scales.
+            data.a = Data::numbers(&data.a, real.l).0;
+        }
         let setup = self.setup(entry, Activation::None, group, &data, (PARTS, true))?;
         let Problem { h, w, .. } = setup.padded;
         self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None)?;
@@ -612,7 +661,7 @@ impl Lab {
         }
         let mut worst = 0.0f64;
         for (shape, records) in shapes {
-            for weights in [Precision::F32, Precision::F16] {
+            for weights in Precision::ALL {
                 for (kind, canaries) in [(Kind::Classes, true), (Kind::Classes, false), (Kind::Values, true)]
                 {
                     let found =
@@ -636,11 +685,7 @@ impl Lab {
         let wrong = |what: String| Trouble::Wrong(format!("{what}, {shape}, {records} records"));
         let (mut network, mut weights) = generated(shape, kind).map_err(wrong)?;
         network.weights = precision;
-        if precision == Precision::F16 {
-            let rounded = |v: &mut f32| *v = half::to_f32(half::from_f32(*v));
-            let halves = weights.iter_mut().zip(network.graph.tensors.iter());
-            halves.filter(|(_, t)| t.role == Role::Weights).for_each(|(w, _)| w.iter_mut().for_each(rounded));
-        }
+        values::round(precision, &network.graph, &mut weights);
         // The last score is the first once more; without canaries one in the middle is NaN.
         let one_nan = !canaries;
         if let ([.., w, biases], outputs) = (&mut weights[..], network.outputs()) {
@@ -914,10 +959,12 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
         }
         // The parts are the rows of a product with ones.
         Operation::Reduce => {
+            let scaled = data.weights == Precision::I8;
+            let scale = |i: usize| if scaled { power(i / real.w % real.h) } else { 1.0 };
             let product = reference::Product {
                 real: Problem { h: 1, w: real.h * real.w, l: real.l },
                 a: &vec![1.0; real.l],
-                b: &data.b,
+                b: &data.b.iter().enumerate().map(|(i, x)| x * scale(i)).collect::<Vec<_>>(),
                 c: &data.bias.iter().flat_map(|&x| vec![x; real.w]).collect::<Vec<_>>(),
                 bias: None,
                 alpha: 1.0,

@@ -14,10 +14,10 @@ use crate::engine::opencl::{self, OpenClEngine, Wanted};
 use crate::engine::select::{DeviceWish, threads};
 use crate::engine::sources::Sources;
 use crate::error::Error;
-use crate::ir::graph::{Role, Shape};
-use crate::ir::half;
+use crate::ir::graph::Shape;
 use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::op::Op;
+use crate::ir::values;
 use crate::observe::profile::Phases;
 use crate::ops::bound::excess;
 use crate::registry::{EngineKind, Operation, PlanRecipe};
@@ -243,12 +243,8 @@ impl NetworkBench {
         if let Some(precision) = self.weights {
             network.weights = precision;
         }
-        if network.weights == Precision::F16 {
-            // What the plan stores as halves is what float64 is compared with.
-            let rounded = |w: &mut f32| *w = half::to_f32(half::from_f32(*w));
-            let arrays = weights.iter_mut().zip(network.graph.tensors.iter());
-            arrays.filter(|(_, t)| t.role == Role::Weights).for_each(|(w, _)| w.iter_mut().for_each(rounded));
-        }
+        // What the plan stores is what float64 is compared with.
+        values::round(network.weights, &network.graph, &mut weights);
         let recipe = recipe_for(device.as_ref(), self.plan.as_deref())?;
         let batch = self.batch.unwrap_or(BATCH);
         let mut harness =

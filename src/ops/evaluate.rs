@@ -67,13 +67,18 @@ impl Network {
         (0..self.graph.nodes.len()).map(|i| self.graph.flop(i)).sum()
     }
 
-    /// The last values of one record in float64, from raw inputs; `tensors` has the numbers of the graph's.
-    pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
+    /// The graph's input for raw inputs: scaled, in the graph's order.
+    pub(crate) fn graph_input(&self, raw: &[f64]) -> Vec<f64> {
         let mut input = vec![0.0; raw.len()];
         for (i, &x) in raw.iter().enumerate() {
             input[self.order.element(self.input(), i)] = self.transform.apply(i, x);
         }
-        let mut values = self.graph.evaluate(tensors, input);
+        input
+    }
+
+    /// The last values of one record in float64, from raw inputs; `tensors` has the numbers of the graph's.
+    pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
+        let mut values = self.graph.evaluate(tensors, self.graph_input(raw));
         self.graph.outputs.first().map_or_else(Vec::new, |&v| values.swap_remove(v))
     }
 }

@@ -3,7 +3,10 @@
 //! cover every row and record.
 
 use super::bind::{ADDS, repack_options};
+use crate::ir::layout::Layout;
+use crate::ir::network::Precision;
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Extent, Placing, Plan, Step};
+use crate::ir::scale::BESIDE;
 use crate::ir::view::Geometry;
 use crate::registry::{EngineKind, Kernel, Library, Operation, Problem, operands};
 
@@ -41,6 +44,19 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             (parameters.len() > step.operation.parameters().len(), step.options.contains(ADDS));
         if (adds || compiled) && !(adds && compiled && kernel.adds() && adds_alike(plan, step, i)) {
             say(step, "does not add a value that stands as its result".into());
+        }
+        // Who adds parts of sums up reads no weights: the step before it did.
+        let reads = |step: &Step, what: fn(&Constant) -> bool| {
+            let constants = |a: &Arg| match *a {
+                Arg::Constant(i) => &plan.constants[i..i + 1],
+                Arg::Constants => &plan.constants[..],
+                _ => &[],
+            };
+            step.args.iter().flat_map(constants).any(what)
+        };
+        let of = if step.operation == Operation::Reduce { &plan.steps[i.saturating_sub(1)] } else { step };
+        if reads(of, |c| c.precision == Precision::I8) != reads(step, |c| c.scales.is_some()) {
+            say(step, "weights as bytes and the scales of their rows are not together".into());
         }
         for (operand, arg) in parameters.iter().zip(args) {
             let result = matches!(operand.name, "r" | "classes" | "hidden");
@@ -157,6 +173,9 @@ fn constant(c: &Constant, kernel: &Kernel, operand: &str, step: &Step, plan: &Pl
         Placing::Rows { to, .. } => (to.end(), 1),
         Placing::Pairs { from, filled, .. } => (from.len().max(*filled), 2),
     };
+    if c.scales.is_some() && (c.padded.1 != 2 || c.layout != Layout::panels(BESIDE)) {
+        return Some(format!("{} {}: {} of {:?} holds no scales", c.name, c.role.name(), c.layout, c.padded));
+    }
     if c.padded.0 < least.0 || c.padded.1 < least.1 || c.layout.fits(c.padded.0, c.padded.1).is_err() {
         return Some(format!("{} {}: {:?} does not hold {:?}", c.name, c.role.name(), c.padded, c.size));
     }

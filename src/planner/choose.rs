@@ -4,7 +4,7 @@ use super::fuse::{self, Chain};
 use super::{Draft, Link, Matrix, Planner, View};
 use crate::ir::graph::Shape;
 use crate::ir::layout::Layout;
-use crate::ir::network::Kind;
+use crate::ir::network::{Kind, Precision};
 use crate::ir::op::{Activation, Op};
 use crate::ir::plan::{BufferRole, Placing};
 use crate::ir::view::RowMap;
@@ -201,8 +201,11 @@ impl<'l> Planner<'l> {
             _ if kernel.takes_all() => self.all(kernel, affine),
             [layer] => {
                 let parts = self.parts(kernel, self.weights(i));
-                let reduce =
-                    self.kernel(Operation::Reduce).filter(|r| parts > 1 && r.epilogue == kernel.epilogue);
+                // Scales are of the whole sums: who adds the parts up multiplies.
+                let scaled = |k: &Kernel| k.restrictions.weights(self.network.weights) == Precision::I8;
+                let reduce = self
+                    .kernel(Operation::Reduce)
+                    .filter(|r| parts > 1 && r.epilogue == kernel.epilogue && scaled(r) == scaled(kernel));
                 match reduce {
                     None => self.product(kernel, last, affine),
                     Some(reduce) => self.split(kernel, reduce, parts, (last, layer)),

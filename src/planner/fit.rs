@@ -1,7 +1,7 @@
 //! Whether a network fits a device: the memory and the programs that a plan takes, and the time that a class of devices
 //! should take with it.
 
-use crate::ir::network::{Network, Precision};
+use crate::ir::network::Network;
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, SLOTS, Step, TEXT_BYTES};
 use crate::ir::view::Geometry;
 use crate::registry::{DeviceClass, EngineKind, Library, Operation, PlanRecipe};
@@ -126,13 +126,13 @@ pub(crate) fn bounded(
 pub(crate) fn program(plan: &Plan, step: &Step, library: &Library) -> (String, String) {
     let Some((_, kernel)) = library.kernel(&step.kernel) else { return Default::default() };
     let source = kernel.source.as_deref().unwrap_or_default().to_string();
-    let is_half = |c: &Constant| c.precision == Precision::F16;
-    let half = |a: &Arg| match *a {
-        Arg::Constant(i) => is_half(&plan.constants[i]),
-        Arg::Constants => plan.constants.iter().any(is_half),
-        _ => false,
+    let read = |a: &Arg| match *a {
+        Arg::Constant(i) => &plan.constants[i..i + 1],
+        Arg::Constants => &plan.constants[..],
+        _ => &[],
     };
-    let weights = if step.args.iter().any(half) { Precision::F16 } else { Precision::F32 };
+    let stored = step.args.iter().flat_map(read).map(Constant::weights);
+    let weights = stored.max_by_key(|&p| p as u8).unwrap_or_default();
     let options = kernel.options(step.activation, weights, step.local);
     let options = format!("-cl-std=CL1.1 {options} {}", step.options);
     (source, options.trim_end().to_string())

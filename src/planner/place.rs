@@ -6,6 +6,7 @@ use crate::ir::layout::Layout;
 use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::op::{Arithmetic, Op, Pool, SoftmaxOf};
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Placing, Plan, Role, Step, places};
+use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, RowMap};
 use crate::registry::{Holds, Kernel, Operation, Parameter, Problem, lcm};
 use std::fmt::Write;
@@ -299,6 +300,7 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
         return Constant {
             name: network.graph.nodes.get(d.node).map_or("output".into(), |n| n.name.clone()),
             tensor: None,
+            scales: None,
             role: Role::Pairs,
             placing: Placing::Pairs { from: from.clone(), to: to.clone(), filled },
             size: padded,
@@ -314,17 +316,17 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
         (Holds::Biases, Placing::Columns(_)) => Placing::Plain,
         (_, placing) => placing.clone(),
     };
-    let halves = d.kernel.restrictions.half && network.weights == Precision::F16;
     let role = match operand.holds {
         Holds::Biases => Role::Biases,
         Holds::Factors => Role::Factors,
         _ => Role::Weights,
     };
-    let precision = if halves { Precision::F16 } else { Precision::F32 };
+    // A layer's weights may have been chosen by another kernel than that which adds the biases.
+    let precision = d.kernel.restrictions.weights(network.weights);
     Constant { placing, ..constant(network, node, role, padded, d.kernel.layout(operand), precision) }
 }
 
-/// Array `role` of an affine node. (`layout` and `precision` are those of weights.)
+/// Array `role` of an affine node. (`layout` is that of weights, which are stored as `precision`.)
 fn constant(
     network: &Network,
     node: usize,
@@ -336,14 +338,19 @@ fn constant(
     let node = &network.graph.nodes[node];
     let tensor = node.tensors[usize::from(role == Role::Biases)];
     let (name, t) = (node.name.clone(), &network.graph.tensors[tensor]);
-    let (size, tensor, placing) = ((t.rows, t.cols), Some(tensor), Placing::Plain);
-    match role {
-        Role::Weights => Constant { name, tensor, role, placing, size, padded, layout, precision },
-        Role::Biases | Role::Factors | Role::Pairs => {
-            let padded = (padded.0, 1);
-            let (layout, precision) = (Layout::C, Precision::F32);
-            Constant { name, tensor, role, placing, size, padded, layout, precision }
-        }
+    let (size, tensor, placing, scales) = ((t.rows, t.cols), Some(tensor), Placing::Plain, None);
+    let weights = Constant { name, tensor, scales, role, placing, size, padded, layout, precision };
+    let column =
+        Constant { padded: (padded.0, 1), layout: Layout::C, precision: Precision::F32, ..weights.clone() };
+    match (role, precision) {
+        (Role::Weights, _) => weights,
+        (Role::Biases, Precision::I8) => Constant {
+            scales: Some(node.tensors[0]),
+            padded: (padded.0.next_multiple_of(BESIDE), 2),
+            layout: Layout::panels(BESIDE),
+            ..column
+        },
+        (Role::Biases | Role::Factors | Role::Pairs, _) => column,
     }
 }
 
@@ -352,7 +359,8 @@ fn constant(
 fn keep(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant) -> usize {
     let serves = |other: &Constant| {
         let Constant { tensor, role, precision, ref placing, .. } = constant;
-        let same = (other.tensor, other.role, other.precision) == (tensor, role, precision);
+        let same = (other.tensor, other.role, other.precision, other.scales)
+            == (tensor, role, precision, constant.scales);
         let rows = other.layout == constant.layout || panel(kernel, other).is_some();
         let fits = other.padded.0 >= constant.padded.0 && other.padded.1 == constant.padded.1;
         *other == constant || kernel.of_few() && same && other.placing == *placing && rows && fits
@@ -403,7 +411,7 @@ fn layers_options(
 ) -> String {
     let r = &d.kernel.restrictions;
     let (Some((hidden, odd)), Some(a)) = (d.hidden, &r.a) else { return String::new() };
-    let precision = if r.half { network.weights } else { Precision::F32 };
+    let precision = r.weights(network.weights);
     let mut places_of = Vec::with_capacity(d.weighted.len());
     for &(node, _) in &d.weighted {
         let h = size_of(network, node).0.next_multiple_of(a.row_align);

@@ -145,6 +145,7 @@ impl Kernel {
         let fours = self.restrictions.half && self.restrictions.needs.local_bytes > 0 && !moves;
         let files = [
             (self.activates(), "common/activation.cl"),
+            (self.restrictions.bytes, "common/bias.cl"),
             (moves, "common/geometry.cl"),
             (fours, "common/weights.cl"),
         ];

@@ -107,6 +107,8 @@ pub(crate) struct Restrictions {
     pub(crate) r: Option<Operand>,
     /// It can read its left operand as halves, compiled with -DHALF_WEIGHTS=1.
     pub(crate) half: bool,
+    /// It can read its left operand as bytes, compiled with -DBYTE_WEIGHTS=1: the scales of rows stand beside the biases.
+    pub(crate) bytes: bool,
     /// Floating-point operations per multiply-add (products, see [`Kernel::flop`]) or per element.
     pub(crate) flop: u32,
     /// Work-group size (rows, columns of work-items, whichever comes first); the driver chooses where it is `None`.
@@ -329,6 +331,15 @@ pub(crate) struct DeviceLimits {
 }
 
 impl Restrictions {
+    /// What it reads weights as where they are rounded to `wanted`.
+    pub(crate) fn weights(&self, wanted: Precision) -> Precision {
+        match wanted {
+            Precision::F16 if self.half => wanted,
+            Precision::I8 if self.bytes => wanted,
+            _ => Precision::F32,
+        }
+    }
+
     /// Work-items over rows and columns of the result, as dimensions 0 and 1.
     pub(crate) fn dimensions<T>(&self, (rows, cols): (T, T)) -> (T, T) {
         if self.columns_first { (cols, rows) } else { (rows, cols) }
@@ -450,8 +461,10 @@ impl Kernel {
         if self.fuses() {
             options.push(format!("-DACTIVATION={}", activation.code()));
         }
-        if weights == Precision::F16 {
-            options.push("-DHALF_WEIGHTS=1".into());
+        match weights {
+            Precision::F32 => {}
+            Precision::F16 => options.push("-DHALF_WEIGHTS=1".into()),
+            Precision::I8 => options.push("-DBYTE_WEIGHTS=1".into()),
         }
         if let Some((first, second)) = local {
             options.push(format!("-DGROUP_0={first} -DGROUP_1={second}"));

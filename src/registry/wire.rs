@@ -16,7 +16,7 @@ fields! {
     Most { h, l, weights, layers, groups }
     Covers { chain, repeated }
     Needs { host, images, local_bytes }
-    Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, flop, work_group, sweep, needs, tile, most, split }
+    Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, bytes, flop, work_group, sweep, needs, tile, most, split }
     Kernel { codename, aliases, about, document, operation, covers, epilogue, function, source, defines, lab_options, restrictions }
     PlanRecipe { name, about, engine, batch, kernels, few, groups }
     Few { records, kernels }
@@ -67,6 +67,7 @@ mod tests {
                     b: None,
                     r: None,
                     half: true,
+                    bytes: true,
                     flop: 2,
                     work_group: Some((4, 16)),
                     sweep: vec![(1, 1), (64, 2)].into(),

@@ -31,6 +31,12 @@ pub(crate) fn words(bytes: &[u8]) -> &[u32] {
     words
 }
 
+/// Bytes as numbers with a sign.
+pub(crate) fn signed(bytes: &[u8]) -> &[i8] {
+    // SAFETY: every bit pattern is an i8.
+    unsafe { bytes.align_to::<i8>() }.1
+}
+
 /// Bytes as halves; whole ones, at a multiple of two, as they are in the block.
 pub(crate) fn halves(bytes: &[u8]) -> &[u16] {
     // SAFETY: every bit pattern is a u16.

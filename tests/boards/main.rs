@@ -251,7 +251,7 @@ fn neon_stands_in_its_own_functions() {
             body.clear();
         }
         let Some((address, instruction)) = line.split_once(":\t") else { continue };
-        if function.contains("_floats_") || function.contains("_halves_") {
+        if ["_floats_", "_halves_", "_bytes_"].iter().any(|stored| function.contains(stored)) {
             body.push((u64::from_str_radix(address.trim(), 16).unwrap(), instruction));
             check_loop(function, &body);
         }

@@ -193,17 +193,24 @@ fn records_of_others_and_damaged_ones_are_ignored() {
     assert_eq!(r.code, Some(2));
 }
 
-/// Halves on the host, under plans that read them on a device, and under one that does not.
+/// Halves and bytes on the host, under plans that read them on a device, and under one that does not.
 #[test]
-fn a_network_of_halves_is_right_everywhere() {
+fn networks_of_halves_and_bytes_are_right_everywhere() {
+    for (weights, most) in [("f16", 6), ("i8", 4)] {
+        rounded_weights_are_right_everywhere(weights, most);
+    }
+}
+
+fn rounded_weights_are_right_everywhere(weights: &str, most: usize) {
     let folder = Folder::new();
-    let program = bake_with(&root().join("model/digits"), &[("MORTONNET_WEIGHTS", "f16")], &folder).unwrap();
+    let program =
+        bake_with(&root().join("model/digits"), &[("MORTONNET_WEIGHTS", weights)], &folder).unwrap();
     let constants = |p: &Path| -> usize {
         let info = run(p, &["-d", "host", "--info"], "").out;
         let line = info.lines().find_map(|l| l.strip_prefix("constants ")).unwrap();
         line.split(' ').next().unwrap().parse().unwrap()
     };
-    assert!(constants(&program) < constants(Path::new(DIGITS)) * 6 / 10, "the constants are smaller");
+    assert!(constants(&program) < constants(Path::new(DIGITS)) * most / 10, "the constants are smaller");
     for plan in ["host", "mali-midgard", "mali-valhall", "adreno", "cpu-simd", "nvidia", "thesis-baseline"] {
         let device = if plan == "host" { "host" } else { "0" };
         let args = [

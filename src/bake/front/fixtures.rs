@@ -27,6 +27,7 @@ pub(super) fn read_with_notes(path: &Path) -> (Option<Read>, Vec<PathBuf>, Mista
         root: path.parent().unwrap().into(),
         model: path.into(),
         weights: Precision::F32,
+        changes: 1.0,
         plan: "host".into(),
         lab: true,
     };

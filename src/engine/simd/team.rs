@@ -8,7 +8,7 @@ use super::super::deferred::{Deferred, Refusal};
 use super::super::{NAN_CLASS, SLOTS};
 use super::images::{self, Run};
 use super::micro::winograd;
-use super::micro::{Affine, Half, Kernels, Made, Subproblem};
+use super::micro::{Affine, Byte, Half, Kernels, Made, Subproblem};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use crate::engine::model::Values;
 use crate::error::Error;
@@ -53,6 +53,8 @@ enum Source {
     Copied(Floats),
     /// Halves, by whomever.
     Halves(Cow<'static, [u16]>),
+    /// Numbers that scales belong to, by whomever.
+    Bytes(Cow<'static, [i8]>),
 }
 
 impl Weights {
@@ -60,6 +62,7 @@ impl Weights {
     pub(crate) fn new(weights: Values) -> Result<Weights, Error> {
         Ok(Weights(match weights {
             Values::F16(halves) => Source::Halves(halves),
+            Values::I8(numbers) => Source::Bytes(numbers),
             Values::F32(Cow::Borrowed(baked)) => Source::Baked(baked),
             // No array of the network: never asked for as weights.
             Values::U32(_) => Source::Baked(&[]),
@@ -76,7 +79,7 @@ impl Weights {
     fn floats(&self) -> &[f32] {
         match self.stored() {
             StoredAs::Floats(w) => w,
-            StoredAs::Halves(_) => &[],
+            StoredAs::Halves(_) | StoredAs::Bytes(_) => &[],
         }
     }
 
@@ -89,19 +92,27 @@ impl Weights {
                 // SAFETY: a Half is a u16 in another name.
                 StoredAs::Halves(unsafe { std::slice::from_raw_parts(h.as_ptr().cast(), h.len()) })
             }
+            Source::Bytes(b) => {
+                // SAFETY: a Byte is an i8 in another name.
+                StoredAs::Bytes(unsafe { std::slice::from_raw_parts(b.as_ptr().cast(), b.len()) })
+            }
         }
     }
 }
 
 impl Weights {
     /// # Panics
-    /// If there are not as many as `rows` rows of biases in panels, `columns` wide, need, or fewer columns than inputs.
-    fn check(&self, rows: usize, panel: usize, columns: usize, inputs: usize) {
+    /// If there are not as many as the rows of biases in panels, `columns` wide, need, fewer columns than inputs, or not a
+    /// scale for each row where they are bytes.
+    fn check(&self, (biases, scales): (&[f32], &[f32]), panel: usize, columns: usize, inputs: usize) {
         let count = match self.stored() {
             StoredAs::Floats(w) => w.len(),
             StoredAs::Halves(w) => w.len(),
+            StoredAs::Bytes(w) => w.len(),
         };
-        Affine::<f32>::fits(count, rows, panel, columns, inputs);
+        let scaled = matches!(self.0, Source::Bytes(_));
+        assert!(scales.len() == if scaled { biases.len() } else { 0 }, "a scale for each row");
+        Affine::<f32>::fits(count, biases.len(), panel, columns, inputs);
     }
 }
 
@@ -109,6 +120,7 @@ impl Weights {
 enum StoredAs<'a> {
     Floats(&'a [f32]),
     Halves(&'a [Half]),
+    Bytes(&'a [Byte]),
 }
 
 impl StoredAs<'_> {
@@ -116,6 +128,7 @@ impl StoredAs<'_> {
         match self {
             StoredAs::Floats(w) => size_of_val(*w),
             StoredAs::Halves(w) => size_of_val(*w),
+            StoredAs::Bytes(w) => size_of_val(*w),
         }
     }
 }
@@ -139,6 +152,8 @@ pub(crate) enum Action {
         weights: Weights,
         /// As many as there are rows.
         biases: Cow<'static, [f32]>,
+        /// As many, where the weights are bytes; else none.
+        scales: Vec<f32>,
         /// Rows of a panel, a multiple of 4.
         panel: usize,
         /// Columns of the weights.
@@ -154,6 +169,8 @@ pub(crate) enum Action {
         weights: Weights,
         /// As many as there are rows.
         biases: Cow<'static, [f32]>,
+        /// As many, where the weights are bytes; else none.
+        scales: Vec<f32>,
         /// Rows of a panel, a multiple of 4.
         panel: usize,
         /// Columns of the weights with padding, and the elements of a window.
@@ -230,19 +247,24 @@ pub(crate) enum Action {
 impl Action {
     /// A convolution goes by tiles, where it can and the instruction set has what it takes.
     fn by_tiles(&mut self, kernels: &Kernels) -> Result<(), Error> {
-        let Action::Convolution { weights, biases, panel, columns, activation, geometry } = self else {
+        let Action::Convolution { weights, biases, scales, panel, columns, activation, geometry } = self
+        else {
             return Ok(());
         };
         let (rows, channels, panel) = (biases.len(), geometry.input.1.c, *panel);
         let Some(transforms) = kernels.transforms.as_ref().filter(|_| fit::by_tiles(geometry, rows)) else {
             return Ok(());
         };
-        weights.check(rows, panel, columns.0, columns.1);
+        weights.check((biases, scales), panel, columns.0, columns.1);
         assert!(columns.1 == 9 * channels && panel % kernels.lanes == 0);
         let tiles = Floats::new(winograd::ELEMENTS * rows * channels)?;
         let floats = match weights.stored() {
             StoredAs::Floats(w) => Cow::Borrowed(w),
             StoredAs::Halves(w) => w.iter().map(|w| half::to_f32(w.0)).collect(),
+            StoredAs::Bytes(w) => {
+                let row = |i: usize| i / (panel * columns.0) * panel + i % panel;
+                w.iter().enumerate().map(|(i, w)| f32::from(w.0) * scales[row(i)]).collect()
+            }
         };
         // SAFETY: nobody else has the result yet; the sizes are those that were checked.
         unsafe {
@@ -978,13 +1000,14 @@ impl Shared {
         let (part, parts) = context.part;
         let share = |n: usize| n * part / parts..n * (part + 1) / parts;
         match &step.action {
-            Action::Affine { weights, biases, panel, columns, inputs, activation } => {
+            Action::Affine { weights, biases, scales, panel, columns, inputs, activation } => {
                 // Once for each way of storing weights.
                 macro_rules! compute {
                     ($kernel:expr, $weights:expr) => {{
                         let layer = Affine {
                             weights: $weights,
                             biases,
+                            scales,
                             panel: *panel,
                             columns: *columns,
                             inputs: *inputs,
@@ -1010,9 +1033,10 @@ impl Shared {
                 match weights.stored() {
                     StoredAs::Floats(w) => compute!((self.kernels.affine), w),
                     StoredAs::Halves(w) => compute!((self.kernels.affine_of_halves), w),
+                    StoredAs::Bytes(w) => compute!((self.kernels.affine_of_bytes), w),
                 }
             }
-            Action::Convolution { weights, biases, panel, columns, activation, geometry } => {
+            Action::Convolution { weights, biases, scales, panel, columns, activation, geometry } => {
                 // Whole tiles.
                 let (tile, count) = (self.kernels.tile.0, geometry.output.1.h * geometry.output.1.w);
                 let tiles = share(count.div_ceil(tile));
@@ -1033,6 +1057,7 @@ impl Shared {
                         let layer = Affine {
                             weights: $weights,
                             biases,
+                            scales,
                             panel: *panel,
                             columns: columns.0,
                             inputs: columns.1,
@@ -1063,6 +1088,7 @@ impl Shared {
                 match weights.stored() {
                     StoredAs::Floats(w) => compute!(self.kernels.affine, w),
                     StoredAs::Halves(w) => compute!(self.kernels.affine_of_halves, w),
+                    StoredAs::Bytes(w) => compute!(self.kernels.affine_of_bytes, w),
                 }
             }
             Action::Tiles { weights, biases, panel, activation, geometry } => {
@@ -1071,6 +1097,7 @@ impl Shared {
                 let layer = Affine {
                     weights: weights.floats(),
                     biases,
+                    scales: &[],
                     panel: *panel,
                     columns: channels,
                     inputs: channels,
@@ -1185,15 +1212,15 @@ impl Shared {
         };
         for s in &self.steps {
             match &s.action {
-                Action::Affine { weights, biases, panel, columns, inputs, .. } => {
+                Action::Affine { weights, biases, scales, panel, columns, inputs, .. } => {
                     let (panel, columns, inputs) = (*panel, *columns, *inputs);
-                    weights.check(biases.len(), panel, columns, inputs);
+                    weights.check((biases, scales), panel, columns, inputs);
                     right(panel % self.kernels.lanes == 0 && s.from != s.to);
                     right(inputs <= rows_of(s.from) && biases.len() <= rows_of(s.to));
                 }
-                Action::Convolution { weights, biases, panel, columns, geometry, .. } => {
+                Action::Convolution { weights, biases, scales, panel, columns, geometry, .. } => {
                     let (panel, (columns, inputs)) = (*panel, *columns);
-                    weights.check(biases.len(), panel, columns, inputs);
+                    weights.check((biases, scales), panel, columns, inputs);
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
                     let window = geometry.window.size;
                     right(panel % self.kernels.lanes == 0 && s.from != s.to && geometry.groups == 1);
@@ -1206,7 +1233,7 @@ impl Shared {
                 Action::Tiles { weights, biases, panel, geometry, .. } => {
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
                     let rows = biases.len() / winograd::ELEMENTS;
-                    weights.check(biases.len(), *panel, from.c, from.c);
+                    weights.check((biases, &[]), *panel, from.c, from.c);
                     right(panel % self.kernels.lanes == 0 && rows % panel == 0 && s.from != s.to);
                     right(fit::by_tiles(geometry, rows) && from.c % self.kernels.lanes == 0);
                     right(rows <= output.pixel && window_fits(geometry) && !weights.floats().is_empty());

@@ -2,7 +2,7 @@
 
 use super::images;
 use super::micro::winograd::{ELEMENTS, SHARED};
-use super::micro::{Affine, Half, Kernels, Runs, Subproblem};
+use super::micro::{Affine, Byte, Half, Kernels, Runs, Subproblem};
 use super::*;
 use crate::engine::model::Values;
 use crate::engine::{NAN_CLASS, SLOTS};
@@ -11,6 +11,7 @@ use crate::ir::half;
 use crate::ir::layout::Layout;
 use crate::ir::network::Activation;
 use crate::ir::op::{Border, Window};
+use crate::ir::scale;
 use crate::ir::view::{Geometry, Image};
 use proptest::prelude::*;
 use std::borrow::Cow;
@@ -37,6 +38,8 @@ struct Case {
     x_stride: usize,
     /// The weights, which halves hold exactly, as these.
     halves: Option<Vec<Half>>,
+    /// The weights as numbers times these scales of rows.
+    bytes: Option<(Vec<Byte>, Vec<f32>)>,
     /// The records' values in runs of this length, scattered.
     run: Option<usize>,
 }
@@ -60,7 +63,19 @@ impl Case {
         biases.resize(padded, 0.0);
         let x_stride = inputs + 3;
         let x = (0..records * x_stride).map(|_| random(&mut seed)).collect();
-        Case { panel, inputs, columns, plain, weights, biases, x, x_stride, halves: None, run: None }
+        Case {
+            panel,
+            inputs,
+            columns,
+            plain,
+            weights,
+            biases,
+            x,
+            x_stride,
+            halves: None,
+            bytes: None,
+            run: None,
+        }
     }
 
     /// The same with weights rounded to halves and stored so.
@@ -71,6 +86,23 @@ impl Case {
         self.weights.iter_mut().filter(|w| w.is_nan()).for_each(|w| *w = 1.0);
         self.weights.iter_mut().for_each(round);
         self.halves = Some(self.weights.iter().map(|&w| Half(half::from_f32(w))).collect());
+        self
+    }
+
+    /// The same with weights rounded to bytes and stored so.
+    fn in_bytes(mut self) -> Case {
+        let alike = vec![1.0; self.inputs];
+        self.plain.chunks_exact_mut(self.inputs).for_each(|row| scale::round(row, &alike));
+        let (padded, rows) = (self.biases.len(), self.plain.chunks_exact(self.inputs));
+        let mut scales: Vec<f32> = rows.clone().map(scale::of_row).collect();
+        let mut numbers = vec![1; padded * self.columns];
+        for ((to, row), &scale) in numbers.chunks_exact_mut(self.columns).zip(rows).zip(&scales) {
+            to.iter_mut().zip(row).for_each(|(n, &w)| *n = scale::number(w, scale));
+        }
+        scales.resize(padded, 0.0);
+        let size = (padded, self.columns);
+        let packed = Layout::panels(self.panel).pack(&numbers, size, size, 0);
+        self.bytes = Some((packed.into_iter().map(Byte).collect(), scales));
         self
     }
 
@@ -102,6 +134,7 @@ impl Case {
                 let layer = Affine {
                     weights: $weights,
                     biases: &self.biases,
+                    scales: self.bytes.as_ref().map_or(&[], |b| &b.1),
                     panel: self.panel,
                     columns: self.columns,
                     inputs: self.inputs,
@@ -125,9 +158,10 @@ impl Case {
                 }
             }};
         }
-        match &self.halves {
-            None => compute!((kernels.affine), &self.weights),
-            Some(halves) => compute!((kernels.affine_of_halves), halves),
+        match (&self.halves, &self.bytes) {
+            (Some(halves), _) => compute!((kernels.affine_of_halves), halves),
+            (None, Some((bytes, _))) => compute!((kernels.affine_of_bytes), bytes),
+            (None, None) => compute!((kernels.affine), &self.weights),
         }
         result
     }
@@ -165,7 +199,7 @@ fn affine_agrees_with_float64() {
                 continue;
             }
             let case = || Case::new(panel, outputs, inputs, 19, 1);
-            for case in [case(), case().halved()] {
+            for case in [case(), case().halved(), case().in_bytes()] {
                 let (padded, stride) = (case.biases.len(), case.result_stride());
                 for activation in activations() {
                     let whole = case.run(&kernels, activation, 0..padded, (0, 19));
@@ -242,7 +276,7 @@ fn runs_give_what_one_piece_gives() {
         {
             for records in 1..19 {
                 let case = || Case::new(16, outputs, length * runs, records, 7);
-                for mut case in [case(), case().halved()] {
+                for mut case in [case(), case().halved(), case().in_bytes()] {
                     let rows = 0..case.biases.len();
                     let whole = case.run(&kernels, Activation::Relu, rows.clone(), (0, records));
                     case.run = Some(length);
@@ -381,6 +415,7 @@ fn convolutions_agree_with_float64() {
         let layer = Affine {
             weights: &weights,
             biases: &case.biases,
+            scales: &[],
             panel: 16,
             columns: inputs,
             inputs,
@@ -444,6 +479,7 @@ fn convolutions_by_tiles_agree_with_float64() {
         let layer = Affine {
             weights: &weights,
             biases: &biases,
+            scales: &[],
             panel: 16,
             columns: channels,
             inputs: channels,
@@ -639,6 +675,7 @@ fn threads_and_batches_do_not_change_a_record() {
                 action: Action::Affine {
                     weights: Weights::new(Values::F32(Cow::Owned(case.weights.clone()))).unwrap(),
                     biases: Cow::Owned(case.biases.clone()),
+                    scales: Vec::new(),
                     panel: 16,
                     columns: case.columns,
                     inputs: case.inputs,

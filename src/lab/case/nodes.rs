@@ -5,10 +5,10 @@ use crate::baked::library;
 use crate::cl::Argument;
 use crate::engine::model::{self, Model};
 use crate::engine::opencl::{limits, touched};
-use crate::ir::half;
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::ir::op::Op;
-use crate::ir::plan::{Arg, BufferRole, Role, Step};
+use crate::ir::plan::{Arg, BufferRole, Step};
+use crate::ir::values;
 use crate::ops::edges::{self, Builder};
 use crate::planner::bind::ADDS;
 use crate::registry::{EngineKind, Kernel as Entry, Operation, PlanRecipe};
@@ -44,7 +44,6 @@ impl Lab {
     /// Runs every graph of [`edges::single`] that `entry` has a part in. Gives the largest error in units of the bound.
     pub(super) fn check_nodes(&mut self, entry: &Entry, group: Group) -> Result<f64, Trouble> {
         let any = entry.options_of_layouts();
-        let stored = [Precision::F32, Precision::F16];
         let (mut worst, mut runs, mut added) = (0.0f64, 0, false);
         for (i, (name, mut builder)) in edges::single().into_iter().enumerate() {
             // Every activation comes behind some graph, and every layout comes with some.
@@ -56,8 +55,8 @@ impl Lab {
                 pushed.map_err(Trouble::Wrong)?;
             }
             let family = any.then(|| FAMILIES[i % FAMILIES.len()]);
-            let weights = stored[usize::from(entry.restrictions.half && i % 2 > 0)];
-            let run = self.run_graph(entry, group, family, name, builder, (weights, i % 3 > 0))?;
+            let weights = entry.restrictions.weights(Precision::ALL[i % 3]);
+            let run = self.run_graph(entry, group, family, name, builder, (weights, i % 4 > 0))?;
             if let Some((error, adds)) = run {
                 (worst, runs, added) = (worst.max(error), runs + 1, added || adds);
             }
@@ -86,11 +85,7 @@ impl Lab {
         let what = format!("{name}, {shape}, {}", family.unwrap_or("its own layouts"));
         let wrong = |text: String| Trouble::Wrong(format!("{text} ({what})"));
         let mut tensors = builder.tensors;
-        if weights == Precision::F16 {
-            let rounded = |v: &mut f32| *v = half::to_f32(half::from_f32(*v));
-            let arrays = tensors.iter_mut().zip(builder.graph.tensors.iter());
-            arrays.filter(|(_, t)| t.role == Role::Weights).for_each(|(w, _)| w.iter_mut().for_each(rounded));
-        }
+        values::round(weights, &builder.graph, &mut tensors);
         let baked = crate::baked::network().clone();
         let network = Network {
             width: shape.len(),
@@ -157,8 +152,8 @@ impl Lab {
             let admitted = wanted.admits(step.problem, Some(&limits(&self.device)));
             admitted.map_err(|e| Trouble::Refused(e.join("; ")))?;
             let group = wanted.restrictions.work_group;
-            let halves = if kernel.restrictions.half { weights } else { Precision::F32 };
-            let program = self.program(kernel, step.activation, halves, group, &step.options)?;
+            let stored = kernel.restrictions.weights(weights);
+            let program = self.program(kernel, step.activation, stored, group, &step.options)?;
             let argument = |(arg, bytes): (&Arg, usize)| {
                 Some(match *arg {
                     Arg::Size(n) => Argument::U32(n),

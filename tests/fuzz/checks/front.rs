@@ -17,8 +17,14 @@ type FrontEnd = fn(&Source<'_>, &mut Files<'_>, &mut Mistakes) -> Option<Read>;
 fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests");
     let path = root.join(file);
-    let settings =
-        Settings { root: root.clone(), model: path.clone(), weights, plan: "host".into(), lab: true };
+    let settings = Settings {
+        root: root.clone(),
+        model: path.clone(),
+        weights,
+        changes: 1.0,
+        plan: "host".into(),
+        lab: true,
+    };
     let (mut found, mut mistakes) = (Vec::new(), Mistakes::default());
     let source = Source { settings: &settings, path: &path, bytes };
     let read = front_end(&source, &mut Files { root: &root, read: &mut found }, &mut mistakes);

@@ -3,7 +3,7 @@
 use super::Kernels;
 use super::image;
 use super::kernel;
-use super::vector::{Half, Vector};
+use super::vector::{Byte, Half, Vector};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -15,6 +15,7 @@ pub(super) const NEON: Kernels = Kernels {
     tile: (4, 4),
     affine: kernel::affine::<F32x4, f32, 4, 2, 4>,
     affine_of_halves: kernel::affine::<F32x4, Half, 4, 2, 4>,
+    affine_of_bytes: kernel::affine::<F32x4, Byte, 4, 2, 4>,
     activate: kernel::activate::<F32x4>,
     line: image::line::<F32x4>,
     takes_lines: F32x4::REGISTERS,
@@ -48,6 +49,15 @@ impl Vector for F32x4 {
             asm!("fcvtl {}.4s, {}.4h", lateout(vreg) floats, in(vreg) vld1_u16(from),
                 options(pure, nomem, nostack, preserves_flags));
             F32x4(floats)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(from: *const i8) -> Self {
+        // SAFETY: the trait's promise.
+        unsafe {
+            let four = vcreate_s8(u64::from(from.cast::<u32>().read_unaligned()));
+            F32x4(vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(four)))))
         }
     }
 

@@ -44,6 +44,8 @@ const FUSED: Kernels = Kernels {
     // SAFETY: the caller's promise is passed on.
     affine_of_halves: |sub| unsafe { mortonnet_vfpv4_affine_of_halves(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
+    affine_of_bytes: |sub| unsafe { mortonnet_vfpv4_affine_of_bytes(&sub.into()) },
+    // SAFETY: the caller's promise is passed on.
     activate: |activation, values, count| unsafe {
         {
             let [a, b] = activation.parameters();
@@ -66,6 +68,8 @@ const PLAIN: Kernels = Kernels {
     // SAFETY: the caller's promise is passed on.
     affine_of_halves: |sub| unsafe { mortonnet_neon_affine_of_halves(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
+    affine_of_bytes: |sub| unsafe { mortonnet_neon_affine_of_bytes(&sub.into()) },
+    // SAFETY: the caller's promise is passed on.
     activate: |activation, values, count| unsafe {
         {
             let [a, b] = activation.parameters();
@@ -83,6 +87,7 @@ const PLAIN: Kernels = Kernels {
 struct CSubproblem {
     weights: *const std::ffi::c_void,
     biases: *const f32,
+    scales: *const f32,
     panel: usize,
     columns: usize,
     inputs: usize,
@@ -100,10 +105,11 @@ struct CSubproblem {
 
 impl<E> From<&Subproblem<'_, E>> for CSubproblem {
     fn from(sub: &Subproblem<'_, E>) -> CSubproblem {
-        let &Affine { weights, biases, panel, columns, inputs, activation } = sub.layer;
+        let &Affine { weights, biases, scales, panel, columns, inputs, activation } = sub.layer;
         CSubproblem {
             weights: weights.as_ptr().cast(),
             biases: biases.as_ptr(),
+            scales: scales.as_ptr(),
             panel,
             columns,
             inputs,
@@ -125,9 +131,11 @@ impl<E> From<&Subproblem<'_, E>> for CSubproblem {
 unsafe extern "C" {
     fn mortonnet_vfpv4_affine(sub: &CSubproblem);
     fn mortonnet_vfpv4_affine_of_halves(sub: &CSubproblem);
+    fn mortonnet_vfpv4_affine_of_bytes(sub: &CSubproblem);
     fn mortonnet_vfpv4_activate(activation: u32, a: f32, b: f32, values: *mut f32, count: usize);
     fn mortonnet_neon_affine(sub: &CSubproblem);
     fn mortonnet_neon_affine_of_halves(sub: &CSubproblem);
+    fn mortonnet_neon_affine_of_bytes(sub: &CSubproblem);
     fn mortonnet_neon_activate(activation: u32, a: f32, b: f32, values: *mut f32, count: usize);
     fn mortonnet_neon_widen(bytes: *const u8, values: *mut f32, count: usize);
     fn getauxval(kind: usize) -> usize;

@@ -193,14 +193,19 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 (std::ptr::null(), block.len(), block.len())
             }
         };
-        // Sums begin with the bias, or with what the block before has left.
+        // Sums begin with the bias (those that are multiplied with a scale: with 0), or with what the block before has
+        // left.
         let first = block.start == 0;
         let (begin, stride) =
             if first { (layer.biases.as_ptr(), 0) } else { (sub.result.cast_const(), sub.result_stride) };
         let mut sums = [[V::splat(0.0); N]; M];
-        unrolled!(m < M, {
-            unrolled!(i < N, { sums[m][i] = V::load(begin.add(record(m) * stride + row + i * V::LANES)) });
-        });
+        if !(E::SCALED && first) {
+            unrolled!(m < M, {
+                unrolled!(i < N, {
+                    sums[m][i] = V::load(begin.add(record(m) * stride + row + i * V::LANES))
+                });
+            });
+        }
         let Ahead { mut at, step } = ahead;
         let mut done = 0;
         loop {
@@ -229,6 +234,14 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
             }
             table = table.add(sub.records);
             unrolled!(m < M, { x[m] = *table.add(record(m)) });
+        }
+        if E::SCALED && block.end == layer.inputs {
+            unrolled!(i < N, {
+                let at = row + i * V::LANES;
+                let (bias, scale) =
+                    (V::load(layer.biases.as_ptr().add(at)), V::load(layer.scales.as_ptr().add(at)));
+                unrolled!(m < M, { sums[m][i] = bias.fma(sums[m][i], scale) });
+            });
         }
         // NaN is neither below zero nor below −∞: it stays. 0 · x makes NaN of an overflow, which would be gone where −∞
         // became zero, and changes no other value.

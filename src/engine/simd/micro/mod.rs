@@ -31,7 +31,7 @@ mod x86;
 pub(crate) use image::Made;
 pub(super) use image::{Line, together};
 pub(super) use kernel::{Runs, Subproblem};
-pub(super) use vector::Half;
+pub(super) use vector::{Byte, Half};
 
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
@@ -44,6 +44,8 @@ pub(super) struct Affine<'a, E = f32> {
     pub(crate) weights: &'a [E],
     /// Biases, `rows`.
     pub(crate) biases: &'a [f32],
+    /// Of weights stored as bytes: what the sums of products of each row are multiplied with, `rows`; else nothing.
+    pub(crate) scales: &'a [f32],
     /// Rows of a panel, a multiple of 4.
     pub(crate) panel: usize,
     /// Columns of the weights: the padded common dimension.
@@ -60,6 +62,7 @@ impl<E> Affine<'_, E> {
     #[cfg(test)]
     pub(super) fn check(&self) {
         Self::fits(self.weights.len(), self.biases.len(), self.panel, self.columns, self.inputs);
+        assert!(self.scales.is_empty() || self.scales.len() == self.biases.len());
     }
 
     /// # Panics
@@ -85,6 +88,8 @@ pub(super) struct Kernels {
     pub(crate) affine: unsafe fn(&Subproblem<'_, f32>),
     /// The same of weights stored as halves: made for single records, fewer tiles are compiled.
     pub(crate) affine_of_halves: unsafe fn(&Subproblem<'_, Half>),
+    /// The same of weights stored as bytes.
+    pub(crate) affine_of_bytes: unsafe fn(&Subproblem<'_, Byte>),
     /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
     pub(crate) activate: unsafe fn(Activation, *mut f32, usize),
     /// SAFETY: the line is sound, the CPU has the instruction set.
@@ -127,6 +132,7 @@ const PORTABLE: Kernels = Kernels {
     tile: (2, 1),
     affine: kernel::affine::<Lanes4, f32, 2, 1, 1>,
     affine_of_halves: kernel::affine::<Lanes4, Half, 1, 1, 1>,
+    affine_of_bytes: kernel::affine::<Lanes4, Byte, 1, 1, 1>,
     activate: activate_each,
     line: image::line::<Lanes4>,
     takes_lines: Lanes4::REGISTERS,

@@ -33,8 +33,9 @@ enum activation { NONE, SIGMOID, RELU, TANH, LEAKY_RELU, CLIP, ELU, GELU, GELU_T
 
 // `Subproblem` of kernel.rs; strides count values.
 struct subproblem {
-    const void *weights; // panels of `panel` rows by `columns`, of floats or of halves
+    const void *weights; // panels of `panel` rows by `columns`, of floats, halves or bytes
     const float *biases;
+    const float *scales; // of bytes
     size_t panel, columns, inputs;
     size_t row, end_row;
     size_t records;
@@ -60,6 +61,13 @@ INLINE float32x4_t multiply_add(float32x4_t sum, float32x4_t a, float32x4_t b) {
 
 // y, NaN where x is infinite or NaN.
 INLINE float32x4_t visible(float32x4_t y, float32x4_t x) { return multiply_add(y, x, vdupq_n_f32(0.0f)); }
+
+// Four bytes with a sign.
+INLINE float32x4_t load_bytes(const int8_t *from) {
+    uint32_t four;
+    __builtin_memcpy(&four, from, sizeof four);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four))))));
+}
 
 // Four halves. Infinities and NaN are not among weights.
 INLINE float32x4_t load_halves(const uint16_t *from) {
@@ -131,12 +139,16 @@ struct place {
     const float *const *run;
 };
 
-// Records n to n + M (those that are in the subproblem) by N vectors of rows. M, N and `halves` are constants.
-INLINE void tile(const struct subproblem *p, const struct place *place, int M, int N, int halves) {
+// What weights are stored as.
+enum stored { FLOATS, HALVES, BYTES };
+
+// Records n to n + M (those that are in the subproblem) by N vectors of rows. M, N and `stored` are constants.
+INLINE void tile(const struct subproblem *p, const struct place *place, int M, int N, enum stored stored) {
     const size_t last = p->records - 1, panel = p->panel;
     const size_t n = place->n, row = place->row, begin = place->begin, count = place->count;
     const float *floats = (const float *)p->weights + place->at;
     const uint16_t *bits = (const uint16_t *)p->weights + place->at;
+    const int8_t *bytes = (const int8_t *)p->weights + place->at;
     const float *x[MOST];
     float *result[MOST];
     float32x4_t sum[MOST * 4];
@@ -146,16 +158,17 @@ INLINE void tile(const struct subproblem *p, const struct place *place, int M, i
         const size_t record = least(n + m, last);
         x[m] = p->table ? place->run[record] : p->x + record * p->x_stride + begin;
         result[m] = p->result + record * p->result_stride + row;
-        // Sums begin with the bias, or with what the columns before have left.
+        // Sums begin with the bias (those that are multiplied with a scale: with 0), or with what the columns before have
+        // left.
         const float *first = begin == 0 ? p->biases + row : result[m];
         UNROLL
         for (int i = 0; i < N; i++)
-            sum[m * N + i] = vld1q_f32(first + i * LANES);
+            sum[m * N + i] = stored == BYTES && begin == 0 ? vdupq_n_f32(0.0f) : vld1q_f32(first + i * LANES);
     }
-    if (M == MOST && !halves) {
+    if (M == MOST && stored == FLOATS) {
         six_by_two(sum, floats, panel, x, count);
 #if FUSED
-    } else if (M == MOST) {
+    } else if (M == MOST && stored == HALVES) {
         six_by_two_of_halves(sum, bits, panel, x, count);
 #endif
     } else {
@@ -163,9 +176,12 @@ INLINE void tile(const struct subproblem *p, const struct place *place, int M, i
             float32x4_t weights[4];
             UNROLL
             for (int i = 0; i < N; i++)
-                weights[i] = halves ? load_halves(bits + i * LANES) : vld1q_f32(floats + i * LANES);
+                weights[i] = stored == BYTES    ? load_bytes(bytes + i * LANES)
+                             : stored == HALVES ? load_halves(bits + i * LANES)
+                                                : vld1q_f32(floats + i * LANES);
             floats += panel;
             bits += panel;
+            bytes += panel;
             UNROLL
             for (int m = 0; m < M; m++) {
                 const float32x4_t value = vld1q_dup_f32(x[m]++);
@@ -173,6 +189,15 @@ INLINE void tile(const struct subproblem *p, const struct place *place, int M, i
                 for (int i = 0; i < N; i++)
                     sum[m * N + i] = multiply_add(sum[m * N + i], weights[i], value);
             }
+        }
+    }
+    if (stored == BYTES && begin + count == p->inputs) {
+        UNROLL
+        for (int i = 0; i < N; i++) {
+            const float32x4_t bias = vld1q_f32(p->biases + row + i * LANES), scale = vld1q_f32(p->scales + row + i * LANES);
+            UNROLL
+            for (int m = 0; m < M; m++)
+                sum[m * N + i] = multiply_add(bias, sum[m * N + i], scale);
         }
     }
     // VMAX gives NaN where one of the two is; 0 * x makes NaN of an overflow (kernel.rs).
@@ -280,20 +305,23 @@ void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t
 
 typedef void compute(const struct subproblem *p, const struct place *place);
 
-#define TILE(FUNCTION, M, N, HALVES)                                                                                       \
-    static void FUNCTION(const struct subproblem *p, const struct place *place) { tile(p, place, M, N, HALVES); }
-TILE(NAME(floats_6_2), MOST, 2, 0)
-TILE(NAME(floats_3_2), 3, 2, 0)
-TILE(NAME(floats_1_4), 1, 4, 0)
-TILE(NAME(floats_1_2), 1, 2, 0)
-TILE(NAME(floats_1_1), 1, 1, 0)
+#define TILE(FUNCTION, M, N, STORED)                                                                                       \
+    static void FUNCTION(const struct subproblem *p, const struct place *place) { tile(p, place, M, N, STORED); }
+TILE(NAME(floats_6_2), MOST, 2, FLOATS)
+TILE(NAME(floats_3_2), 3, 2, FLOATS)
+TILE(NAME(floats_1_4), 1, 4, FLOATS)
+TILE(NAME(floats_1_2), 1, 2, FLOATS)
+TILE(NAME(floats_1_1), 1, 1, FLOATS)
 #if FUSED
-TILE(NAME(halves_6_2), MOST, 2, 1)
-TILE(NAME(halves_1_4), 1, 4, 1)
+TILE(NAME(halves_6_2), MOST, 2, HALVES)
+TILE(NAME(halves_1_4), 1, 4, HALVES)
 #endif
-TILE(NAME(halves_3_2), 3, 2, 1)
-TILE(NAME(halves_1_2), 1, 2, 1)
-TILE(NAME(halves_1_1), 1, 1, 1)
+TILE(NAME(halves_3_2), 3, 2, HALVES)
+TILE(NAME(halves_1_2), 1, 2, HALVES)
+TILE(NAME(halves_1_1), 1, 1, HALVES)
+TILE(NAME(bytes_3_2), 3, 2, BYTES)
+TILE(NAME(bytes_1_2), 1, 2, BYTES)
+TILE(NAME(bytes_1_1), 1, 1, BYTES)
 
 // Six and three records by two vectors; a record by one, two and four. Not all have the largest two.
 struct tiles {
@@ -349,6 +377,11 @@ void NAME(affine_of_halves)(const struct subproblem *p) {
 #endif
     };
     NAME(layer)(p, &halves);
+}
+
+void NAME(affine_of_bytes)(const struct subproblem *p) {
+    static const struct tiles bytes = {.three = NAME(bytes_3_2), .one = {NAME(bytes_1_1), NAME(bytes_1_2)}};
+    NAME(layer)(p, &bytes);
 }
 
 #if !FUSED

@@ -14,6 +14,8 @@ pub(super) trait Vector: Copy {
     unsafe fn load(from: *const f32) -> Self;
     /// `LANES` halves.
     unsafe fn load_halves(from: *const u16) -> Self;
+    /// `LANES` bytes with a sign.
+    unsafe fn load_bytes(from: *const i8) -> Self;
     unsafe fn store(self, to: *mut f32);
     /// a · b + self
     unsafe fn fma(self, a: Self, b: Self) -> Self;
@@ -33,6 +35,9 @@ pub(super) trait Vector: Copy {
 /// How a weight is stored. The kernels load weights through this only: another way of storing them is an
 /// implementation of it, which converts on load.
 pub(super) trait Stored: Copy {
+    /// Whether sums are multiplied with the scales of their rows, before the bias.
+    const SCALED: bool = false;
+
     /// `V::LANES` weights.
     ///
     /// SAFETY: as [`Vector`].
@@ -57,6 +62,21 @@ impl Stored for Half {
     unsafe fn load<V: Vector>(from: *const Half) -> V {
         // SAFETY: the trait's promise.
         unsafe { V::load_halves(from.cast()) }
+    }
+}
+
+/// A number that the scale of its row belongs to: a quarter of the memory traffic.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Byte(pub(crate) i8);
+
+impl Stored for Byte {
+    const SCALED: bool = true;
+
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const Byte) -> V {
+        // SAFETY: the trait's promise.
+        unsafe { V::load_bytes(from.cast()) }
     }
 }
 
@@ -96,6 +116,12 @@ impl Vector for Lanes4 {
             let magnitude = f32::from_bits(u32::from(h & 0x7fff) << 13) * f32::from_bits(0x7780_0000);
             f32::from_bits(magnitude.to_bits() | u32::from(h & 0x8000) << 16)
         }))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(from: *const i8) -> Self {
+        // SAFETY: the trait's promise.
+        Lanes4(unsafe { from.cast::<[i8; 4]>().read() }.map(f32::from))
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use super::image::{self, Line};
 use super::kernel::{self, Subproblem};
-use super::vector::{Half, Vector};
+use super::vector::{Byte, Half, Vector};
 use super::winograd::{self, Pixels, Transforms};
 use super::{Activation, Arithmetic, Kernels};
 use std::arch::x86_64::*;
@@ -49,6 +49,7 @@ const AVX2: Kernels = Kernels {
     tile: (6, 2),
     affine: avx2_affine,
     affine_of_halves: avx2_affine_of_halves,
+    affine_of_bytes: avx2_affine_of_bytes,
     activate: avx2_activate,
     line: avx2_line,
     takes_lines: F32x8::REGISTERS,
@@ -66,6 +67,12 @@ unsafe fn avx2_affine(sub: &Subproblem<'_, f32>) {
 unsafe fn avx2_affine_of_halves(sub: &Subproblem<'_, Half>) {
     // SAFETY: the caller's promise is passed on.
     unsafe { kernel::affine::<F32x8, Half, 4, 4, 2>(sub) }
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2_affine_of_bytes(sub: &Subproblem<'_, Byte>) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { kernel::affine::<F32x8, Byte, 4, 4, 2>(sub) }
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -106,7 +113,7 @@ unsafe fn avx2_gather(from: *const f32, apart: usize, channels: usize, pixels: P
 
 macro_rules! vector {
     ($name:ident, $type:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident, $fma:ident, $div:ident, $max:ident,
-     $min:ident, $to_bits:ident, $shift:ident, $from_bits:ident, $load_halves:ident, $from_halves:ident) => {
+     $min:ident, $to_bits:ident, $shift:ident, $from_bits:ident, $load_halves:ident, $from_halves:ident, $load_bytes:ident, $widen:ident, $from_whole:ident) => {
         #[derive(Clone, Copy)]
         struct $name($type);
 
@@ -130,6 +137,12 @@ macro_rules! vector {
             unsafe fn load_halves(from: *const u16) -> Self {
                 // SAFETY: the trait's promise.
                 unsafe { $name($from_halves($load_halves(from.cast()))) }
+            }
+
+            #[inline(always)]
+            unsafe fn load_bytes(from: *const i8) -> Self {
+                // SAFETY: the trait's promise.
+                unsafe { $name($from_whole($widen($load_bytes(from.cast())))) }
             }
 
             #[inline(always)]
@@ -192,7 +205,10 @@ vector!(
     _mm256_slli_epi32,
     _mm256_castsi256_ps,
     _mm_loadu_si128,
-    _mm256_cvtph_ps
+    _mm256_cvtph_ps,
+    _mm_loadl_epi64,
+    _mm256_cvtepi8_epi32,
+    _mm256_cvtepi32_ps
 );
 
 /// Stable from Rust 1.89 on: build.rs sets the cfg for such compilers.
@@ -210,6 +226,7 @@ mod avx512 {
         tile: (8, 3),
         affine: avx512_affine,
         affine_of_halves: avx512_affine_of_halves,
+        affine_of_bytes: avx512_affine_of_bytes,
         activate: avx512_activate,
         line: avx512_line,
         takes_lines: F32x16::REGISTERS,
@@ -227,6 +244,12 @@ mod avx512 {
     unsafe fn avx512_affine_of_halves(sub: &Subproblem<'_, Half>) {
         // SAFETY: the caller's promise is passed on.
         unsafe { kernel::affine::<F32x16, Half, 8, 8, 2>(sub) }
+    }
+
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    unsafe fn avx512_affine_of_bytes(sub: &Subproblem<'_, Byte>) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { kernel::affine::<F32x16, Byte, 8, 8, 2>(sub) }
     }
 
     #[target_feature(enable = "avx512f,avx2,fma")]
@@ -286,6 +309,9 @@ mod avx512 {
         _mm512_slli_epi32,
         _mm512_castsi512_ps,
         _mm256_loadu_si256,
-        _mm512_cvtph_ps
+        _mm512_cvtph_ps,
+        _mm_loadu_si128,
+        _mm512_cvtepi8_epi32,
+        _mm512_cvtepi32_ps
     );
 }

@@ -1,0 +1,113 @@
+//! Weights as bytes: whole numbers from −127 to 127, times a scale for each row.
+//!
+//! A scale has at most [`DIGITS`] binary digits, so that its products with such numbers are floats, exactly: an array of
+//! rounded weights holds its scales. The largest number of a row is 127 always, so that the scale is the row's largest
+//! weight over 127.
+
+/// The largest number.
+pub(crate) const MOST: f32 = 127.0;
+
+/// Biases and scales are the columns of a matrix in panels of so many rows, a vector of any kernel: so many biases, then the
+/// scales of these rows.
+pub(crate) const BESIDE: usize = 16;
+
+/// Binary digits of a scale: with the seven of a number they are those of a float.
+const DIGITS: u32 = 16;
+
+/// Rows whose weights are all smaller become zero.
+const LEAST: f32 = 1e-30;
+
+/// The scale of a row of rounded weights; 0 where all are.
+pub(crate) fn of_row(row: &[f32]) -> f32 {
+    largest(row) / MOST
+}
+
+/// The number that stands for a rounded weight of a row with this scale.
+pub(crate) fn number(weight: f32, scale: f32) -> i8 {
+    if scale > 0.0 { (weight / scale).round() as i8 } else { 0 }
+}
+
+fn largest(row: &[f32]) -> f32 {
+    row.iter().fold(0.0, |most, w| w.abs().max(most))
+}
+
+/// Rounds a row to numbers times a scale: the one of those tried with the least sum of the squares of each weight's error
+/// times its column's `sizes`. Smaller scales than that of the largest weight cut the few largest weights, and round
+/// the others better.
+pub(crate) fn round(row: &mut [f32], sizes: &[f32]) {
+    let largest = largest(row);
+    if largest < LEAST {
+        row.fill(0.0);
+        return;
+    }
+    let rounded = |w: f32, scale: f32| (w / scale).round().clamp(-MOST, MOST) * scale;
+    let error = |scale: f32| {
+        let errors = row.iter().zip(sizes).map(|(&w, size)| (rounded(w, scale) - w) * size);
+        errors.map(|e| f64::from(e) * f64::from(e)).sum::<f64>()
+    };
+    // In steps of 1/32, from the largest weight to half of it.
+    let scales = (0..=16).map(|step| of_digits(largest * (1.0 - step as f32 / 32.0) / MOST));
+    let all = scales.map(|scale| (scale, error(scale)));
+    let best = all.reduce(|best, next| if next.1 < best.1 { next } else { best });
+    let scale = best.map_or(1.0, |best| best.0);
+    row.iter_mut().for_each(|w| *w = rounded(*w, scale));
+}
+
+/// The nearest float with so few digits.
+fn of_digits(x: f32) -> f32 {
+    let rest = 24 - DIGITS;
+    f32::from_bits((x.to_bits() + (1 << (rest - 1))) >> rest << rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Rounded rows are their numbers times their scale, exactly, and none is farther off than half of the largest
+        /// scale; whoever rounds them again changes nothing.
+        #[test]
+        fn a_rounded_row_holds_its_scale(
+            row in proptest::collection::vec(-2.0f32..2.0, 1..40),
+            power in -60i32..60,
+            seed: u32,
+        ) {
+            let row: Vec<f32> = row.iter().map(|w| w * 2f32.powi(power)).collect();
+            let sizes: Vec<f32> = (0..row.len()).map(|i| (seed >> (i % 20)) as f32 / u32::MAX as f32).collect();
+            let mut rounded = row.clone();
+            round(&mut rounded, &sizes);
+            let scale = of_row(&rounded);
+            for &w in &rounded {
+                prop_assert_eq!(f32::from(number(w, scale)) * scale, w);
+            }
+            if largest(&row) >= LEAST {
+                prop_assert_eq!(rounded.iter().map(|&w| number(w, scale).unsigned_abs()).max(), Some(127));
+            }
+            let mut plain = row.clone();
+            round(&mut plain, &vec![1.0; row.len()]);
+            let error = |r: &[f32], sizes: &[f32]| {
+                let errors = r.iter().zip(&row).zip(sizes);
+                errors.map(|((a, b), s)| f64::from((a - b) * s).powi(2)).sum::<f64>()
+            };
+            prop_assert!(error(&rounded, &sizes) <= error(&plain, &sizes) * 1.0001 + 1e-60);
+            let mut again = rounded.clone();
+            round(&mut again, &sizes);
+            prop_assert_eq!(again, rounded);
+        }
+    }
+
+    #[test]
+    fn a_large_weight_that_does_not_count_is_cut() {
+        let mut row: Vec<f32> = (0..100).map(|i| (i as f32 * 0.37).sin()).collect();
+        row[7] = 1.9;
+        let mut sizes = vec![1.0; 100];
+        sizes[7] = 1e-3;
+        round(&mut row, &sizes);
+        assert!(row[7] < 1.1 && row.iter().all(|w| w.abs() <= row[7]), "{}", row[7]);
+        let mut nothing = vec![1e-33, -1e-35];
+        round(&mut nothing, &[1.0, 1.0]);
+        assert_eq!((of_row(&nothing), number(0.0, 0.0)), (0.0, 0));
+        assert_eq!(nothing, [0.0, 0.0]);
+    }
+}
