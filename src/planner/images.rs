@@ -3,6 +3,7 @@
 use super::fuse::Chain;
 use super::{Draft, Matrix, Planner, View};
 use crate::ir::graph::Shape;
+use crate::ir::network::Kind;
 use crate::ir::op::{Activation, Axis, Op, Window};
 use crate::ir::plan::Placing;
 use crate::ir::view::{Geometry, Image, RowMap};
@@ -65,8 +66,21 @@ impl<'l> Planner<'l> {
         let matrix = self.matrices.len() - 1;
         self.pixels(matrix, node.output, aligned.0);
         self.demand(matrix, 1, aligned.1, layout.as_ref());
+        if self.network.graph.outputs.first() == Some(&node.output) {
+            self.last_values(matrix);
+        }
         self.family(kernel, matrix);
         matrix
+    }
+
+    /// The network's last values stand as who looks for the largest of them takes them, if nothing else has been said.
+    fn last_values(&mut self, matrix: usize) {
+        let takes = |k: &'l Kernel| k.restrictions.b.as_ref().and_then(|b| b.representation.as_ref());
+        let argmax = self.kernel(Operation::ArgMax).filter(|_| self.network.output.kind == Kind::Classes);
+        if let (None, Some(layout)) = (&self.matrices[matrix].layout, argmax.and_then(takes)) {
+            self.matrices[matrix].layout = Some(layout.clone());
+            self.demand(matrix, 1, 1, Some(layout));
+        }
     }
 
     /// A matrix that a kernel takes in any layout has the one that the plan's other kernels read, if nothing else has
@@ -347,13 +361,14 @@ impl<'l> Planner<'l> {
         let Some(&value) = self.network.graph.outputs.first() else { return };
         let Some(View { matrix, map }) = self.views[value].clone() else { return };
         let nodes = self.network.graph.nodes.len();
-        let classes = self.network.output.kind == crate::ir::network::Kind::Classes;
+        let classes = self.network.output.kind == Kind::Classes;
         let plain = map.is_plain() && map.len() == self.matrices[matrix].rows;
         if matrix == 0 || (classes && !plain) {
             let Some(kernel) = self.gather(nodes) else { return };
             let n = map.len();
             self.matrices.push(Matrix::new("output".into(), n, 1, None));
             let to = self.matrices.len() - 1;
+            self.last_values(to);
             self.family(kernel, to);
             self.move_rows(kernel, nodes, View { matrix, map }, (to, RowMap::vector(n)), true, 0.0);
             self.views[value] = Some(View { matrix: to, map: RowMap::vector(n) });

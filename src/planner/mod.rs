@@ -68,10 +68,11 @@ fn with_few(
     let Some(few) = &recipe.few else { return of_batch(network, recipe, library, batch, None) };
     let of_few = recipe.of_few(few);
     if batch <= few.records {
-        return of_batch(network, &of_few, library, batch, None);
+        // A recipe that somebody has cut down may lack what its variant needs.
+        let variant = of_batch(network, &of_few, library, batch, None);
+        return variant.or_else(|_| of_batch(network, recipe, library, batch, None));
     }
     let full = of_batch(network, recipe, library, batch, None)?;
-    // A recipe that somebody has cut down may lack what its variant needs.
     let Ok(variant) = of_batch(network, &of_few, library, batch, Some(&full)) else { return Ok(full) };
     // Where no kernel is another one, nothing is gained.
     let same = full.steps.iter().map(|s| &s.kernel).eq(variant.steps.iter().map(|s| &s.kernel));

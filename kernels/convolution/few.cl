@@ -1,0 +1,112 @@
+// Convolution with bias and activation of few records: four outputs of TN columns per work-item.
+// Differs from convolution/packed_4x4: columns are the pixels of all records, so nothing is computed for records that are
+// not there, and each weight is used for TN pixels; from convolution/records: no local memory.
+// Source: own; benches/mali says how it compiles for Mali.
+// Layouts: a C, or panels of PANEL rows each (R_PANEL_1_C, as the kernel for full batches has it), its columns in the order
+// ky, kx, c; b FROM, r TO, as in common/place; bias is plain.
+// ACTIVATION: as in common/activation.
+// ADD: c, which stands as r does, is added before the activation.
+// HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
+// STEP: from a row of b to the next, where that is the same for all.
+// Dimension 0 runs over fours of outputs, dimension 1 over columns, TN at a time, record by record. Columns behind the last
+// one are the last one again.
+#ifndef TN
+#define TN 4
+#endif
+#ifndef PANEL
+#define PANEL 16
+#endif
+#define FOURS (PANEL / 4)
+#ifdef GROUP_0
+__attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
+#endif
+kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geometry,
+                            global const WEIGHT4 *restrict a,
+                            global const float *restrict b,
+                            global const float4 *restrict bias,
+#ifdef ADD
+                            global const float *restrict c,
+#endif
+                            global float *restrict r)
+{
+    const uint i = get_global_id(0);
+    if (4 * i >= OUT_PIXEL)
+        return;
+    const uint pixels = OUT_HEIGHT * OUT_WIDTH, last = w * pixels - 1, first = (uint)get_global_id(1) * TN;
+    uint record[TN], to[TN], top[TN], left[TN];
+    float4 sums[TN];
+#pragma unroll
+    for (uint t = 0; t < TN; ++t) {
+        const uint column = min(first + t, last), n = column / pixels, pixel = column - n * pixels;
+        const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
+        record[t] = n;
+        to[t] = OUT_ROW + 4 * i;
+        // What is above or to the left of the image is a large number, outside too.
+        top[t] = y * STRIDE_Y - BORDER_TOP;
+        left[t] = x * STRIDE_X - BORDER_LEFT;
+        sums[t] = (float4)(0.0f);
+    }
+    if (4 * i < OUTPUTS) {
+        const uint panel = i / FOURS;
+        global const WEIGHT4 *pa =
+            a + UNIT4 * (panel * FOURS * (WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS) + (i - panel * FOURS));
+#pragma unroll
+        for (uint t = 0; t < TN; ++t)
+            sums[t] = FIRST4(bias, i);
+        for (uint ky = 0; ky < WINDOW_HEIGHT; ++ky)
+            for (uint kx = 0; kx < WINDOW_WIDTH; ++kx) {
+                bool inside[TN];
+                uint row[TN];
+#pragma unroll
+                for (uint t = 0; t < TN; ++t) {
+                    const uint line = top[t] + ky * DILATION_Y, pixel = left[t] + kx * DILATION_X;
+                    inside[t] = line < IN_HEIGHT && pixel < IN_WIDTH;
+                    row[t] = IN_FIRST + (inside[t] ? line * IN_LINE + pixel * IN_PIXEL : 0);
+                }
+#ifdef STEP
+                global const float *from[TN];
+#pragma unroll
+                for (uint t = 0; t < TN; ++t)
+                    from[t] = b + PLACE_B(l, w, 0, record[t]) + row[t] * STEP;
+#define VALUE(t, k) from[t][(k) * STEP]
+#else
+#define VALUE(t, k) b[PLACE_B(l, w, row[t] + (k), record[t])]
+#endif
+                uint k = 0;
+#if defined(STEP) && STEP == 1
+                if (((l | IN_FIRST | IN_LINE | IN_PIXEL) & 3) == 0)
+                    for (; k + 3 < GROUP_CHANNELS; k += 4, pa += UNIT4 * 4 * FOURS) {
+                        const float4 w0 = LOAD4(pa, 0), w1 = LOAD4(pa, FOURS);
+                        const float4 w2 = LOAD4(pa, 2 * FOURS), w3 = LOAD4(pa, 3 * FOURS);
+#pragma unroll
+                        for (uint t = 0; t < TN; ++t) {
+                            const float4 v = inside[t] ? *(global const float4 *)(from[t] + k) : (float4)(0.0f);
+                            sums[t] += w0 * v.s0 + w1 * v.s1 + w2 * v.s2 + w3 * v.s3;
+                        }
+                    }
+#endif
+                for (; k < GROUP_CHANNELS; ++k, pa += UNIT4 * FOURS) {
+                    const float4 weights = LOAD4(pa, 0);
+#pragma unroll
+                    for (uint t = 0; t < TN; ++t)
+                        sums[t] += weights * (inside[t] ? VALUE(t, k) : 0.0f);
+                }
+            }
+    }
+#pragma unroll
+    for (uint t = 0; t < TN; ++t) {
+        float4 sum = 4 * i < OUTPUTS ? LAST4(sums[t], bias, i) : (float4)(0.0f);
+        if (first + t > last)
+            continue;
+        const uint at[4] = {PLACE_R(h, w, to[t], record[t]), PLACE_R(h, w, to[t] + 1, record[t]),
+                            PLACE_R(h, w, to[t] + 2, record[t]), PLACE_R(h, w, to[t] + 3, record[t])};
+#ifdef ADD
+        sum += (float4)(c[at[0]], c[at[1]], c[at[2]], c[at[3]]);
+#endif
+        sum = ACTIVATE(sum);
+        r[at[0]] = sum.s0;
+        r[at[1]] = sum.s1;
+        r[at[2]] = sum.s2;
+        r[at[3]] = sum.s3;
+    }
+}
