@@ -212,7 +212,7 @@ pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>
     for c in plan.constants.iter() {
         constants.resize(constants.len().next_multiple_of(PAGE), 0);
         offsets.push(constants.len());
-        constants.extend(Values::pack(c, |t| Cow::Borrowed(&tensors[t][..])).bytes());
+        constants.extend(Values::pack(c, &|t| Cow::Borrowed(&tensors[t][..])).bytes());
     }
     Ok(Baked {
         network,

@@ -208,7 +208,7 @@ fn weights_become_bytes() {
                 }
             }
         };
-        (0..4).map(|i| crate::ir::values::array(&baked.plan.constants, i, of)).collect::<Vec<_>>()
+        (0..4).map(|i| crate::ir::values::array(&baked.plan.constants, i, &of)).collect::<Vec<_>>()
     };
     let (given, rounded) = (arrays(&whole), arrays(&bytes));
     for (i, c) in bytes.plan.constants.iter().enumerate() {

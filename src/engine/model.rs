@@ -72,7 +72,7 @@ impl Model {
             return Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 });
         }
         let plan = planned(&network, recipe, baked::library(), batch)?;
-        let (constants, laid_out_again) = laid_out(&plan, baked::plan(), baked::constant)?;
+        let (constants, laid_out_again) = laid_out(&plan, baked::plan(), &baked::constant)?;
         Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again })
     }
 
@@ -88,7 +88,7 @@ impl Model {
             let recipe = recipe?;
             let plan = planned(&self.network, &recipe, baked::library(), Some(self.plan.batch)).ok()?;
             (plan.steps != self.plan.steps).then_some(())?;
-            let (constants, again) = laid_out(&plan, &self.plan, |i| self.constants[i].clone()).ok()?;
+            let (constants, again) = laid_out(&plan, &self.plan, &|i| self.constants[i].clone()).ok()?;
             let laid_out_again = self.laid_out_again + again;
             Some((what, Model { network: self.network.clone(), recipe, plan, constants, laid_out_again }))
         })
@@ -103,7 +103,7 @@ impl Model {
         batch: Option<usize>,
     ) -> Result<Model, String> {
         let plan = planned(&network, recipe, library, batch)?;
-        let pack = |c: &Constant| Values::pack(c, |t| Cow::Borrowed(&tensors[t][..]));
+        let pack = |c: &Constant| Values::pack(c, &|t| Cow::Borrowed(&tensors[t][..]));
         let constants = plan.constants.iter().map(pack).collect();
         Ok(Model { network, recipe: recipe.clone(), plan, constants, laid_out_again: 0 })
     }
@@ -131,7 +131,7 @@ fn is_baked(recipe: &PlanRecipe) -> bool {
 fn laid_out(
     plan: &Plan,
     from: &Plan,
-    values: impl Fn(usize) -> Values,
+    values: &dyn Fn(usize) -> Values,
 ) -> Result<(Vec<Values>, usize), String> {
     let mut again = 0;
     let mut constants = Vec::with_capacity(plan.constants.len());
@@ -146,8 +146,8 @@ fn laid_out(
             return Err(format!("plan {}: {name}: plan {} has no {role}", plan.name, from.name));
         }
         again += usize::from(c.tensor.is_some());
-        let array = |t| place(t).map_or_else(Vec::new, |i| values::array(&from.constants, i, &values));
-        constants.push(Values::pack(c, |t| array(t).into()));
+        let array = |t| place(t).map_or_else(Vec::new, |i| values::array(&from.constants, i, values));
+        constants.push(Values::pack(c, &|t| array(t).into()));
     }
     Ok((constants, again))
 }
@@ -158,7 +158,7 @@ pub(crate) fn baked_tensors() -> Vec<Vec<f32>> {
     for (i, c) in baked::plan().constants.iter().enumerate() {
         c.tensor
             .into_iter()
-            .for_each(|t| tensors[t] = values::array(&baked::plan().constants, i, baked::constant));
+            .for_each(|t| tensors[t] = values::array(&baked::plan().constants, i, &baked::constant));
     }
     tensors
 }

@@ -30,56 +30,49 @@ impl Default for Values {
 impl Values {
     /// The array of `c` in its layout, as what it is stored as; pairs of rows are made of their maps. `array` gives the
     /// numbers of the graph's arrays.
-    pub(crate) fn pack<'a>(c: &Constant, array: impl Fn(usize) -> Cow<'a, [f32]>) -> Values {
+    pub(crate) fn pack<'a>(c: &Constant, array: &dyn Fn(usize) -> Cow<'a, [f32]>) -> Values {
         if let Placing::Pairs { from, to, filled } = &c.placing {
             return Values::U32(Cow::Owned(pairs(from, to, *filled)));
         }
-        let plain = c.tensor.map_or(Cow::Borrowed(&[][..]), &array);
-        let (placed, size) = place(c, &plain);
+        let plain = c.tensor.map_or(Cow::Borrowed(&[][..]), array);
+        let (mut placed, size) = place(c, &plain);
         if let Some(weights) = c.scales.map(array) {
             let rows = weights.chunks_exact((weights.len() / size.0.max(1)).max(1));
             let both: Vec<f32> =
                 placed.iter().zip(rows).flat_map(|(&b, row)| [b, scale::of_row(row)]).collect();
             return Values::F32(Cow::Owned(c.layout.pack(&both, (size.0, 2), c.padded, 0.0)));
         }
+        if c.precision == Precision::I8 {
+            let rows =
+                placed.to_mut().chunks_exact_mut(size.1.max(1)).zip(plain.chunks_exact(c.size.1.max(1)));
+            for (placed, row) in rows {
+                let scale = scale::of_row(row);
+                placed.iter_mut().for_each(|w| *w = scale::number(*w, scale).into());
+            }
+        }
+        let packed = c.layout.pack(&placed, size, c.padded, 0.0);
         match c.precision {
-            Precision::F32 => Values::F32(Cow::Owned(c.layout.pack(&placed, size, c.padded, 0.0))),
-            Precision::F16 => {
-                let halves: Vec<u16> = placed.iter().map(|&w| half::from_f32(w)).collect();
-                Values::F16(Cow::Owned(c.layout.pack(&halves, size, c.padded, 0)))
-            }
-            Precision::I8 => {
-                let rows = plain.chunks_exact(c.size.1.max(1)).zip(placed.chunks_exact(size.1.max(1)));
-                let numbers: Vec<i8> = rows
-                    .flat_map(|(row, placed)| {
-                        let scale = scale::of_row(row);
-                        placed.iter().map(move |&w| scale::number(w, scale))
-                    })
-                    .collect();
-                Values::I8(Cow::Owned(c.layout.pack(&numbers, size, c.padded, 0)))
-            }
+            Precision::F32 => Values::F32(packed.into()),
+            Precision::F16 => Values::F16(packed.into_iter().map(half::from_f32).collect()),
+            Precision::I8 => Values::I8(packed.into_iter().map(|w| w as i8).collect()),
         }
     }
 
     /// The array of `c`; nothing of pairs of rows. Of bytes the numbers, without the scales of their rows.
     pub(crate) fn unpack(&self, c: &Constant) -> Vec<f32> {
         let size = placed_size(c);
-        let placed = match self {
-            Values::F32(values) if c.scales.is_some() => {
-                let both = c.layout.unpack(values, (size.0, 2), c.padded);
-                both.chunks_exact(2).map(|pair| pair[0]).collect()
-            }
-            Values::F32(values) => c.layout.unpack(values, size, c.padded),
-            Values::I8(numbers) => {
-                let numbers = c.layout.unpack(numbers, size, c.padded);
-                numbers.into_iter().map(f32::from).collect()
-            }
-            Values::F16(halves) => {
-                let halves = c.layout.unpack(halves, size, c.padded);
-                halves.into_iter().map(half::to_f32).collect()
-            }
+        let stored: Cow<'_, [f32]> = match self {
+            Values::F32(values) => Cow::Borrowed(values),
+            Values::F16(halves) => halves.iter().map(|&h| half::to_f32(h)).collect(),
+            Values::I8(numbers) => numbers.iter().map(|&n| n.into()).collect(),
             Values::U32(_) => return Vec::new(),
         };
+        let columns = if c.scales.is_some() { 2 } else { size.1 };
+        let mut placed = c.layout.unpack(&stored, (size.0, columns), c.padded);
+        if c.scales.is_some() {
+            // Without the scales.
+            placed = placed.chunks_exact(2).map(|pair| pair[0]).collect();
+        }
         let mut plain = vec![0.0; c.size.0 * c.size.1];
         match &c.placing {
             Placing::Plain => return placed,
@@ -125,7 +118,7 @@ pub(crate) fn round(stored: Precision, graph: &Graph, tensors: &mut [Vec<f32>]) 
 
 /// The array that constant `i` of `all` holds, whose values `of` gives: numbers stored as bytes with the scales of their
 /// rows, which stand beside the biases.
-pub(crate) fn array(all: &[Constant], i: usize, of: impl Fn(usize) -> Values) -> Vec<f32> {
+pub(crate) fn array(all: &[Constant], i: usize, of: &dyn Fn(usize) -> Values) -> Vec<f32> {
     let c = &all[i];
     let mut array = of(i).unpack(c);
     let scales = all.iter().position(|s| c.precision == Precision::I8 && s.scales == c.tensor);
