@@ -34,6 +34,9 @@ fn main() {
         Ok(stored) => stored,
         Err(e) => return println!("cargo::error=MORTONNET_WEIGHTS: {}", one_line(e)),
     };
+    // A program has the host's kernels for what its weights are stored as; with the lab, which tries others, all.
+    println!("cargo::rustc-check-cfg=cfg(mortonnet_weights, values(\"f32\", \"f16\", \"i8\"))");
+    println!("cargo::rustc-cfg=mortonnet_weights=\"{}\"", weights.name());
     let default_plan =
         if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") { "mali-midgard" } else { "host" };
     let settings = bake::Settings {

@@ -40,7 +40,7 @@ kernel void affine_image(uint l, uint h, float2 params,
     float4 sum[RECORDS];
 #pragma unroll
     for (uint i = 0; i < RECORDS; ++i)
-        sum[i] = FIRST4(bias, x);
+        sum[i] = FIRST(bias, x);
     for (uint k = 0; k < l; k += 4) {
         const float4 a0 = PIXEL(x, k);
         const float4 a1 = PIXEL(x, k + 1);

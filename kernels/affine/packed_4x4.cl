@@ -12,19 +12,6 @@
 //
 //   a, in float4:  | rows 0..3, k 0 | rows 4..7, k 0 | 8..11 | 12..15 | rows 0..3, k 1 | ...
 //   b, in float4:  | k 0, cols 0..3 | k 0, cols 4..7 | 8..11 | 12..15 | k 1, cols 0..3 | ...
-#ifdef BYTE_WEIGHTS
-#define WEIGHT char4
-#define UNIT 1
-#define LOAD(p, i) convert_float4((p)[i])
-#elif defined HALF_WEIGHTS
-#define WEIGHT half
-#define UNIT 4
-#define LOAD(p, i) vload_half4((i), (p))
-#else
-#define WEIGHT float4
-#define UNIT 1
-#define LOAD(p, i) (p)[i]
-#endif
 #ifndef K_STEP
 #define K_STEP 1
 #endif
@@ -41,7 +28,7 @@
 
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
 kernel void affine_packed_4x4(uint l, uint h, float2 params,
-                              global const WEIGHT *restrict a,
+                              global const WEIGHT4 *restrict a,
                               global const float4 *restrict b,
                               global const float4 *restrict bias,
                               global float4 *restrict r)
@@ -50,26 +37,26 @@ kernel void affine_packed_4x4(uint l, uint h, float2 params,
     const uint j = get_global_id(1);
     const uint at = (j >> 2) * (4 * h) + 16 * i + (j & 3);
     // The bias comes first: its address need not live through the loop.
-    const float4 s = FIRST4(bias, i);
+    const float4 s = FIRST(bias, i);
     float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
 #if K_STEP == 1
     // One counter serves both operands, and down to 0 it needs no bound: 8 registers.
     const uint ia = (i >> 2) * (4 * l) + (i & 3) - 4;
     const uint ib = (j >> 2) * (4 * l) + (j & 3) - 4;
     for (uint k = 4 * l; k; k -= 4) {
-        const float4 x = LOAD(a, ia + k), y = b[ib + k];
+        const float4 x = LOAD4(a, ia + k), y = b[ib + k];
         ADD_PRODUCT(x, y);
     }
 #elif K_STEP == 4
-    global const WEIGHT *pa = a + UNIT * ((i >> 2) * (4 * l) + (i & 3));
+    global const WEIGHT4 *pa = a + UNIT4 * ((i >> 2) * (4 * l) + (i & 3));
     global const float4 *pb = b + (j >> 2) * (4 * l) + (j & 3);
     global const float4 *const end = pb + 4 * l;
     do {
-        ADD_PRODUCT(LOAD(pa, 0), pb[0]);
-        ADD_PRODUCT(LOAD(pa, 4), pb[4]);
-        ADD_PRODUCT(LOAD(pa, 8), pb[8]);
-        ADD_PRODUCT(LOAD(pa, 12), pb[12]);
-        pa += 16 * UNIT;
+        ADD_PRODUCT(LOAD4(pa, 0), pb[0]);
+        ADD_PRODUCT(LOAD4(pa, 4), pb[4]);
+        ADD_PRODUCT(LOAD4(pa, 8), pb[8]);
+        ADD_PRODUCT(LOAD4(pa, 12), pb[12]);
+        pa += 16 * UNIT4;
         pb += 16;
     } while (pb != end);
 #else

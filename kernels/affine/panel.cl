@@ -87,8 +87,8 @@ kernel void affine_panel(uint l, uint h, float2 params,
             float16 low[RECORDS], high[RECORDS];
 #pragma unroll
             for (uint n = 0; n < RECORDS; ++n) {
-                low[n] = start ? to[n] : FIRST16(bias, 2 * panel);
-                high[n] = start ? to[n + RECORDS] : FIRST16(bias, 2 * panel + 1);
+                low[n] = start ? to[n] : (float16)(FIRST(bias, 2 * panel));
+                high[n] = start ? to[n + RECORDS] : (float16)(FIRST(bias, 2 * panel + 1));
             }
             // The next block, or the next panel: each micro-tile asks for its share.
             global const WEIGHT *next = pa + 2 * length + s * (2 * length / SHARE);

@@ -83,27 +83,18 @@
                  : (float)(BEFORE(top, DILATION_Y, WINDOW_HEIGHT, BORDER_TOP + IN_HEIGHT + BORDER_BOTTOM) * \
                            BEFORE(left, DILATION_X, WINDOW_WIDTH, BORDER_LEFT + IN_WIDTH + BORDER_RIGHT)))
 
-// Weights are floats, halves or bytes: single ones, vectors of 16, and of 4 (WEIGHT4, of which UNIT4 are a vector).
+// Weights are floats, halves or bytes: single ones and vectors of 16 (those of 4: common/bias).
 #ifdef BYTE_WEIGHTS
 #define WEIGHT char
-#define WEIGHT4 char4
-#define UNIT4 1
 #define LOAD(p, i) convert_float((p)[i])
-#define LOAD4(p, i) convert_float4((p)[i])
 #define LOAD16(p, i) convert_float16(vload16((i), (p)))
 #elif defined HALF_WEIGHTS
 #define WEIGHT half
-#define WEIGHT4 half
-#define UNIT4 4
 #define LOAD(p, i) vload_half((i), (p))
-#define LOAD4(p, i) vload_half4((i), (p))
 #define LOAD16(p, i) vload_half16((i), (p))
 #else
 #define WEIGHT float
-#define WEIGHT4 float4
-#define UNIT4 1
 #define LOAD(p, i) (p)[i]
-#define LOAD4(p, i) (p)[i]
 #define LOAD16(p, i) vload16((i), (p))
 #endif
 

@@ -23,7 +23,7 @@ kernel void convolution_depthwise_panel(uint l, uint h, float2 params, uint16 ge
     if (vector < vectors) {
 #pragma unroll
         for (uint n = 0; n < RECORDS; ++n)
-            sum[n] = FIRST16(bias, vector);
+            sum[n] = FIRST(bias, vector);
         for (uint ky = from_y; ky < end_y; ++ky)
             for (uint kx = from_x; kx < end_x; ++kx) {
                 const uint row = IN_ROW(ky, kx) + 16 * vector;

@@ -25,7 +25,7 @@ kernel void convolution_depthwise_records(uint l, uint w, uint h, float2 params,
         // Behind the last channel the last one is read again: its sums are not used.
         const uint last = OUTPUTS - 1 - 4 * four;
         const uint second = min(1u, last), third = min(2u, last), fourth = min(3u, last);
-        sum = FIRST4(bias, four);
+        sum = FIRST(bias, four);
         for (uint ky = from_y; ky < end_y; ++ky)
             for (uint kx = from_x; kx < end_x; ++kx) {
                 global const float *from = b + n * l + IN_ROW(ky, kx) + 4 * four;

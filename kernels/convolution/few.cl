@@ -10,9 +10,6 @@
 // STEP: from a row of b to the next, where that is the same for all.
 // Dimension 0 runs over fours of outputs, dimension 1 over columns, TN at a time, record by record. Columns behind the last
 // one are the last one again.
-#ifndef TN
-#define TN 4
-#endif
 #ifndef PANEL
 #define PANEL 16
 #endif
@@ -52,7 +49,7 @@ kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geomet
             a + UNIT4 * (panel * FOURS * (WINDOW_HEIGHT * WINDOW_WIDTH * GROUP_CHANNELS) + (i - panel * FOURS));
 #pragma unroll
         for (uint t = 0; t < TN; ++t)
-            sums[t] = FIRST4(bias, i);
+            sums[t] = FIRST(bias, i);
         for (uint ky = 0; ky < WINDOW_HEIGHT; ++ky)
             for (uint kx = 0; kx < WINDOW_WIDTH; ++kx) {
                 bool inside[TN];
@@ -98,15 +95,15 @@ kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geomet
         float4 sum = 4 * i < OUTPUTS ? LAST4(sums[t], bias, i) : (float4)(0.0f);
         if (first + t > last)
             continue;
-        const uint at[4] = {PLACE_R(h, w, to[t], record[t]), PLACE_R(h, w, to[t] + 1, record[t]),
-                            PLACE_R(h, w, to[t] + 2, record[t]), PLACE_R(h, w, to[t] + 3, record[t])};
+#define AT(i) PLACE_R(h, w, to[t] + i, record[t])
+        const uint4 at = (uint4)(AT(0), AT(1), AT(2), AT(3));
 #ifdef ADD
-        sum += (float4)(c[at[0]], c[at[1]], c[at[2]], c[at[3]]);
+        sum += (float4)(c[at.s0], c[at.s1], c[at.s2], c[at.s3]);
 #endif
         sum = ACTIVATE(sum);
-        r[at[0]] = sum.s0;
-        r[at[1]] = sum.s1;
-        r[at[2]] = sum.s2;
-        r[at[3]] = sum.s3;
+        r[at.s0] = sum.s0;
+        r[at.s1] = sum.s1;
+        r[at.s2] = sum.s2;
+        r[at.s3] = sum.s3;
     }
 }

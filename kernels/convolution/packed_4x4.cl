@@ -31,7 +31,7 @@ kernel void convolution_packed_4x4(uint l, uint h, float2 params, uint16 geometr
     const uint tap = (from_y * WINDOW_WIDTH + from_x) * GROUP_CHANNELS;
     global const WEIGHT4 *pa = a + UNIT4 * ((i >> 2) * (4 * taps) + (i & 3) + 4 * tap) - UNIT4 * 4;
     global const float4 *pb = b + (chunk * (4 * l) + unit + 4 * IN_ROW(from_y, from_x)) - 4;
-    const float4 s = FIRST4(bias, i);
+    const float4 s = FIRST(bias, i);
     float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
     for (uint lines = end_y - from_y; lines; --lines) {
         for (uint run = runs; run; --run) {

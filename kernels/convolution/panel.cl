@@ -48,8 +48,8 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
     float16 low[RECORDS], high[RECORDS];
 #pragma unroll
     for (uint n = 0; n < RECORDS; ++n) {
-        low[n] = FIRST16(bias, 2 * panel);
-        high[n] = FIRST16(bias, 2 * panel + 1);
+        low[n] = FIRST(bias, 2 * panel);
+        high[n] = FIRST(bias, 2 * panel + 1);
     }
     if (32 * panel + 16 < OUTPUTS) {
         SUM_WINDOW(high[n] = fma(w1, (float16)(v[16 * n]), high[n]))

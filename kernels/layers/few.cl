@@ -11,31 +11,6 @@
 // GROUP_0, ACTn as ACTIVATION in common/activation with the parameters PARAMSn, An and Bn where its weights and its
 // biases start in a, in fours, Pn rows of a panel, in fours, Sn where its results start in the record's part of hidden.
 // HALF_WEIGHTS: as in common/weights; the biases are floats.
-#ifndef LAYERS
-#define LAYERS 2
-#define CLASSES 10
-#define HIDDEN 152
-#define ROWS 12
-#define WIDTH 100
-#define L0 640
-#define K0 640
-#define Q0 38
-#define ACT0 2
-#define PARAMS0 0.0f, 0.0f
-#define A0 0
-#define B0 24576
-#define P0 38
-#define S0 0
-#define L1 152
-#define K1 150
-#define Q1 3
-#define ACT1 0
-#define PARAMS1 0.0f, 0.0f
-#define A1 25088
-#define B1 26112
-#define P1 3
-#define S1 0
-#endif
 #ifndef GROUP_0
 #define GROUP_0 1024
 #endif

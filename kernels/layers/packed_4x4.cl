@@ -20,28 +20,6 @@
 //   (rows down, records to   1  5  9 13
 //   the right)               2  6 10 14
 //                            3  7 11 15
-#ifndef LAYERS
-#define LAYERS 2
-#define CLASSES 10
-#define HIDDEN 640
-#define ROWS 64
-#define L0 640
-#define K0 640
-#define Q0 38
-#define ACT0 2
-#define SLOPE0 0.0f
-#define A0 0
-#define B0 25600
-#define S0 0
-#define L1 160
-#define K1 152
-#define Q1 3
-#define ACT1 0
-#define SLOPE1 0.0f
-#define A1 26624
-#define B1 27648
-#define S1 0
-#endif
 #ifndef K_STEP
 #define K_STEP 1
 #endif
@@ -52,20 +30,11 @@
 #error "layers_packed_4x4: LAYERS must be 1 to 8"
 #endif
 #ifdef BYTE_WEIGHTS
-#define WEIGHT char4
-#define UNIT 1
 #define UNIT_BYTES 4
-#define LOAD(p, i) convert_float4((p)[i])
 #elif defined HALF_WEIGHTS
-#define WEIGHT half
-#define UNIT 4
 #define UNIT_BYTES 8
-#define LOAD(p, i) vload_half4((i), (p))
 #else
-#define WEIGHT float4
-#define UNIT 1
 #define UNIT_BYTES 16
-#define LOAD(p, i) (p)[i]
 #endif
 
 // Of a tile's work-item: its rows, in fours, and its four columns.
@@ -88,28 +57,28 @@ uint layer(uint t, global const float4 *a, global const float4 *b, global float4
 {
     for (; ROW(t) < quads; t += GROUP_0) {
         // The bias comes first: its address need not live through the loop.
-        const float4 s = FIRST4(a + biases, ROW(t));
+        const float4 s = FIRST(a + biases, ROW(t));
         float4 c0 = (float4)(s.s0), c1 = (float4)(s.s1), c2 = (float4)(s.s2), c3 = (float4)(s.s3);
         // As integers: compilers split the sum of pointer and indices otherwise, and add it up in
         // every turn of the sum.
-        global const WEIGHT *pa = (global const WEIGHT *)((size_t)a +
+        global const WEIGHT4 *pa = (global const WEIGHT4 *)((size_t)a +
             UNIT_BYTES * (weights + ((t & 0xFFFF) >> 4) * (4 * l) + (t & 3)));
         global const float4 *pb = (global const float4 *)((size_t)b +
             16 * ((t >> 16) * b_group + b_start + COL(t)));
 #if K_STEP == 1
         for (uint k = 0; k != 4 * terms; k += 4) {
-            const float4 x = LOAD(pa, k), y = pb[k];
+            const float4 x = LOAD4(pa, k), y = pb[k];
             ADD_PRODUCT(x, y);
         }
 #elif K_STEP == 4
         // t itself counts: one register less, and a number of turns that no compiler unrolls.
         const uint end = t + terms / 4;
         do {
-            ADD_PRODUCT(LOAD(pa, 0), pb[0]);
-            ADD_PRODUCT(LOAD(pa, 4), pb[4]);
-            ADD_PRODUCT(LOAD(pa, 8), pb[8]);
-            ADD_PRODUCT(LOAD(pa, 12), pb[12]);
-            pa += 16 * UNIT;
+            ADD_PRODUCT(LOAD4(pa, 0), pb[0]);
+            ADD_PRODUCT(LOAD4(pa, 4), pb[4]);
+            ADD_PRODUCT(LOAD4(pa, 8), pb[8]);
+            ADD_PRODUCT(LOAD4(pa, 12), pb[12]);
+            pa += 16 * UNIT4;
             pb += 16;
         } while (++t != end);
         t -= terms / 4;

@@ -75,6 +75,15 @@ impl Weights {
         }))
     }
 
+    /// Whether there are kernels for what they are stored as.
+    fn served(&self, kernels: &Kernels) -> bool {
+        match self.0 {
+            Source::Baked(_) | Source::Copied(_) => true,
+            Source::Halves(_) => kernels.affine_of_halves.is_some(),
+            Source::Bytes(_) => kernels.affine_of_bytes.is_some(),
+        }
+    }
+
     /// Those that are floats.
     fn floats(&self) -> &[f32] {
         match self.stored() {
@@ -626,6 +635,14 @@ impl Team {
         let kernels = Kernels::detect(panels.fold(0, gcd));
         for step in &mut steps {
             step.action.by_tiles(&kernels)?;
+            let (Action::Affine { weights, .. } | Action::Convolution { weights, .. }) = &step.action else {
+                continue;
+            };
+            if !weights.served(&kernels) {
+                return Err(Error::device(
+                    "host engine: this program has no kernels for what its weights are stored as",
+                ));
+            }
         }
         // Records that keep one thread busy for so many microseconds.
         let records = |us: u64| {
@@ -1032,8 +1049,12 @@ impl Shared {
                 }
                 match weights.stored() {
                     StoredAs::Floats(w) => compute!((self.kernels.affine), w),
-                    StoredAs::Halves(w) => compute!((self.kernels.affine_of_halves), w),
-                    StoredAs::Bytes(w) => compute!((self.kernels.affine_of_bytes), w),
+                    StoredAs::Halves(w) => {
+                        self.kernels.affine_of_halves.into_iter().for_each(|kernel| compute!(kernel, w))
+                    }
+                    StoredAs::Bytes(w) => {
+                        self.kernels.affine_of_bytes.into_iter().for_each(|kernel| compute!(kernel, w))
+                    }
                 }
             }
             Action::Convolution { weights, biases, scales, panel, columns, activation, geometry } => {
@@ -1087,8 +1108,12 @@ impl Shared {
                 }
                 match weights.stored() {
                     StoredAs::Floats(w) => compute!(self.kernels.affine, w),
-                    StoredAs::Halves(w) => compute!(self.kernels.affine_of_halves, w),
-                    StoredAs::Bytes(w) => compute!(self.kernels.affine_of_bytes, w),
+                    StoredAs::Halves(w) => {
+                        self.kernels.affine_of_halves.into_iter().for_each(|kernel| compute!(kernel, w))
+                    }
+                    StoredAs::Bytes(w) => {
+                        self.kernels.affine_of_bytes.into_iter().for_each(|kernel| compute!(kernel, w))
+                    }
                 }
             }
             Action::Tiles { weights, biases, panel, activation, geometry } => {

@@ -159,8 +159,8 @@ impl Case {
             }};
         }
         match (&self.halves, &self.bytes) {
-            (Some(halves), _) => compute!((kernels.affine_of_halves), halves),
-            (None, Some((bytes, _))) => compute!((kernels.affine_of_bytes), bytes),
+            (Some(halves), _) => compute!((kernels.affine_of_halves.unwrap()), halves),
+            (None, Some((bytes, _))) => compute!((kernels.affine_of_bytes.unwrap()), bytes),
             (None, None) => compute!((kernels.affine), &self.weights),
         }
         result

@@ -1,9 +1,9 @@
 //! NEON, part of every aarch64 CPU.
 
-use super::Kernels;
 use super::image;
 use super::kernel;
 use super::vector::{Byte, Half, Vector};
+use super::{Kernels, of_bytes, of_halves};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -14,8 +14,8 @@ pub(super) const NEON: Kernels = Kernels {
     lanes: F32x4::LANES,
     tile: (4, 4),
     affine: kernel::affine::<F32x4, f32, 4, 2, 4>,
-    affine_of_halves: kernel::affine::<F32x4, Half, 4, 2, 4>,
-    affine_of_bytes: kernel::affine::<F32x4, Byte, 4, 2, 4>,
+    affine_of_halves: of_halves(kernel::affine::<F32x4, Half, 4, 2, 4>),
+    affine_of_bytes: of_bytes(kernel::affine::<F32x4, Byte, 4, 2, 4>),
     activate: kernel::activate::<F32x4>,
     line: image::line::<F32x4>,
     takes_lines: F32x4::REGISTERS,

@@ -4,7 +4,7 @@
 use super::image;
 use super::kernel::Subproblem;
 use super::vector::{Lanes4, Vector};
-use super::{Affine, Kernels};
+use super::{Affine, Kernels, of_bytes, of_halves};
 
 /// What the CPU offers, the best first.
 pub(super) fn available() -> [Option<Kernels>; 2] {
@@ -42,9 +42,9 @@ const FUSED: Kernels = Kernels {
     // SAFETY: the caller's promise is passed on.
     affine: |sub| unsafe { mortonnet_vfpv4_affine(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
-    affine_of_halves: |sub| unsafe { mortonnet_vfpv4_affine_of_halves(&sub.into()) },
+    affine_of_halves: of_halves(|sub| unsafe { mortonnet_vfpv4_affine_of_halves(&sub.into()) }),
     // SAFETY: the caller's promise is passed on.
-    affine_of_bytes: |sub| unsafe { mortonnet_vfpv4_affine_of_bytes(&sub.into()) },
+    affine_of_bytes: of_bytes(|sub| unsafe { mortonnet_vfpv4_affine_of_bytes(&sub.into()) }),
     // SAFETY: the caller's promise is passed on.
     activate: |activation, values, count| unsafe {
         {
@@ -66,9 +66,9 @@ const PLAIN: Kernels = Kernels {
     // SAFETY: the caller's promise is passed on.
     affine: |sub| unsafe { mortonnet_neon_affine(&sub.into()) },
     // SAFETY: the caller's promise is passed on.
-    affine_of_halves: |sub| unsafe { mortonnet_neon_affine_of_halves(&sub.into()) },
+    affine_of_halves: of_halves(|sub| unsafe { mortonnet_neon_affine_of_halves(&sub.into()) }),
     // SAFETY: the caller's promise is passed on.
-    affine_of_bytes: |sub| unsafe { mortonnet_neon_affine_of_bytes(&sub.into()) },
+    affine_of_bytes: of_bytes(|sub| unsafe { mortonnet_neon_affine_of_bytes(&sub.into()) }),
     // SAFETY: the caller's promise is passed on.
     activate: |activation, values, count| unsafe {
         {

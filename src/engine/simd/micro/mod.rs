@@ -86,10 +86,11 @@ pub(super) struct Kernels {
     pub(crate) tile: (usize, usize),
     /// SAFETY: the subproblem is sound, the CPU has the instruction set.
     pub(crate) affine: unsafe fn(&Subproblem<'_, f32>),
-    /// The same of weights stored as halves: made for single records, fewer tiles are compiled.
-    pub(crate) affine_of_halves: unsafe fn(&Subproblem<'_, Half>),
+    /// The same of weights stored as halves, where the program may have some: made for single records, fewer tiles are
+    /// compiled.
+    pub(crate) affine_of_halves: Option<unsafe fn(&Subproblem<'_, Half>)>,
     /// The same of weights stored as bytes.
-    pub(crate) affine_of_bytes: unsafe fn(&Subproblem<'_, Byte>),
+    pub(crate) affine_of_bytes: Option<unsafe fn(&Subproblem<'_, Byte>)>,
     /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
     pub(crate) activate: unsafe fn(Activation, *mut f32, usize),
     /// SAFETY: the line is sound, the CPU has the instruction set.
@@ -102,6 +103,16 @@ pub(super) struct Kernels {
     pub(crate) combine: unsafe fn(Arithmetic, *const f32, *const f32, *mut f32, usize),
     /// Where convolutions by tiles have been measured to take less time.
     pub(crate) transforms: Option<Transforms>,
+}
+
+/// `kernel`, if weights in this program may be stored as halves: nothing else refers to it then, and it is left out.
+const fn of_halves(kernel: unsafe fn(&Subproblem<'_, Half>)) -> Option<unsafe fn(&Subproblem<'_, Half>)> {
+    if cfg!(any(test, feature = "lab", mortonnet_weights = "f16")) { Some(kernel) } else { None }
+}
+
+/// The same for bytes.
+const fn of_bytes(kernel: unsafe fn(&Subproblem<'_, Byte>)) -> Option<unsafe fn(&Subproblem<'_, Byte>)> {
+    if cfg!(any(test, feature = "lab", mortonnet_weights = "i8")) { Some(kernel) } else { None }
 }
 
 /// The least and the largest value of an activation that does nothing but bound them.
@@ -131,8 +142,8 @@ const PORTABLE: Kernels = Kernels {
     lanes: Lanes4::LANES,
     tile: (2, 1),
     affine: kernel::affine::<Lanes4, f32, 2, 1, 1>,
-    affine_of_halves: kernel::affine::<Lanes4, Half, 1, 1, 1>,
-    affine_of_bytes: kernel::affine::<Lanes4, Byte, 1, 1, 1>,
+    affine_of_halves: of_halves(kernel::affine::<Lanes4, Half, 1, 1, 1>),
+    affine_of_bytes: of_bytes(kernel::affine::<Lanes4, Byte, 1, 1, 1>),
     activate: activate_each,
     line: image::line::<Lanes4>,
     takes_lines: Lanes4::REGISTERS,

@@ -4,7 +4,7 @@ use super::image::{self, Line};
 use super::kernel::{self, Subproblem};
 use super::vector::{Byte, Half, Vector};
 use super::winograd::{self, Pixels, Transforms};
-use super::{Activation, Arithmetic, Kernels};
+use super::{Activation, Arithmetic, Kernels, of_bytes, of_halves};
 use std::arch::x86_64::*;
 
 /// What the CPU and the system offer, the best first.
@@ -48,8 +48,8 @@ const AVX2: Kernels = Kernels {
     lanes: F32x8::LANES,
     tile: (6, 2),
     affine: avx2_affine,
-    affine_of_halves: avx2_affine_of_halves,
-    affine_of_bytes: avx2_affine_of_bytes,
+    affine_of_halves: of_halves(avx2_affine_of_halves),
+    affine_of_bytes: of_bytes(avx2_affine_of_bytes),
     activate: avx2_activate,
     line: avx2_line,
     takes_lines: F32x8::REGISTERS,
@@ -225,9 +225,9 @@ mod avx512 {
         lanes: F32x16::LANES,
         tile: (8, 3),
         affine: avx512_affine,
-        affine_of_halves: avx512_affine_of_halves,
+        affine_of_halves: of_halves(avx512_affine_of_halves),
         // Converting is what bytes cost, not adding up.
-        affine_of_bytes: avx2_affine_of_bytes,
+        affine_of_bytes: of_bytes(avx2_affine_of_bytes),
         activate: avx512_activate,
         line: avx512_line,
         takes_lines: F32x16::REGISTERS,
