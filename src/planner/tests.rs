@@ -1,0 +1,290 @@
+//! Plans of many graphs under every recipe are right, and plans that are changed are found to be wrong.
+
+use super::check::check;
+use super::fit::{LARGE, Memory, by_tiles, modelled_us};
+use super::{DEVICE_BYTES, HOST_BYTES, plan};
+use crate::baked::{library, network};
+use crate::ir::graph::{Graph, Role, Shape};
+use crate::ir::layout::Layout;
+use crate::ir::network::{InputOrder, Kind, Network};
+use crate::ir::op::{Activation, Op, Window};
+use crate::ir::plan::{Arg, BufferRole, Extent, Plan, SLOTS, Step};
+use crate::ir::view::{Geometry, Image};
+use crate::ops::edges::{random, single};
+use crate::registry::{EngineKind, Operation};
+
+fn of(graph: Graph, kind: Kind) -> Network {
+    let mut network = Network {
+        width: graph.values[0].shape.len(),
+        order: InputOrder::Chw,
+        graph,
+        labels: Vec::new().into(),
+        features: Vec::new().into(),
+        ..network().clone()
+    };
+    network.output.kind = kind;
+    network
+}
+
+/// A convolution with a border by 3 × 3, `c` channels from and to.
+fn convolution(c: usize, size: usize) -> Network {
+    let mut graph = Graph::new(Shape { c, h: size, w: size });
+    let mut window = Window::of((3, 3));
+    (window.border.top, window.border.left, window.border.bottom, window.border.right) = (1, 1, 1, 1);
+    let arrays = [(Role::Weights, c, 9 * c), (Role::Biases, c, 1)];
+    graph.push("convolution", Op::Convolution { window, groups: 1 }, &[0], &arrays).unwrap();
+    of(graph, Kind::Values)
+}
+
+/// The second opinion finds nothing; what a plan says of its arena, its batch and its work holds.
+#[test]
+fn graphs_have_right_plans_under_every_recipe() {
+    let mut graphs: Vec<Graph> = single().into_iter().map(|(_, builder)| builder.graph).collect();
+    graphs.extend((0..20).map(|seed| random(seed).graph));
+    for (i, graph) in graphs.into_iter().enumerate() {
+        let network = of(graph, if i % 2 == 0 { Kind::Classes } else { Kind::Values });
+        for recipe in library().plans.iter() {
+            let found = plan(&network, recipe, library(), None);
+            let found = found.unwrap_or_else(|e| panic!("graph {i}, {}: {e:?}", recipe.name));
+            assert_eq!(check(&found, library()), Vec::<String>::new(), "graph {i}, {}", recipe.name);
+            assert_eq!(found.batch, recipe.batch, "graph {i}, {}", recipe.name);
+            assert!(found.arena_bound <= found.arena_bytes, "graph {i}, {}", recipe.name);
+            // Sums of products are counted as the graph counts them; steps may add work, for single elements.
+            let flop: u64 = found.full().iter().map(|s| s.flop).sum();
+            assert!(flop >= of_products(&network.graph), "graph {i}, {}", recipe.name);
+        }
+    }
+}
+
+fn of_products(graph: &Graph) -> u64 {
+    let products = |i: &usize| matches!(graph.nodes[*i].op, Op::Affine | Op::Convolution { .. });
+    (0..graph.nodes.len()).filter(products).map(|i| graph.flop(i)).sum()
+}
+
+/// Records of many values come in batches that memory allows: whole granules, part ones, and single records at last.
+#[test]
+fn networks_of_many_values_have_smaller_batches() {
+    for values in [10_000, 300_000, 1_500_000, 20_000_000] {
+        let mut graph = Graph::new(Shape::vector(values));
+        graph.push("relu", Op::Activation(Activation::Relu), &[0], &[]).unwrap();
+        let network = of(graph, Kind::Values);
+        for recipe in library().plans.iter() {
+            let bytes = if recipe.engine == EngineKind::Host { HOST_BYTES } else { DEVICE_BYTES };
+            let Ok(found) = plan(&network, recipe, library(), None) else { continue };
+            let what = format!("{values} values, {}: {}", recipe.name, found.batch);
+            let of_record = found.record_bytes();
+            assert!(found.batch == 1 || found.batch * of_record <= bytes, "{what}");
+            let more = found.batch + if found.batch < found.granule { 1 } else { found.granule };
+            assert!(found.batch == recipe.batch || more * of_record > bytes, "{what}");
+            // Who asks for a batch has it.
+            if let Ok(asked) = plan(&network, recipe, library(), Some(found.batch + 1)) {
+                assert_eq!(asked.batch, found.batch + 1, "{what}");
+            }
+        }
+    }
+}
+
+/// Whatever is changed in a plan, the checker sees it.
+#[test]
+fn changed_plans_are_found_to_be_wrong() {
+    type Change = dyn Fn(&mut Plan, usize) -> bool;
+    fn step(plan: &mut Plan, i: usize) -> &mut Step {
+        &mut plan.steps.to_mut()[i]
+    }
+    fn buffer_of(step: &Step) -> Option<usize> {
+        step.args.iter().find_map(|a| if let Arg::Buffer(b) = *a { Some(b) } else { None })
+    }
+    // Each gives whether it has changed something that matters.
+    let changes: [(&str, &Change); 12] = [
+        ("no such kernel", &|p, i| {
+            step(p, i).kernel = "none".into();
+            true
+        }),
+        ("no such buffer", &|p, i| {
+            let n = p.buffers.len();
+            let found = step(p, i).args.to_mut().iter_mut().find(|a| matches!(a, Arg::Buffer(_)));
+            found.map(|a| *a = Arg::Buffer(n)).is_some()
+        }),
+        ("no such constant", &|p, i| {
+            let n = p.constants.len();
+            let found = step(p, i).args.to_mut().iter_mut().find(|a| matches!(a, Arg::Constant(_)));
+            found.map(|a| *a = Arg::Constant(n)).is_some()
+        }),
+        ("a smaller arena", &|p, _| {
+            p.arena_bytes = p.arena_bytes.saturating_sub(4096);
+            p.arena_bytes > 0 || p.buffers.iter().any(|b| b.role == BufferRole::Hidden)
+        }),
+        ("all in one place", &|p, i| {
+            // Two hidden buffers of one step.
+            let hidden = |b: &usize| p.buffers[*b].role == BufferRole::Hidden;
+            let args = p.steps[i].args.iter();
+            let used: Vec<usize> = args
+                .filter_map(|a| if let Arg::Buffer(b) = *a { Some(b) } else { None })
+                .filter(hidden)
+                .collect();
+            let apart = used.iter().any(|&b| p.buffers[b].arena != p.buffers[used[0]].arena);
+            p.buffers.to_mut().iter_mut().for_each(|b| b.arena = 0);
+            apart
+        }),
+        ("no work-items", &|p, i| {
+            let nothing = Extent::Fixed(0);
+            step(p, i).global = (nothing, nothing);
+            p.engine == EngineKind::OpenCl && p.steps[i].operation != Operation::Layers
+        }),
+        ("work-groups that do not divide", &|p, i| {
+            let large = Some((1 << 20, 1 << 20));
+            step(p, i).local = large;
+            p.engine == EngineKind::OpenCl
+        }),
+        ("fewer rows of weights", &|p, i| {
+            let constant = |a: &Arg| if let Arg::Constant(c) = *a { Some(c) } else { None };
+            let Some(c) = p.steps[i].args.iter().find_map(constant) else { return false };
+            let c = &mut p.constants.to_mut()[c];
+            c.padded.0 = c.size.0.saturating_sub(1);
+            c.role != Role::Pairs
+        }),
+        ("columns that nobody reads", &|p, i| {
+            let constant = |a: &Arg| if let Arg::Constant(c) = *a { Some(c) } else { None };
+            let Some(c) = p.steps[i].args.iter().find_map(constant) else { return false };
+            let operation = p.steps[i].operation;
+            let takes = library().kernel(&p.steps[i].kernel).and_then(|(_, k)| k.restrictions.a.as_ref());
+            let takes = takes.is_some_and(|a| a.representation.is_some());
+            let c = &mut p.constants.to_mut()[c];
+            let x = c.layout.granularity().1;
+            c.padded.1 += x;
+            takes && c.role == Role::Weights && operation != Operation::Convolution
+        }),
+        ("weights in another layout", &|p, i| {
+            let constant = |a: &Arg| if let Arg::Constant(c) = *a { Some(c) } else { None };
+            let Some(c) = p.steps[i].args.iter().find_map(constant) else { return false };
+            let takes = library().kernel(&p.steps[i].kernel).and_then(|(_, k)| k.restrictions.a.as_ref());
+            let takes = takes.is_some_and(|a| a.representation.is_some());
+            let c = &mut p.constants.to_mut()[c];
+            let before = c.layout.clone();
+            c.layout = if before == Layout::R { Layout::C } else { Layout::R };
+            takes && c.role == Role::Weights
+        }),
+        ("values in another layout", &|p, i| {
+            let Some(b) = buffer_of(&p.steps[i]) else { return false };
+            let kernel = library().kernel(&p.steps[i].kernel).map(|(_, k)| &k.restrictions);
+            let takes = kernel.is_some_and(|r| r.b.as_ref().is_some_and(|b| b.representation.is_some()));
+            let (rows, columns) = (p.buffers[b].padded_rows, p.padded_batch);
+            let before = p.buffers[b].layout.clone();
+            let other = if before.same_placement(&Layout::R, rows, columns) { Layout::C } else { Layout::R };
+            p.buffers.to_mut()[b].layout = other.clone();
+            takes && !before.same_placement(&other, rows, columns)
+        }),
+        ("an image behind its buffer", &|p, i| {
+            let found = step(p, i).args.to_mut().iter_mut().find_map(|a| match a {
+                Arg::Geometry(g) => Some(g),
+                _ => None,
+            });
+            found.map(|g| g.output.0.first += 1 << 20).is_some() && p.engine == EngineKind::OpenCl
+        }),
+    ];
+    let mut made = [0; 12];
+    for (i, (_, builder)) in single().into_iter().enumerate().step_by(3) {
+        let network = of(builder.graph, if i % 2 == 0 { Kind::Classes } else { Kind::Values });
+        for recipe in library().plans.iter() {
+            let right = plan(&network, recipe, library(), Some(24)).unwrap();
+            for (what, (made, (name, change))) in made.iter_mut().zip(&changes).enumerate() {
+                for i in 0..right.steps.len() {
+                    let mut wrong = right.clone();
+                    if change(&mut wrong, i) {
+                        assert!(!check(&wrong, library()).is_empty(), "{what}, {name}: {wrong:?}");
+                        *made += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(made.iter().all(|&n| n > 20), "{made:?}");
+}
+
+/// Only where it pays and where the weights fit the cache.
+#[test]
+fn convolutions_that_are_computed_by_tiles() {
+    let of = |c: usize, size: usize| {
+        let shape = Shape { c, h: size, w: size };
+        let image = (Image::dense(shape, c), shape);
+        Geometry { input: image, output: image, window: Window::of((3, 3)), groups: 1 }
+    };
+    let right = of(16, 8);
+    assert!(by_tiles(&right, 16) && by_tiles(&right, 48) && !by_tiles(&right, 24));
+    assert!(!by_tiles(&of(24, 8), 16));
+    // Half of the products at 2 × 2 pixels are for nothing, at 3 × 3 too many.
+    let sizes: Vec<usize> = (1..9).filter(|&n| by_tiles(&of(16, n), 16)).collect();
+    assert_eq!(sizes, [2, 4, 5, 6, 7, 8]);
+    assert!(by_tiles(&of(128, 8), 128) && !by_tiles(&of(128, 8), 144));
+    let window = |window: Window| by_tiles(&Geometry { window, ..right }, 16);
+    let plain = Window::of((3, 3));
+    assert!(!window(Window::of((3, 1))) && !window(Window::of((5, 5))));
+    assert!(!window(Window { stride: (2, 1), ..plain }) && !window(Window { dilation: (1, 2), ..plain }));
+    assert!(!by_tiles(&Geometry { groups: 16, ..right }, 16));
+}
+
+/// On the host the start makes weights for tiles; a device has buffers of whole batches.
+#[test]
+fn memory_is_that_of_constants_and_batches() {
+    let host = library().plans.iter().find(|p| p.engine == EngineKind::Host).unwrap();
+    for (c, size, tiles) in [(16, 8, 16 * 16 * 16 * 4), (16, 3, 0), (8, 8, 0)] {
+        let found = plan(&convolution(c, size), host, library(), Some(5)).unwrap();
+        let memory = Memory::of(&found, false);
+        assert_eq!(memory.constants, (found.constant_bytes() + tiles) as u64, "{c} {size}");
+        assert_eq!(memory.total(), memory.constants + memory.arena + memory.batch);
+        // Nothing stands between steps; of both slots the input with its text, and the scores.
+        assert_eq!(memory.arena, (found.arena_bytes * 5) as u64);
+        let line = |rows: usize| (rows.next_multiple_of(16) + 16) * 4;
+        let [input, scores] =
+            [BufferRole::Input, BufferRole::Scores].map(|r| &found.buffers[found.buffer(r).unwrap()]);
+        let of_slot = line(input.padded_rows) + input.rows * 8 + line(scores.padded_rows);
+        assert_eq!(memory.batch, (SLOTS * of_slot * 5) as u64, "{c} {size}");
+    }
+    for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+        let found = plan(network(), recipe, library(), Some(64)).unwrap();
+        let [together, apart] = [false, true].map(|apart| Memory::of(&found, apart));
+        assert_eq!((together.constants, together.batch), (apart.constants, apart.batch));
+        assert_eq!(together.arena, found.arena_bytes as u64);
+        let bytes = |hidden: bool| {
+            let of_role = found.buffers.iter().filter(|b| (b.role == BufferRole::Hidden) == hidden);
+            of_role.map(|b| b.padded_rows * found.padded_batch * 4).sum::<usize>() as u64
+        };
+        assert_eq!((apart.arena, apart.batch), (bytes(true), SLOTS as u64 * bytes(false)), "{}", recipe.name);
+    }
+}
+
+/// Of a network with images only what large affine layers read and write is kept for the whole batch.
+#[test]
+fn values_of_large_layers_are_kept_for_the_batch() {
+    let host = library().plans.iter().find(|p| p.engine == EngineKind::Host).unwrap();
+    let arena = |outputs: usize| {
+        let mut network = convolution(16, 8);
+        let value = network.graph.nodes[0].output;
+        let arrays = |rows, cols| [(Role::Weights, rows, cols), (Role::Biases, rows, 1)];
+        let large = network.graph.push("large", Op::Affine, &[value], &arrays(outputs, 1024)).unwrap();
+        network.graph.push("last", Op::Affine, &[large], &arrays(3, outputs)).unwrap();
+        let found = plan(&network, host, library(), Some(4)).unwrap();
+        let weights = found.constants.iter().map(|c| c.bytes()).max().unwrap();
+        (Memory::of(&found, false).arena - 4 * found.arena_bytes as u64, weights >= LARGE)
+    };
+    assert_eq!(arena(200), (0, false));
+    // 1024 values of the convolution and 256 of the layer, each a cache line more.
+    assert_eq!(arena(256), (4 * 4 * (1024 + 16 + 256 + 16), true));
+}
+
+/// A launch costs what it costs, work goes by the rate, of the host by that of all threads.
+#[test]
+fn modelled_times_are_those_of_launches_and_work() {
+    let class = &library().devices[0];
+    let us =
+        |engine, threads, steps, records, flop| modelled_us(class, engine, threads, steps, (records, flop));
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();
+    let launch = class.launch_us;
+    assert!(near(us(EngineKind::OpenCl, 1, 5, 10, 0), 7.0 * launch));
+    assert!(near(us(EngineKind::Host, 4, 5, 10, 0), launch));
+    // A thousand records of a million operations are a gigaflop.
+    let work = us(EngineKind::OpenCl, 1, 5, 1000, 1_000_000) - 7.0 * launch;
+    assert!((work - 1e6 / class.gflops).abs() < 1e-6 * work, "{work}");
+    let shared = us(EngineKind::Host, 4, 5, 1000, 1_000_000) - launch;
+    assert!((shared - work / 4.0).abs() < 1e-6 * work, "{shared}");
+}
