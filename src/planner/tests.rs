@@ -95,7 +95,7 @@ fn changed_plans_are_found_to_be_wrong() {
         step.args.iter().find_map(|a| if let Arg::Buffer(b) = *a { Some(b) } else { None })
     }
     // Each gives whether it has changed something that matters.
-    let changes: [(&str, &Change); 12] = [
+    let changes: [(&str, &Change); 14] = [
         ("no such kernel", &|p, i| {
             step(p, i).kernel = "none".into();
             true
@@ -174,6 +174,32 @@ fn changed_plans_are_found_to_be_wrong() {
             p.buffers.to_mut()[b].layout = other.clone();
             takes && !before.same_placement(&other, rows, columns)
         }),
+        ("results in another layout", &|p, i| {
+            let Some(Arg::Buffer(b)) = p.steps[i].args.last().copied() else { return false };
+            let kernel = library().kernel(&p.steps[i].kernel).map(|(_, k)| &k.restrictions);
+            let gives = kernel.is_some_and(|r| r.r.as_ref().is_some_and(|r| r.representation.is_some()));
+            let (rows, columns) = (p.buffers[b].padded_rows, p.padded_batch);
+            let before = p.buffers[b].layout.clone();
+            let other = if before.same_placement(&Layout::R, rows, columns) { Layout::C } else { Layout::R };
+            p.buffers.to_mut()[b].layout = other.clone();
+            let written = p.steps[i].operation != Operation::ArgMax;
+            written && gives && !before.same_placement(&other, rows, columns)
+        }),
+        ("half of the work-items", &|p, i| {
+            let Some((_, kernel)) = library().kernel(&p.steps[i].kernel) else { return false };
+            let r = &kernel.restrictions;
+            let each = r.tile.is_none() && r.scale.0.max(r.scale.1) <= 1 && p.engine == EngineKind::OpenCl;
+            let (batch, mut halved) = (p.batch, false);
+            let (first, second) = &mut step(p, i).global;
+            for extent in [first, second] {
+                if let Extent::Records { records, items } = extent {
+                    // Else what is left is enough for the batch.
+                    halved |= *items > 1 && *records <= batch;
+                    *items /= 2;
+                }
+            }
+            each && halved
+        }),
         ("an image behind its buffer", &|p, i| {
             let found = step(p, i).args.to_mut().iter_mut().find_map(|a| match a {
                 Arg::Geometry(g) => Some(g),
@@ -182,7 +208,7 @@ fn changed_plans_are_found_to_be_wrong() {
             found.map(|g| g.output.0.first += 1 << 20).is_some() && p.engine == EngineKind::OpenCl
         }),
     ];
-    let mut made = [0; 12];
+    let mut made = [0; 14];
     for (i, (_, builder)) in single().into_iter().enumerate().step_by(3) {
         let network = of(builder.graph, if i % 2 == 0 { Kind::Classes } else { Kind::Values });
         for recipe in library().plans.iter() {
