@@ -7,8 +7,9 @@ use crate::baked::{library, network};
 use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Network};
-use crate::ir::op::{Activation, Op, Window};
-use crate::ir::plan::{Arg, BufferRole, Extent, Plan, SLOTS, Step};
+use crate::ir::op::{Activation, Arithmetic, Op, Pool, SoftmaxOf, Window};
+use crate::ir::plan::{Arg, BufferRole, Extent, NO_ROW, Plan, SLOTS, Step};
+use crate::ir::values::Values;
 use crate::ir::view::{Geometry, Image};
 use crate::ops::edges::{random, single};
 use crate::registry::{EngineKind, Operation};
@@ -56,6 +57,85 @@ fn graphs_have_right_plans_under_every_recipe() {
     }
 }
 
+/// Rows are moved as pairs: there are as many as the constant says, and only who writes a matrix first fills what is left.
+#[test]
+fn moved_rows_do_not_drive_out_others() {
+    let mut later = 0;
+    for (name, builder) in single() {
+        let network = of(builder.graph, Kind::Values);
+        for recipe in library().plans.iter() {
+            let plan = plan(&network, recipe, library(), Some(24)).unwrap();
+            let mut written: Vec<Arg> = Vec::new();
+            for step in plan.full().iter().filter(|s| s.operation == Operation::Gather) {
+                let constant =
+                    |a: &Arg| if let Arg::Constant(c) = *a { Some(&plan.constants[c]) } else { None };
+                let pairs = step.args.iter().find_map(constant).unwrap();
+                let packed = Values::pack(pairs, &[]);
+                assert_eq!(packed.bytes().len(), pairs.bytes(), "{name}, {}", recipe.name);
+                let Values::U32(rows) = packed else { panic!("{name}: no rows") };
+                let result = *step.args.last().unwrap();
+                if written.contains(&result) {
+                    later += 1;
+                    assert!(rows.iter().step_by(2).all(|&from| from != NO_ROW), "{name}, {}", recipe.name);
+                }
+                written.push(result);
+            }
+        }
+    }
+    assert!(later > 20, "{later}");
+}
+
+/// What is computed is in the program: of two operations that differ no launches are alike.
+#[test]
+fn operations_that_differ_have_other_programs() {
+    let shape = Shape { c: 5, h: 4, w: 6 };
+    let (window, arrays) = (Window::of((2, 2)), [(Role::Factors, 5, 1), (Role::Biases, 5, 1)]);
+    let pool = |kind| (Op::Pool { kind, window }, &[0][..], &[][..]);
+    let combine = |arithmetic| (Op::Combine(arithmetic), &[0, 1][..], &[][..]);
+    let softmax = |of| (Op::Softmax(of), &[0][..], &[][..]);
+    let groups = [
+        [Pool::Max, Pool::Mean, Pool::PaddedMean].map(pool).to_vec(),
+        Arithmetic::ALL.map(combine).to_vec(),
+        [SoftmaxOf::Linear, SoftmaxOf::Logarithm].map(softmax).to_vec(),
+        vec![(Op::Scale, &[0][..], &arrays[..]), (Op::PRelu, &[0], &arrays[..1])],
+    ];
+    for group in groups {
+        for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+            let mut found = Vec::new();
+            for (op, inputs, arrays) in &group {
+                let mut graph = Graph::new(shape);
+                // No activation that a kernel would compute with the operation.
+                graph.push("before", Op::Activation(Activation::Gelu), &[0], &[]).unwrap();
+                graph.push("it", *op, inputs, arrays).unwrap();
+                let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
+                // A quotient would have its padding divided by zero.
+                let alike = plan.steps.iter().any(|s| s.options.contains("-DALIKE"));
+                assert!(!alike || *op != Op::Combine(Arithmetic::Divide), "{}", recipe.name);
+                let programs: Vec<(String, String)> =
+                    plan.steps.iter().map(|s| super::fit::program(&plan, s, library())).collect();
+                assert!(!found.contains(&programs), "{op:?}, {}", recipe.name);
+                found.push(programs);
+            }
+        }
+    }
+}
+
+/// Values that stand alike are combined element by element.
+#[test]
+fn sums_of_values_that_stand_alike() {
+    let mut alike = 0;
+    for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+        let mut graph = Graph::new(Shape { c: 4, h: 2, w: 4 });
+        let gelu = Op::Activation(Activation::Gelu);
+        let first = graph.push("first", gelu, &[0], &[]).unwrap();
+        let second = graph.push("second", gelu, &[first], &[]).unwrap();
+        graph.push("sum", Op::Combine(Arithmetic::Multiply), &[second, first], &[]).unwrap();
+        let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
+        alike += usize::from(plan.steps.iter().any(|s| s.options.contains("-DALIKE")));
+    }
+    assert!(alike > 5, "{alike}");
+}
+
 fn of_products(graph: &Graph) -> u64 {
     let products = |i: &usize| matches!(graph.nodes[*i].op, Op::Affine | Op::Convolution { .. });
     (0..graph.nodes.len()).filter(products).map(|i| graph.flop(i)).sum()
@@ -76,6 +156,9 @@ fn networks_of_many_values_have_smaller_batches() {
             assert!(found.batch == 1 || found.batch * of_record <= bytes, "{what}");
             let more = found.batch + if found.batch < found.granule { 1 } else { found.granule };
             assert!(found.batch == recipe.batch || more * of_record > bytes, "{what}");
+            // Offsets have 32 bits.
+            let too_large = plan(&network, recipe, library(), Some((1 << 29) / values + 1)).unwrap_err();
+            assert!(too_large[0].contains("use a smaller batch"), "{what}: {too_large:?}");
             // Who asks for a batch has it.
             if let Ok(asked) = plan(&network, recipe, library(), Some(found.batch + 1)) {
                 assert_eq!(asked.batch, found.batch + 1, "{what}");
