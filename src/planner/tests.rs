@@ -7,12 +7,12 @@ use crate::baked::{library, network};
 use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Network};
-use crate::ir::op::{Activation, Arithmetic, Op, Pool, SoftmaxOf, Window};
+use crate::ir::op::{Activation, Arithmetic, Axis, Op, Pool, SoftmaxOf, Window};
 use crate::ir::plan::{Arg, BufferRole, Extent, NO_ROW, Plan, SLOTS, Step};
 use crate::ir::values::Values;
 use crate::ir::view::{Geometry, Image};
 use crate::ops::edges::{random, single};
-use crate::registry::{EngineKind, Operation};
+use crate::registry::{EngineKind, Kernel, Operation};
 
 fn of(graph: Graph, kind: Kind) -> Network {
     let mut network = Network {
@@ -134,6 +134,86 @@ fn sums_of_values_that_stand_alike() {
         alike += usize::from(plan.steps.iter().any(|s| s.options.contains("-DALIKE")));
     }
     assert!(alike > 5, "{alike}");
+}
+
+fn affine(outputs: usize, inputs: usize) -> Network {
+    let mut graph = Graph::new(Shape::vector(inputs));
+    let arrays = [(Role::Weights, outputs, inputs), (Role::Biases, outputs, 1)];
+    graph.push("affine", Op::Affine, &[0], &arrays).unwrap();
+    of(graph, Kind::Values)
+}
+
+/// A layer has a kernel that is for its sizes, where the plan has one; a small network has the one that takes all.
+#[test]
+fn kernels_serve_the_sizes_that_they_are_for() {
+    let mut whole = 0;
+    for recipe in library().plans.iter() {
+        let kernels = || recipe.kernels.iter().filter_map(|name| library().kernel(name)).map(|(_, k)| k);
+        for (outputs, inputs) in [(3, 5), (10, 64), (100, 784), (2500, 784), (40, 4096)] {
+            let plan = plan(&affine(outputs, inputs), recipe, library(), None).unwrap();
+            let admits = |k: &Kernel| k.restrictions.most.admits(outputs, inputs, outputs * inputs);
+            for step in plan.full().iter().filter(|s| s.operation == Operation::Affine) {
+                let used = library().kernel(&step.kernel).unwrap().1;
+                let other = kernels().any(|k| k.operation == Operation::Affine && admits(k));
+                assert!(admits(used) || !other, "{}: {} for {outputs} × {inputs}", recipe.name, step.kernel);
+            }
+        }
+        if kernels().any(|k| k.operation == Operation::Layers) {
+            let digits = plan(network(), recipe, library(), None).unwrap();
+            assert_eq!(digits.full().len(), 1, "{}", recipe.name);
+            whole += 1;
+        }
+    }
+    assert!(whole > 3, "{whole}");
+}
+
+/// A layer with too few tiles for the device is split: into as many parts as there is room for, none of them too short.
+#[test]
+fn layers_are_split_where_there_are_few_tiles() {
+    let mut split = 0;
+    for recipe in library().plans.iter().filter(|p| p.few.is_none() || p.engine == EngineKind::OpenCl) {
+        let kernels = recipe.kernels.iter().filter_map(|name| library().kernel(name));
+        if !kernels.clone().any(|(_, k)| k.operation == Operation::Reduce) {
+            continue;
+        }
+        for (outputs, inputs) in [(10, 4096), (128, 784), (300, 100), (1000, 1000)] {
+            for batch in [16, 256] {
+                let plan = plan(&affine(outputs, inputs), recipe, library(), Some(batch)).unwrap();
+                let what = format!("{}, {outputs} × {inputs}, {batch} records", recipe.name);
+                let steps = plan.full();
+                let Some(step) = steps.iter().find(|s| s.operation == Operation::Affine) else { continue };
+                let kernel = library().kernel(&step.kernel).unwrap().1;
+                let Some((y, x)) = kernel.restrictions.tile else { continue };
+                let Some(&Arg::Buffer(result)) = step.args.last() else { panic!("{what}") };
+                let parts = plan.buffers[result].padded_rows / step.problem.h;
+                let tiles = outputs.div_ceil(y) * batch.div_ceil(x);
+                let fits = |parts: usize| tiles * parts <= kernel.restrictions.split && inputs / parts >= 48;
+                assert!(parts == 1 || fits(parts), "{what}: {parts}");
+                assert!(!fits(parts + 1), "{what}: {parts}");
+                let reduces = steps.iter().filter(|s| s.operation == Operation::Reduce).count();
+                assert_eq!(reduces, usize::from(parts > 1), "{what}");
+                split += reduces;
+            }
+        }
+    }
+    assert!(split > 3, "{split}");
+}
+
+/// A layer that reads a part of a value has weights of 0 for what is beside it; where that is much, the part is copied.
+#[test]
+fn parts_of_many_rows_are_copied() {
+    for recipe in library().plans.iter() {
+        for (rows, copies) in [(5, 0), (68, 0), (69, 1), (200, 1)] {
+            let mut graph = Graph::new(Shape::vector(rows));
+            let slice = Op::Slice { axis: Axis::C, first: 1, size: 4 };
+            let part = graph.push("part", slice, &[0], &[]).unwrap();
+            let arrays = [(Role::Weights, 3, 4), (Role::Biases, 3, 1)];
+            graph.push("affine", Op::Affine, &[part], &arrays).unwrap();
+            let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
+            let found = plan.full().iter().filter(|s| s.operation == Operation::Gather).count();
+            assert_eq!(found, copies, "{}, {rows} rows", recipe.name);
+        }
+    }
 }
 
 fn of_products(graph: &Graph) -> u64 {
