@@ -7,12 +7,12 @@ use crate::baked::{library, network};
 use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Network};
-use crate::ir::op::{Activation, Arithmetic, Axis, Op, Pool, SoftmaxOf, Window};
+use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
 use crate::ir::plan::{Arg, BufferRole, Extent, NO_ROW, Plan, SLOTS, Step};
 use crate::ir::values::Values;
 use crate::ir::view::{Geometry, Image};
 use crate::ops::edges::{random, single};
-use crate::registry::{EngineKind, Kernel, Operation};
+use crate::registry::{EngineKind, Kernel, Operation, PlanRecipe};
 
 fn of(graph: Graph, kind: Kind) -> Network {
     let mut network = Network {
@@ -197,6 +197,42 @@ fn layers_are_split_where_there_are_few_tiles() {
         }
     }
     assert!(split > 3, "{split}");
+}
+
+/// Rows are copied where a kernel needs them elsewhere, and nowhere else; a border has its constant.
+#[test]
+fn nothing_is_copied_that_stands_as_it_is_needed() {
+    let copies = |network: &Network, recipe: &PlanRecipe| {
+        let plan = plan(network, recipe, library(), Some(24)).unwrap();
+        let copies = plan.full().iter().filter(|s| s.operation == Operation::Gather);
+        copies.map(|s| s.args.to_vec()).collect::<Vec<_>>()
+    };
+    for recipe in library().plans.iter() {
+        for kind in [Kind::Classes, Kind::Values] {
+            let mut vector = affine(10, 64);
+            vector.output.kind = kind;
+            assert!(copies(&vector, recipe).is_empty(), "{}", recipe.name);
+        }
+        let mut images = convolution(16, 4);
+        let first = images.graph.nodes[0].output;
+        let arrays = [(Role::Factors, 16, 1), (Role::Biases, 16, 1)];
+        let scaled = images.graph.push("scaled", Op::Scale, &[first], &arrays).unwrap();
+        images.graph.push("both", Op::Combine(Arithmetic::Multiply), &[scaled, first], &[]).unwrap();
+        assert!(copies(&images, recipe).is_empty(), "{}", recipe.name);
+        // An arg-max reads elements in their order.
+        images.output.kind = Kind::Classes;
+        assert_eq!(copies(&images, recipe).len(), 1, "{}", recipe.name);
+        let mut bordered = convolution(3, 4);
+        let border = Border { top: 1, left: 0, bottom: 2, right: 1 };
+        let pad = Op::Pad { border, value: Float::new(0.25) };
+        bordered.graph.push("border", pad, &[bordered.graph.nodes[0].output], &[]).unwrap();
+        let [step] = &copies(&bordered, recipe)[..] else { panic!("{}", recipe.name) };
+        assert!(step.contains(&Arg::Scalar(0.25)), "{}", recipe.name);
+        // Who changes the input where it is, or what something else reads, has a copy.
+        let mut changed = of(Graph::new(Shape::vector(9)), Kind::Values);
+        changed.graph.push("gelu", Op::Activation(Activation::Gelu), &[0], &[]).unwrap();
+        assert_eq!(copies(&changed, recipe).len(), 1, "{}", recipe.name);
+    }
 }
 
 /// A layer that reads a part of a value has weights of 0 for what is beside it; where that is much, the part is copied.
