@@ -544,6 +544,20 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
+    #[test]
+    fn outputs_are_read_by_their_names_alone() {
+        let all = [Output::Class, Output::Label, Output::Scores, Output::Probs, Output::Json, Output::Top(3)];
+        assert_eq!(["class", "label", "scores", "probs", "json", "top=3"].map(Output::parse), all.map(Ok));
+        for wrong in ["", "Class", "top", "top=0", "top=x"] {
+            assert!(Output::parse(wrong).unwrap_err().starts_with("expected "), "{wrong}");
+        }
+        assert_eq!(Output::default_for(Kind::Values), Output::Scores);
+        assert_eq!(
+            [Kind::Classes, Kind::Binary, Kind::Multilabel].map(Output::default_for),
+            [Output::Class; 3]
+        );
+    }
+
     struct Case<'a> {
         kind: Kind,
         activation: FinalActivation,
@@ -572,7 +586,9 @@ mod tests {
         check(output, &spec).map_err(Error::usage)?;
         let mut out = Vec::new();
         let mut writer = ResultWriter::new(&mut out, output, spec);
+        assert_eq!((writer.records(), writer.marked()), (0, 0));
         writer.write(answer(class, scores, &rows), || "stdin:17".into())?;
+        assert_eq!((writer.records(), writer.marked()), (1, 0));
         writer.flush()?;
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.matches('\n').count(), 1);
