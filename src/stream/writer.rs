@@ -558,6 +558,34 @@ mod tests {
         );
     }
 
+    /// Where another process made the output non-blocking it is waited for; where nobody reads it any more it is an error, at
+    /// once.
+    #[test]
+    fn a_full_output_is_waited_for_and_a_closed_one_is_an_error() {
+        use std::io::{Read, Write};
+        use std::os::fd::OwnedFd;
+        use std::os::unix::net::UnixStream;
+        use std::sync::mpsc;
+        use std::time::Duration;
+        let (here, mut there) = UnixStream::pair().unwrap();
+        here.set_nonblocking(true).unwrap();
+        let mut out = Stdout { file: File::from(OwnedFd::from(here)) };
+        let all = vec![7; 1 << 22];
+        let (to, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            to.send(out.write_all(&all)).unwrap();
+            to.send(out.write_all(&all)).unwrap();
+        });
+        let mut found = vec![0; 1 << 22];
+        there.read_exact(&mut found).unwrap();
+        assert!(found.iter().all(|&b| b == 7));
+        drop(there);
+        let end = || ended.recv_timeout(Duration::from_secs(30)).expect("it ends");
+        assert_eq!(end().map_err(|e| e.kind()), Ok(()));
+        let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+        assert!(end().is_err_and(|e| closed.contains(&e.kind())));
+    }
+
     struct Case<'a> {
         kind: Kind,
         activation: FinalActivation,
