@@ -1,5 +1,6 @@
 //! Plans of many graphs under every recipe are right, and plans that are changed are found to be wrong.
 
+use super::bind;
 use super::check::check;
 use super::fit::{LARGE, Memory, by_tiles, modelled_us};
 use super::{DEVICE_BYTES, HOST_BYTES, plan};
@@ -12,7 +13,7 @@ use crate::ir::plan::{Arg, BufferRole, Extent, NO_ROW, Placing, Plan, SLOTS, Ste
 use crate::ir::values::Values;
 use crate::ir::view::{Geometry, Image};
 use crate::ops::edges::{random, single};
-use crate::registry::{EngineKind, Kernel, Operation, PlanRecipe};
+use crate::registry::{EngineKind, Kernel, Operation, PlanRecipe, Problem};
 
 fn of(graph: Graph, kind: Kind) -> Network {
     let mut network = Network {
@@ -165,6 +166,56 @@ fn kernels_serve_the_sizes_that_they_are_for() {
         }
     }
     assert!(whole > 3, "{whole}");
+}
+
+/// Layers of all sizes behind one another have kernels whose layouts meet.
+#[test]
+fn layers_of_all_sizes_follow_each_other() {
+    let sizes = [3, 10, 64, 130, 160, 300, 784, 2500];
+    for recipe in library().plans.iter() {
+        for (i, &inputs) in sizes.iter().enumerate() {
+            for &hidden in &sizes {
+                let outputs = sizes[(i + 3) % sizes.len()];
+                let mut network = affine(hidden, inputs);
+                let value = network.graph.nodes[0].output;
+                // Nothing that is computed with the layer before it.
+                let gelu =
+                    network.graph.push("gelu", Op::Activation(Activation::Gelu), &[value], &[]).unwrap();
+                let arrays = [(Role::Weights, outputs, hidden), (Role::Biases, outputs, 1)];
+                let value = if i % 2 == 0 { gelu } else { value };
+                network.graph.push("last", Op::Affine, &[value], &arrays).unwrap();
+                let what = format!("{}: {inputs}-{hidden}-{outputs}", recipe.name);
+                let found =
+                    plan(&network, recipe, library(), None).unwrap_or_else(|e| panic!("{what}: {e:?}"));
+                assert_eq!(check(&found, library()), Vec::<String>::new(), "{what}");
+            }
+        }
+    }
+}
+
+/// Pixels inside of the border, and no more work-items than tiles of them.
+#[test]
+fn filters_of_images_leave_the_border() {
+    let kernels = library().kernels.iter().filter(|k| k.operation == Operation::Sobel);
+    for kernel in kernels {
+        for (h, w) in [(3, 3), (10, 34), (17, 100), (64, 64)] {
+            let call = bind::Call {
+                kernel,
+                group: None,
+                sizes: bind::Sizes::of(Problem { h, w, l: 0 }),
+                factors: (1.0, 0.0),
+                params: [0.0; 2],
+                value: 0.0,
+                granule: 1,
+            };
+            let launch = bind::bind(&call, |_| Arg::Buffer(0));
+            let (down, along) =
+                kernel.restrictions.dimensions((launch.global.0.items(1), launch.global.1.items(1)));
+            let (y, x) = kernel.restrictions.scale;
+            let tiles = ((h - 2).div_ceil(y), (w - 2).div_ceil(x));
+            assert_eq!((down, along), tiles, "{}: {h}×{w}", kernel.codename);
+        }
+    }
 }
 
 /// A layer with too few tiles for the device is split: into as many parts as there is room for, none of them too short.
