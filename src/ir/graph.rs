@@ -158,3 +158,33 @@ impl Graph {
         found.next().is_none().then_some(one)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::op::{Activation, Arithmetic};
+
+    /// A value may be fused with its reader where there is no other reader and it does not go out.
+    #[test]
+    fn producers_and_readers_of_values_are_found() {
+        let mut graph = Graph::new(Shape { c: 2, h: 3, w: 4 });
+        let relu = Op::Activation(Activation::Relu);
+        let once = graph.push("once", relu, &[0], &[]).unwrap();
+        let twice = graph.push("twice", relu, &[once], &[]).unwrap();
+        let sum = graph.push("sum", Op::Combine(Arithmetic::Add), &[once, twice], &[]).unwrap();
+        assert_eq!([0, once, twice, sum].map(|v| graph.producer(v)), [None, Some(0), Some(1), Some(2)]);
+        assert_eq!(graph.consumers(once).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!([0, once, twice, sum].map(|v| graph.only_consumer(v)), [Some(0), None, Some(2), None]);
+        graph.outputs = vec![sum, twice].into();
+        assert_eq!([0, twice].map(|v| graph.only_consumer(v)), [Some(0), None]);
+    }
+
+    #[test]
+    fn elements_are_numbered_along_x_then_y_then_c() {
+        let shape = Shape { c: 2, h: 3, w: 4 };
+        let all = (0..2).flat_map(|c| (0..3).flat_map(move |y| (0..4).map(move |x| (c, y, x))));
+        assert!(all.map(|(c, y, x)| shape.index(c, y, x)).eq(0..shape.len()));
+        assert_eq!((shape.to_string(), Shape::vector(5).to_string()), ("2×3×4".into(), "5".into()));
+        assert!(!shape.is_empty() && Shape { h: 0, ..shape }.is_empty());
+    }
+}

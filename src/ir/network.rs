@@ -291,3 +291,126 @@ pub(crate) fn argmax(values: &[f64]) -> u32 {
     }
     best as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(kind: Kind, activation: FinalActivation, threshold: f64) -> Network {
+        Network {
+            name: "".into(),
+            hash: "".into(),
+            width: 2,
+            order: InputOrder::Chw,
+            graph: Graph::new(Shape::vector(2)),
+            output: Output { kind, activation, threshold },
+            labels: Vec::new().into(),
+            features: Vec::new().into(),
+            transform: Transform::Identity,
+            folded: false,
+            weights: Precision::F32,
+            inputs: Vec::new().into(),
+            outputs: Vec::new().into(),
+        }
+    }
+
+    /// One entry serves all features; what `linear` says is what `apply` does, and `invert` undoes it.
+    #[test]
+    fn transforms_are_linear_and_can_be_undone() {
+        let scaled = |scale: &'static [f64], offset: &'static [f64]| Transform::ScaleOffset {
+            scale: scale.into(),
+            offset: offset.into(),
+        };
+        let standard = |mean: &'static [f64], std: &'static [f64]| Transform::MeanStd {
+            mean: mean.into(),
+            std: std.into(),
+        };
+        for (transform, expected) in [
+            (Transform::Identity, [3.0, 3.0]),
+            (scaled(&[2.0], &[1.0]), [7.0, 7.0]),
+            (scaled(&[2.0, -0.5], &[1.0, 4.0]), [7.0, 2.5]),
+            (standard(&[1.0], &[4.0]), [0.5, 0.5]),
+            (standard(&[1.0, -1.0], &[4.0, -2.0]), [0.5, -2.0]),
+        ] {
+            for (i, z) in expected.into_iter().enumerate() {
+                let (factor, summand) = transform.linear(i);
+                assert_eq!(transform.apply(i, 3.0), z, "{transform:?}");
+                assert_eq!(3.0 * factor + summand, z, "{transform:?}");
+                assert_eq!(transform.invert(i, z), 3.0, "{transform:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn records_have_images_channel_by_channel_or_pixel_by_pixel() {
+        let shape = Shape { c: 3, h: 4, w: 5 };
+        let pixels = (0..4).flat_map(|y| (0..5).map(move |x| (y, x)));
+        let values = pixels.flat_map(|(y, x)| (0..3).map(move |c| shape.index(c, y, x)));
+        assert!(values.eq((0..shape.len()).map(|i| InputOrder::Hwc.element(shape, i))));
+        assert!((0..shape.len()).all(|i| InputOrder::Chw.element(shape, i) == i));
+    }
+
+    #[test]
+    fn precisions_are_read_by_their_names_alone() {
+        for (precision, bytes) in [(Precision::F32, 4), (Precision::F16, 2)] {
+            assert_eq!(Precision::parse(precision.name()), Some(precision));
+            assert_eq!(precision.bytes(), bytes);
+        }
+        assert_eq!(["", "F32", "f64"].map(Precision::parse), [None; 3]);
+    }
+
+    #[test]
+    fn probabilities_of_last_values() {
+        let applied = |function: FinalActivation, values: [f64; 2]| {
+            let mut values = values;
+            function.apply(&mut values);
+            values
+        };
+        let near = |a: [f64; 2], b: [f64; 2]| (a[0] - b[0]).abs().max((a[1] - b[1]).abs()) < 1e-12;
+        // Far beyond what e^x can be.
+        assert!(near(applied(FinalActivation::Softmax, [1000.0, 1000.0 + 3f64.ln()]), [0.25, 0.75]));
+        assert!(near(applied(FinalActivation::Sigmoid, [0.0, -3f64.ln()]), [0.5, 0.25]));
+        assert!(near(applied(FinalActivation::Tanh, [0.0, 3f64.ln() / 2.0]), [0.0, 0.5]));
+        assert_eq!(applied(FinalActivation::None, [3.0, -4.0]), [3.0, -4.0]);
+    }
+
+    #[test]
+    fn classes_are_the_first_largest_or_above_the_threshold() {
+        for (scores, class) in [
+            (&[1.0, 3.0, 3.0, 2.0][..], 1),
+            (&[5.0, 1.0], 0),
+            (&[-2.0, -1.0], 1),
+            (&[0.0, 0.0], 0),
+            (&[1.0, 0.0, 2.0], 2),
+        ] {
+            assert_eq!(network(Kind::Classes, FinalActivation::Softmax, 0.5).class(scores), Some(class));
+        }
+        let binary =
+            |activation, threshold, score: f64| network(Kind::Binary, activation, threshold).class(&[score]);
+        for (score, class) in [(-0.01, 0), (0.0, 0), (0.01, 1)] {
+            assert_eq!(binary(FinalActivation::Sigmoid, 0.5, score), Some(class));
+            assert_eq!(binary(FinalActivation::None, 0.75, score + 0.75), Some(class));
+        }
+        for kind in [Kind::Multilabel, Kind::Values] {
+            assert_eq!(network(kind, FinalActivation::None, 0.5).class(&[1.0, 2.0]), None);
+        }
+    }
+
+    #[test]
+    fn networks_are_described_by_their_layers() {
+        let mut n = network(Kind::Values, FinalActivation::None, 0.5);
+        assert_eq!((n.shape(), n.outputs(), n.input()), ("2".into(), 2, Shape::vector(2)));
+        let mut value = 0;
+        for (outputs, activation) in [(3, Activation::Relu), (5, Activation::Relu), (1, Activation::Tanh)] {
+            use crate::ir::graph::Role;
+            let columns = n.graph.values[value].shape.len();
+            let arrays = [(Role::Weights, outputs, columns), (Role::Biases, outputs, 1)];
+            let sum = n.graph.push("layer", Op::Affine, &[value], &arrays).unwrap();
+            value = n.graph.push("layer", Op::Activation(activation), &[sum], &[]).unwrap();
+        }
+        assert_eq!((n.shape(), n.outputs()), ("2-3-5-1 relu,tanh".into(), 1));
+        let shape = Shape { c: 1, h: 8, w: 8 };
+        let values = [Value { name: "a".into(), shape: Shape::vector(3) }, Value { name: "b".into(), shape }];
+        assert_eq!(named(&values), "a 3, b 1×8×8");
+    }
+}

@@ -337,9 +337,19 @@ mod tests {
         assert_eq!(shape("(7,)"), [7]);
         assert_eq!(shape("(3L, 4L)"), [3, 4]);
         assert_eq!(shape("(2, 3, 4)"), [2, 3, 4]);
-        for (descr, dtype, size) in
-            [("|b1", Dtype::Bool, 1), ("|u1", Dtype::U1, 1), ("<i2", Dtype::I2, 2), ("<f8", Dtype::F8, 8)]
-        {
+        for (descr, dtype, size) in [
+            ("|b1", Dtype::Bool, 1),
+            ("|u1", Dtype::U1, 1),
+            ("<u2", Dtype::U2, 2),
+            ("<u4", Dtype::U4, 4),
+            ("<u8", Dtype::U8, 8),
+            ("|i1", Dtype::I1, 1),
+            ("<i2", Dtype::I2, 2),
+            ("<i4", Dtype::I4, 4),
+            ("<i8", Dtype::I8, 8),
+            ("<f4", Dtype::F4, 4),
+            ("<f8", Dtype::F8, 8),
+        ] {
             let text = format!("{{'shape': (1,), \"descr\": '{descr}', 'fortran_order': False}}");
             assert_eq!(parse(&text).unwrap().dtype, dtype);
             assert_eq!(dtype.size(), size);

@@ -412,3 +412,35 @@ impl Operation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kernels know activations by their codes, files know operations by their names.
+    #[test]
+    fn codes_and_names_tell_one_from_another() {
+        assert_eq!(Activation::None.code(), 0);
+        assert!(Activation::ALL.iter().map(|a| a.code()).eq(1..=10));
+        let mut names: Vec<&str> = Activation::ALL.iter().map(|a| a.name()).collect();
+        names.extend(Arithmetic::ALL.iter().map(|a| a.name()));
+        names.push(Activation::None.name());
+        let functions = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), functions);
+        let mut names: Vec<&str> = Operation::ALL.iter().map(|o| o.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Operation::ALL.len());
+    }
+
+    #[test]
+    fn parameters_are_shown_and_compared_as_they_are() {
+        let leaky = Activation::LeakyRelu(Float::new(0.25));
+        assert_eq!(format!("{leaky:?}"), "LeakyRelu(0.25)");
+        assert_eq!(leaky.parameters(), [0.25, 0.0]);
+        assert_eq!(Float::new(f32::NAN), Float::new(f32::NAN));
+        assert_ne!(Float::new(0.0), Float::new(-0.0));
+    }
+}

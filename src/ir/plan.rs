@@ -360,3 +360,147 @@ pub(crate) struct Problem {
     /// Common dimension; 0 where there is none.
     pub(crate) l: usize,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn constant(rows: usize, cols: usize, precision: Precision) -> Constant {
+        Constant {
+            name: "layers[1]".into(),
+            tensor: Some(0),
+            role: Role::Weights,
+            placing: Placing::Plain,
+            size: (rows, cols),
+            padded: (rows, cols),
+            layout: Layout::R,
+            precision,
+        }
+    }
+
+    fn buffer(role: BufferRole, padded_rows: usize) -> Buffer {
+        let map = RowMap::vector(padded_rows);
+        Buffer { name: "".into(), role, rows: padded_rows, map, padded_rows, layout: Layout::C, arena: 0 }
+    }
+
+    fn step(global: Extent) -> Step {
+        Step {
+            node: 0,
+            operation: Operation::Affine,
+            kernel: "".into(),
+            activation: Activation::None,
+            options: "".into(),
+            args: Vec::new().into(),
+            global: (global, Extent::Fixed(1)),
+            local: None,
+            problem: Problem::default(),
+            flop: 0,
+        }
+    }
+
+    /// Two steps, of which the second reaches 3 columns of each of 8 records at a time, and one step for few records.
+    fn plan(engine: EngineKind) -> Plan {
+        let granules = Extent::Records { records: 2, items: 5 };
+        Plan {
+            name: "".into(),
+            engine,
+            batch: 60,
+            padded_batch: 64,
+            granule: 2,
+            constants: vec![constant(4, 3, Precision::F16), constant(5, 2, Precision::F32)].into(),
+            buffers: vec![
+                buffer(BufferRole::Input, 7),
+                buffer(BufferRole::Hidden, 100),
+                buffer(BufferRole::Scores, 3),
+                buffer(BufferRole::Classes, 1),
+            ]
+            .into(),
+            arena_bytes: 6400,
+            arena_bound: 6400,
+            steps: vec![
+                step(granules),
+                step(Extent::Columns { columns: 3, tile: 24, group: 4 }),
+                step(granules),
+            ]
+            .into(),
+            few: Some(Few { records: 4, first: 2, granule: 1 }),
+        }
+    }
+
+    proptest! {
+        /// A launch has the granules or tiles that its records begin, and no more; what they reach are whole records.
+        #[test]
+        fn launches_cover_their_records(n in 1usize..300, size in 1usize..40, tile in 1usize..70, group in 1usize..9) {
+            prop_assert_eq!(Extent::Fixed(group).items(n), group);
+            let granules = Extent::Records { records: size, items: group };
+            prop_assert_eq!(granules.items(n) % group, 0);
+            let begun = granules.items(n) / group;
+            prop_assert!(begun * size >= n && (begun - 1) * size < n);
+            prop_assert_eq!((granules.reach(n), Extent::Fixed(group).reach(n)), (n, n));
+            let columns = Extent::Columns { columns: size, tile, group };
+            prop_assert_eq!(columns.items(n) % group, 0);
+            let tiles = columns.items(n) / group;
+            prop_assert!(tiles * tile >= n * size && (tiles - 1) * tile < n * size);
+            let reach = columns.reach(n);
+            prop_assert!(reach >= n && reach * size >= tiles * tile && (reach - 1) * size < tiles * tile);
+        }
+
+        /// Constants stand one behind the other, each aligned.
+        #[test]
+        fn constants_do_not_overlap(sizes in prop::collection::vec((1usize..90, 1usize..90, any::<bool>()), 1..9)) {
+            let halves = |half| if half { Precision::F16 } else { Precision::F32 };
+            let all: Vec<Constant> = sizes.iter().map(|&(r, c, half)| constant(r, c, halves(half))).collect();
+            let (starts, end) = places(&all);
+            let mut free = 0;
+            for ((&(rows, cols, half), c), start) in sizes.iter().zip(&all).zip(starts) {
+                prop_assert_eq!(c.bytes(), rows * cols * if half { 2 } else { 4 });
+                prop_assert!(start >= free && start < free + ARENA_ALIGN && start % ARENA_ALIGN == 0);
+                free = start + c.bytes();
+            }
+            prop_assert!(end >= free && end < free + ARENA_ALIGN && end % ARENA_ALIGN == 0);
+        }
+    }
+
+    #[test]
+    fn few_records_have_steps_of_their_own() {
+        let plan = plan(EngineKind::OpenCl);
+        assert_eq!([1, 4].map(|n| plan.variant(n)), [(2..3, 1), (2..3, 1)]);
+        assert_eq!([5, 60].map(|n| plan.variant(n)), [(0..2, 2), (0..2, 2)]);
+        assert_eq!(plan.full(), &plan.steps[..2]);
+        let alone = Plan { few: None, ..plan };
+        assert_eq!([1, 60].map(|n| alone.variant(n)), [(0..3, 2), (0..3, 2)]);
+        assert_eq!(alone.full().len(), 3);
+    }
+
+    /// Batches of few records take what they are; others whole granules and whole tiles, as far as there are columns.
+    #[test]
+    fn columns_that_batches_use() {
+        let plan = plan(EngineKind::OpenCl);
+        assert_eq!([1, 3, 4].map(|n| plan.columns(n)), [1, 3, 4]);
+        assert_eq!([5, 8, 9, 60].map(|n| plan.columns(n)), [8, 8, 16, 64]);
+        let small = Plan { padded_batch: 12, ..plan };
+        assert_eq!(small.columns(9), 12);
+    }
+
+    /// Input, scores and classes are there for both slots. The arena is that of a batch, or of a thread's record.
+    #[test]
+    fn bytes_that_a_record_adds() {
+        let slots = 2 * 4 * (7 + 3 + 1);
+        assert_eq!(plan(EngineKind::OpenCl).record_bytes(), slots + 100);
+        assert_eq!(plan(EngineKind::Host).record_bytes(), slots + 6400);
+        assert_eq!(plan(EngineKind::Host).constant_bytes(), 4 * 3 * 2 + 5 * 2 * 4);
+    }
+
+    #[test]
+    fn layouts_are_named_by_node_and_role() {
+        let mut plan = plan(EngineKind::Host);
+        plan.constants.to_mut()[1].role = Role::Biases;
+        plan.constants.to_mut()[1].layout = Layout::C;
+        let text = |(node, role, layout)| format!("{node} {role} {layout}");
+        let found: Vec<String> = plan.layouts().map(text).collect();
+        assert_eq!(found, ["layers[1] weights R", "layers[1] biases C"]);
+        assert_eq!([EngineKind::Host, EngineKind::OpenCl].map(|e| e.to_string()), ["host", "opencl"]);
+        assert_eq!(plan.buffer(BufferRole::Scores), Some(2));
+    }
+}

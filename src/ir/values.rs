@@ -173,3 +173,79 @@ fn pairs(from: &RowMap, to: &RowMap, filled: usize) -> Vec<u32> {
     all.extend((0..filled).filter(|&row| rest[row]).flat_map(|row| [NO_ROW, row as u32]));
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::graph::{Role, Shape};
+    use crate::ir::layout::Layout;
+    use crate::ir::view::Image;
+
+    fn constant(placing: Placing, size: (usize, usize), padded: (usize, usize), layout: &str) -> Constant {
+        Constant {
+            name: "".into(),
+            tensor: None,
+            role: Role::Weights,
+            placing,
+            size,
+            padded,
+            layout: Layout::parse(layout).unwrap(),
+            precision: Precision::F32,
+        }
+    }
+
+    /// Each number stands in the row and the column that its placing says, zeros stand everywhere else, and all come back.
+    #[test]
+    fn numbers_stand_where_their_placing_says() {
+        let shape = Shape { c: 3, h: 2, w: 2 };
+        // Images with gaps, whose rows are in another order than the elements.
+        let map = RowMap::image(Image { first: 1, pixel: 4, line: 9 }, shape);
+        let to: Vec<usize> = map.rows().collect();
+        let from = RowMap::vector(12);
+        let all = [
+            (constant(Placing::Plain, (5, 12), (8, 16), "R_4_4_C"), (0..12).collect::<Vec<_>>()),
+            (constant(Placing::Columns(map.clone()), (5, 12), (6, 20), "C_2_4_R"), to.clone()),
+            (constant(Placing::Rows { from, to: map }, (12, 1), (20, 1), "C"), to),
+        ];
+        for (mut c, places) in all {
+            let plain: Vec<f32> = (1..=c.size.0 * c.size.1).map(|i| i as f32).collect();
+            for precision in [Precision::F32, Precision::F16] {
+                c.precision = precision;
+                let packed = Values::pack(&c, &plain);
+                assert_eq!(packed.bytes().len(), c.bytes());
+                assert_eq!(packed.unpack(&c), plain, "{:?}", c.placing);
+                let number = |row: usize, col: usize| {
+                    let at = c.layout.index(c.padded.0, c.padded.1, row, col);
+                    match &packed {
+                        Values::F32(v) => v[at],
+                        Values::F16(v) => half::to_f32(v[at]),
+                        Values::U32(_) => f32::NAN,
+                    }
+                };
+                let mut expected = vec![vec![0.0; c.padded.1]; c.padded.0];
+                for (i, &v) in plain.iter().enumerate() {
+                    match c.placing {
+                        Placing::Rows { .. } => expected[places[i]][0] = v,
+                        _ => expected[i / c.size.1][places[i % c.size.1]] = v,
+                    }
+                }
+                for (row, line) in expected.iter().enumerate() {
+                    let found: Vec<f32> = (0..c.padded.1).map(|col| number(row, col)).collect();
+                    assert_eq!(&found, line, "{:?}, row {row}", c.placing);
+                }
+            }
+        }
+    }
+
+    /// Rows that have nothing to read are filled.
+    #[test]
+    fn pairs_of_rows_write_every_row_once() {
+        let from = RowMap { first: 3, loops: vec![(2, 4)].into() };
+        let to = RowMap { first: 1, loops: vec![(2, 2)].into() };
+        let c = constant(Placing::Pairs { from, to, filled: 5 }, (0, 0), (5, 2), "R");
+        let packed = Values::pack(&c, &[]);
+        let Values::U32(rows) = &packed else { panic!("no rows") };
+        assert_eq!(**rows, [3, 1, 7, 3, NO_ROW, 0, NO_ROW, 2, NO_ROW, 4]);
+        assert_eq!((packed.bytes().len(), packed.unpack(&c)), (40, Vec::new()));
+    }
+}

@@ -232,6 +232,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(map.end(), rows.iter().max().unwrap() + 1);
+            prop_assert_eq!(map.is_plain(), rows.iter().copied().eq(0..rows.len()));
             let found = map.as_image(shape).expect("an image");
             prop_assert_eq!(RowMap::image(found, shape), map);
         }
@@ -262,5 +263,35 @@ mod tests {
             }
             prop_assert_eq!(turned.transposed(to, [Axis::Y, Axis::X, Axis::C]), Some(map));
         }
+    }
+
+    /// The kernels' argument holds two sizes in a word.
+    #[test]
+    fn sizes_of_a_geometry_fit_halves_of_words() {
+        let pixels = |c: usize, h: usize, w: usize| Shape { c, h, w };
+        let geometry = Geometry {
+            input: (Image { first: 1, pixel: 2, line: 3 }, pixels(8, 4, 5)),
+            output: (Image { first: 6, pixel: 7, line: 8 }, pixels(6, 9, 10)),
+            window: Window {
+                size: (11, 12),
+                stride: (13, 14),
+                dilation: (15, 16),
+                border: super::super::op::Border { top: 17, left: 18, bottom: 19, right: 20 },
+                ceil: false,
+            },
+            groups: 2,
+        };
+        let two = |low: u32, high: u32| low + (high << 16);
+        let sizes = [two(4, 5), two(9, 10), two(11, 12), two(13, 14), two(15, 16), two(17, 18), two(19, 20)];
+        let [from, to, size, stride, dilation, before, behind] = sizes;
+        let words = [1, 2, 3, from, 6, 7, 8, to, size, stride, dilation, before, behind, 4, 3, 6];
+        assert_eq!(geometry.words(), words);
+        assert_eq!(Geometry { groups: 0, ..geometry }.words()[13..], [8, 6, 6]);
+        let wide = |w: usize| Geometry { output: (Image::default(), pixels(1, 1, w)), ..geometry };
+        let dilated = |n: usize| Window { dilation: (n, 1), ..geometry.window };
+        let most = (1 << 15) - 1;
+        assert!(geometry.fits() && wide(most).fits() && !wide(most + 1).fits());
+        assert!(Geometry { window: dilated(most), ..geometry }.fits());
+        assert!(!Geometry { window: dilated(most + 1), ..geometry }.fits());
     }
 }

@@ -342,4 +342,53 @@ mod tests {
             assert_eq!(read::<usize>(damaged), Err(Damaged), "{damaged:?}");
         }
     }
+
+    /// Each value comes back; where its last byte is missing, or one follows, it is damaged.
+    fn comes_back<T: Wire + PartialEq + std::fmt::Debug>(value: &T) {
+        let mut all = bytes(value);
+        assert_eq!(read::<T>(&all).as_ref(), Ok(value));
+        assert_eq!(read::<T>(&all[..all.len() - 1]), Err(Damaged), "{value:?}, cut");
+        all.push(0);
+        assert_eq!(read::<T>(&all), Err(Damaged), "{value:?}, and more");
+    }
+
+    #[test]
+    fn what_plans_and_networks_are_made_of_comes_back() {
+        use crate::ir::graph::Shape;
+        use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
+        use crate::ir::plan::{Arg, Extent, Placing};
+        use crate::ir::view::RowMap;
+        [0u8, 1, 255].iter().for_each(comes_back);
+        [false, true].iter().for_each(comes_back);
+        [Some(7usize), None].iter().for_each(comes_back);
+        [f32::MIN_POSITIVE, -0.0, f32::INFINITY].iter().for_each(comes_back);
+        comes_back(&Cow::Borrowed("a name, größer"));
+        comes_back(&([1usize, 2, 300], 1e300f64));
+        comes_back(&Cow::Borrowed(&[(1usize, 2u32), (3, 4)][..]));
+        Activation::ALL.iter().for_each(comes_back);
+        let border = Border { top: 1, left: 2, bottom: 3, right: 4 };
+        let window = Window { stride: (2, 3), dilation: (4, 1), border, ceil: true, ..Window::of((5, 6)) };
+        let ops = [
+            Op::Affine,
+            Op::Convolution { window, groups: 3 },
+            Op::Pool { kind: Pool::PaddedMean, window },
+            Op::Combine(Arithmetic::Divide),
+            Op::Concat(Axis::X),
+            Op::Slice { axis: Axis::Y, first: 2, size: 9 },
+            Op::Pad { border, value: Float::new(-0.5) },
+            Op::Softmax(SoftmaxOf::Logarithm),
+            Op::Reshape(Shape { c: 2, h: 200, w: 3 }),
+            Op::Transpose([Axis::X, Axis::C, Axis::Y]),
+        ];
+        ops.iter().for_each(comes_back);
+        let map = RowMap { first: 3, loops: vec![(2, 4), (128, 1)].into() };
+        comes_back(&Placing::Pairs { from: map.clone(), to: RowMap::vector(9), filled: 5 });
+        comes_back(&Placing::Columns(map));
+        comes_back(&Extent::Columns { columns: 1, tile: 2, group: 3 });
+        comes_back(&[Arg::Size(3), Arg::Pair((0.5, 2.0)), Arg::Constants]);
+        // No such variant, no such truth, no text.
+        assert_eq!((read::<Axis>(&[3]), read::<bool>(&[2])), (Err(Damaged), Err(Damaged)));
+        assert_eq!(read::<Cow<'static, str>>(&[1, 0xff]), Err(Damaged));
+        assert_eq!(read::<Cow<'static, [u8]>>(&[0xff, 0xff, 3, 1]), Err(Damaged));
+    }
 }

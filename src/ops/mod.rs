@@ -15,6 +15,8 @@ mod evaluate;
 mod moves;
 mod pool;
 pub(crate) mod random;
+#[cfg(test)]
+mod tests;
 mod window;
 
 use crate::ir::graph::Shape;

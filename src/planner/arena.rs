@@ -119,4 +119,25 @@ mod tests {
             }
         }
     }
+
+    /// In the order of the steps the third would stand behind both others; by size it stands first, and all is as small as
+    /// it can be.
+    #[test]
+    fn the_best_of_several_orders_is_taken() {
+        let hidden = |padded_rows: usize| Buffer {
+            name: "".into(),
+            role: BufferRole::Hidden,
+            rows: padded_rows,
+            map: crate::ir::view::RowMap::vector(padded_rows),
+            padded_rows,
+            layout: crate::ir::layout::Layout::C,
+            arena: usize::MAX,
+        };
+        let mut buffers = [hidden(1024), hidden(1000), hidden(2048)];
+        let lives = [0..=1, 0..=2, 2..=3];
+        let arena = place(&mut buffers, 1, 4, |step, buffer| lives[buffer].contains(&step));
+        assert_eq!((arena.bytes, arena.bound), (3 * ARENA_ALIGN, 3 * ARENA_ALIGN));
+        let places: Vec<usize> = buffers.iter().map(|b| b.arena / ARENA_ALIGN).collect();
+        assert_eq!(places, [0, 2, 0]);
+    }
 }

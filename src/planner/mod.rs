@@ -18,6 +18,8 @@ pub(crate) mod fit;
 mod fuse;
 mod images;
 mod place;
+#[cfg(test)]
+mod tests;
 
 use crate::ir::layout::Layout;
 use crate::ir::network::Network;

@@ -680,6 +680,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn formats_are_read_by_their_names_alone() {
+        let all = [Format::Csv, Format::F32, Format::U8, Format::Idx, Format::Npy];
+        assert_eq!(["csv", "f32", "u8", "idx", "npy"].map(Format::parse), all.map(Ok));
+        for wrong in ["", "CSV", "f64"] {
+            assert!(Format::parse(wrong).unwrap_err().contains("expected csv, f32, u8, idx or npy"));
+        }
+    }
+
+    /// The names of a record's numbers are no names of columns, unless a record is one row.
+    #[test]
+    fn rows_share_the_numbers_of_a_record() {
+        let features = ["a", "b", "c", "d"].map(Cow::from);
+        let transform = Transform::Identity;
+        let shape = InputShape { width: 4, features: &features, transform: &transform, rows: None, keys: 0 };
+        let of = |window: usize| shape.of_rows(Rows { window, hop: 1 });
+        for (window, width, names) in [(1, 4, 4), (2, 2, 0), (4, 1, 0)] {
+            let rows = of(window).unwrap();
+            assert_eq!((rows.width, rows.features.len(), rows.unit()), (width, names, "row"));
+        }
+        assert_eq!(shape.unit(), "record");
+        let refused = of(3).map(|shape| shape.width).unwrap_err();
+        assert!(refused.starts_with("--window 3: expected a divisor of 4"), "{refused}");
+    }
+
+    #[test]
     fn the_format_is_told_as_soon_as_the_bytes_allow() {
         let csv = Some(Start::Text { mark: 0 });
         let cases: [(&[u8], usize, Option<Start>); 9] = [

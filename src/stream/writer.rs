@@ -544,6 +544,48 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
+    #[test]
+    fn outputs_are_read_by_their_names_alone() {
+        let all = [Output::Class, Output::Label, Output::Scores, Output::Probs, Output::Json, Output::Top(3)];
+        assert_eq!(["class", "label", "scores", "probs", "json", "top=3"].map(Output::parse), all.map(Ok));
+        for wrong in ["", "Class", "top", "top=0", "top=x"] {
+            assert!(Output::parse(wrong).unwrap_err().starts_with("expected "), "{wrong}");
+        }
+        assert_eq!(Output::default_for(Kind::Values), Output::Scores);
+        assert_eq!(
+            [Kind::Classes, Kind::Binary, Kind::Multilabel].map(Output::default_for),
+            [Output::Class; 3]
+        );
+    }
+
+    /// Where another process made the output non-blocking it is waited for; where nobody reads it any more it is an error, at
+    /// once.
+    #[test]
+    fn a_full_output_is_waited_for_and_a_closed_one_is_an_error() {
+        use std::io::{Read, Write};
+        use std::os::fd::OwnedFd;
+        use std::os::unix::net::UnixStream;
+        use std::sync::mpsc;
+        use std::time::Duration;
+        let (here, mut there) = UnixStream::pair().unwrap();
+        here.set_nonblocking(true).unwrap();
+        let mut out = Stdout { file: File::from(OwnedFd::from(here)) };
+        let all = vec![7; 1 << 22];
+        let (to, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            to.send(out.write_all(&all)).unwrap();
+            to.send(out.write_all(&all)).unwrap();
+        });
+        let mut found = vec![0; 1 << 22];
+        there.read_exact(&mut found).unwrap();
+        assert!(found.iter().all(|&b| b == 7));
+        drop(there);
+        let end = || ended.recv_timeout(Duration::from_secs(30)).expect("it ends");
+        assert_eq!(end().map_err(|e| e.kind()), Ok(()));
+        let closed = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+        assert!(end().is_err_and(|e| closed.contains(&e.kind())));
+    }
+
     struct Case<'a> {
         kind: Kind,
         activation: FinalActivation,
@@ -572,7 +614,9 @@ mod tests {
         check(output, &spec).map_err(Error::usage)?;
         let mut out = Vec::new();
         let mut writer = ResultWriter::new(&mut out, output, spec);
+        assert_eq!((writer.records(), writer.marked()), (0, 0));
         writer.write(answer(class, scores, &rows), || "stdin:17".into())?;
+        assert_eq!((writer.records(), writer.marked()), (1, 0));
         writer.flush()?;
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.matches('\n').count(), 1);

@@ -1,0 +1,586 @@
+//! Plans of many graphs under every recipe are right, and plans that are changed are found to be wrong.
+
+use super::bind;
+use super::check::check;
+use super::fit::{LARGE, Memory, by_tiles, modelled_us};
+use super::{DEVICE_BYTES, HOST_BYTES, plan};
+use crate::baked::{library, network};
+use crate::ir::graph::{Graph, Role, Shape};
+use crate::ir::layout::Layout;
+use crate::ir::network::{InputOrder, Kind, Network};
+use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
+use crate::ir::plan::{Arg, BufferRole, Extent, NO_ROW, Placing, Plan, SLOTS, Step};
+use crate::ir::values::Values;
+use crate::ir::view::{Geometry, Image};
+use crate::ops::edges::{random, single};
+use crate::registry::{EngineKind, Kernel, Operation, PlanRecipe, Problem};
+
+fn of(graph: Graph, kind: Kind) -> Network {
+    let mut network = Network {
+        width: graph.values[0].shape.len(),
+        order: InputOrder::Chw,
+        graph,
+        labels: Vec::new().into(),
+        features: Vec::new().into(),
+        ..network().clone()
+    };
+    network.output.kind = kind;
+    network
+}
+
+/// A convolution with a border by 3 × 3, `c` channels from and to.
+fn convolution(c: usize, size: usize) -> Network {
+    let mut graph = Graph::new(Shape { c, h: size, w: size });
+    let mut window = Window::of((3, 3));
+    (window.border.top, window.border.left, window.border.bottom, window.border.right) = (1, 1, 1, 1);
+    let arrays = [(Role::Weights, c, 9 * c), (Role::Biases, c, 1)];
+    graph.push("convolution", Op::Convolution { window, groups: 1 }, &[0], &arrays).unwrap();
+    of(graph, Kind::Values)
+}
+
+/// The second opinion finds nothing; what a plan says of its arena, its batch and its work holds.
+#[test]
+fn graphs_have_right_plans_under_every_recipe() {
+    let mut graphs: Vec<Graph> = single().into_iter().map(|(_, builder)| builder.graph).collect();
+    graphs.extend((0..20).map(|seed| random(seed).graph));
+    for (i, graph) in graphs.into_iter().enumerate() {
+        let network = of(graph, if i % 2 == 0 { Kind::Classes } else { Kind::Values });
+        for recipe in library().plans.iter() {
+            let found = plan(&network, recipe, library(), None);
+            let found = found.unwrap_or_else(|e| panic!("graph {i}, {}: {e:?}", recipe.name));
+            assert_eq!(check(&found, library()), Vec::<String>::new(), "graph {i}, {}", recipe.name);
+            assert_eq!(found.batch, recipe.batch, "graph {i}, {}", recipe.name);
+            assert!(found.arena_bound <= found.arena_bytes, "graph {i}, {}", recipe.name);
+            // Sums of products are counted as the graph counts them; steps may add work, for single elements.
+            let flop: u64 = found.full().iter().map(|s| s.flop).sum();
+            assert!(flop >= of_products(&network.graph), "graph {i}, {}", recipe.name);
+        }
+    }
+}
+
+/// Rows are moved as pairs: there are as many as the constant says, and only who writes a matrix first fills what is left.
+#[test]
+fn moved_rows_do_not_drive_out_others() {
+    let mut later = 0;
+    for (name, builder) in single() {
+        let network = of(builder.graph, Kind::Values);
+        for recipe in library().plans.iter() {
+            let plan = plan(&network, recipe, library(), Some(24)).unwrap();
+            let mut written: Vec<Arg> = Vec::new();
+            for step in plan.full().iter().filter(|s| s.operation == Operation::Gather) {
+                let constant =
+                    |a: &Arg| if let Arg::Constant(c) = *a { Some(&plan.constants[c]) } else { None };
+                let pairs = step.args.iter().find_map(constant).unwrap();
+                let packed = Values::pack(pairs, &[]);
+                assert_eq!(packed.bytes().len(), pairs.bytes(), "{name}, {}", recipe.name);
+                let Values::U32(rows) = packed else { panic!("{name}: no rows") };
+                let result = *step.args.last().unwrap();
+                if written.contains(&result) {
+                    later += 1;
+                    assert!(rows.iter().step_by(2).all(|&from| from != NO_ROW), "{name}, {}", recipe.name);
+                }
+                written.push(result);
+            }
+        }
+    }
+    assert!(later > 20, "{later}");
+}
+
+/// What is computed is in the program: of two operations that differ no launches are alike.
+#[test]
+fn operations_that_differ_have_other_programs() {
+    let shape = Shape { c: 5, h: 4, w: 6 };
+    let (window, arrays) = (Window::of((2, 2)), [(Role::Factors, 5, 1), (Role::Biases, 5, 1)]);
+    let pool = |kind| (Op::Pool { kind, window }, &[0][..], &[][..]);
+    let combine = |arithmetic| (Op::Combine(arithmetic), &[0, 1][..], &[][..]);
+    let softmax = |of| (Op::Softmax(of), &[0][..], &[][..]);
+    let groups = [
+        [Pool::Max, Pool::Mean, Pool::PaddedMean].map(pool).to_vec(),
+        Arithmetic::ALL.map(combine).to_vec(),
+        [SoftmaxOf::Linear, SoftmaxOf::Logarithm].map(softmax).to_vec(),
+        vec![(Op::Scale, &[0][..], &arrays[..]), (Op::PRelu, &[0], &arrays[..1])],
+    ];
+    for group in groups {
+        for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+            let mut found = Vec::new();
+            for (op, inputs, arrays) in &group {
+                let mut graph = Graph::new(shape);
+                // No activation that a kernel would compute with the operation.
+                graph.push("before", Op::Activation(Activation::Gelu), &[0], &[]).unwrap();
+                graph.push("it", *op, inputs, arrays).unwrap();
+                let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
+                // A quotient would have its padding divided by zero.
+                let alike = plan.steps.iter().any(|s| s.options.contains("-DALIKE"));
+                assert!(!alike || *op != Op::Combine(Arithmetic::Divide), "{}", recipe.name);
+                let programs: Vec<(String, String)> =
+                    plan.steps.iter().map(|s| super::fit::program(&plan, s, library())).collect();
+                assert!(!found.contains(&programs), "{op:?}, {}", recipe.name);
+                found.push(programs);
+            }
+        }
+    }
+}
+
+/// Values that stand alike are combined element by element.
+#[test]
+fn sums_of_values_that_stand_alike() {
+    let mut alike = 0;
+    for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+        let mut graph = Graph::new(Shape { c: 4, h: 2, w: 4 });
+        let gelu = Op::Activation(Activation::Gelu);
+        let first = graph.push("first", gelu, &[0], &[]).unwrap();
+        let second = graph.push("second", gelu, &[first], &[]).unwrap();
+        graph.push("sum", Op::Combine(Arithmetic::Multiply), &[second, first], &[]).unwrap();
+        let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
+        alike += usize::from(plan.steps.iter().any(|s| s.options.contains("-DALIKE")));
+    }
+    assert!(alike > 5, "{alike}");
+}
+
+fn affine(outputs: usize, inputs: usize) -> Network {
+    let mut graph = Graph::new(Shape::vector(inputs));
+    let arrays = [(Role::Weights, outputs, inputs), (Role::Biases, outputs, 1)];
+    graph.push("affine", Op::Affine, &[0], &arrays).unwrap();
+    of(graph, Kind::Values)
+}
+
+/// A layer has a kernel that is for its sizes, where the plan has one; a small network has the one that takes all.
+#[test]
+fn kernels_serve_the_sizes_that_they_are_for() {
+    let mut whole = 0;
+    for recipe in library().plans.iter() {
+        let kernels = || recipe.kernels.iter().filter_map(|name| library().kernel(name)).map(|(_, k)| k);
+        for (outputs, inputs) in [(3, 5), (10, 64), (100, 784), (2500, 784), (40, 4096)] {
+            let plan = plan(&affine(outputs, inputs), recipe, library(), None).unwrap();
+            let admits = |k: &Kernel| k.restrictions.most.admits(outputs, inputs, outputs * inputs);
+            for step in plan.full().iter().filter(|s| s.operation == Operation::Affine) {
+                let used = library().kernel(&step.kernel).unwrap().1;
+                let other = kernels().any(|k| k.operation == Operation::Affine && admits(k));
+                assert!(admits(used) || !other, "{}: {} for {outputs} × {inputs}", recipe.name, step.kernel);
+            }
+        }
+        if kernels().any(|k| k.operation == Operation::Layers) {
+            let digits = plan(network(), recipe, library(), None).unwrap();
+            assert_eq!(digits.full().len(), 1, "{}", recipe.name);
+            whole += 1;
+        }
+    }
+    assert!(whole > 3, "{whole}");
+}
+
+/// Layers of all sizes behind one another have kernels whose layouts meet.
+#[test]
+fn layers_of_all_sizes_follow_each_other() {
+    let sizes = [3, 10, 64, 130, 160, 300, 784, 2500];
+    for recipe in library().plans.iter() {
+        for (i, &inputs) in sizes.iter().enumerate() {
+            for &hidden in &sizes {
+                let outputs = sizes[(i + 3) % sizes.len()];
+                let mut network = affine(hidden, inputs);
+                let value = network.graph.nodes[0].output;
+                // Nothing that is computed with the layer before it.
+                let gelu =
+                    network.graph.push("gelu", Op::Activation(Activation::Gelu), &[value], &[]).unwrap();
+                let arrays = [(Role::Weights, outputs, hidden), (Role::Biases, outputs, 1)];
+                let value = if i % 2 == 0 { gelu } else { value };
+                network.graph.push("last", Op::Affine, &[value], &arrays).unwrap();
+                let what = format!("{}: {inputs}-{hidden}-{outputs}", recipe.name);
+                let found =
+                    plan(&network, recipe, library(), None).unwrap_or_else(|e| panic!("{what}: {e:?}"));
+                assert_eq!(check(&found, library()), Vec::<String>::new(), "{what}");
+            }
+        }
+    }
+}
+
+/// Pixels inside of the border, and no more work-items than tiles of them.
+#[test]
+fn filters_of_images_leave_the_border() {
+    let kernels = library().kernels.iter().filter(|k| k.operation == Operation::Sobel);
+    for kernel in kernels {
+        for (h, w) in [(3, 3), (10, 34), (17, 100), (64, 64)] {
+            let call = bind::Call {
+                kernel,
+                group: None,
+                sizes: bind::Sizes::of(Problem { h, w, l: 0 }),
+                factors: (1.0, 0.0),
+                params: [0.0; 2],
+                value: 0.0,
+                granule: 1,
+            };
+            let launch = bind::bind(&call, |_| Arg::Buffer(0));
+            let (down, along) =
+                kernel.restrictions.dimensions((launch.global.0.items(1), launch.global.1.items(1)));
+            let (y, x) = kernel.restrictions.scale;
+            let tiles = ((h - 2).div_ceil(y), (w - 2).div_ceil(x));
+            assert_eq!((down, along), tiles, "{}: {h}×{w}", kernel.codename);
+        }
+    }
+}
+
+/// A layer with too few tiles for the device is split: into as many parts as there is room for, none of them too short.
+#[test]
+fn layers_are_split_where_there_are_few_tiles() {
+    let mut split = 0;
+    for recipe in library().plans.iter().filter(|p| p.few.is_none() || p.engine == EngineKind::OpenCl) {
+        let kernels = recipe.kernels.iter().filter_map(|name| library().kernel(name));
+        if !kernels.clone().any(|(_, k)| k.operation == Operation::Reduce) {
+            continue;
+        }
+        for (outputs, inputs) in [(10, 4096), (128, 784), (300, 100), (1000, 1000)] {
+            for batch in [16, 256] {
+                let plan = plan(&affine(outputs, inputs), recipe, library(), Some(batch)).unwrap();
+                let what = format!("{}, {outputs} × {inputs}, {batch} records", recipe.name);
+                let steps = plan.full();
+                let Some(step) = steps.iter().find(|s| s.operation == Operation::Affine) else { continue };
+                let kernel = library().kernel(&step.kernel).unwrap().1;
+                let Some((y, x)) = kernel.restrictions.tile else { continue };
+                let Some(&Arg::Buffer(result)) = step.args.last() else { panic!("{what}") };
+                let parts = plan.buffers[result].padded_rows / step.problem.h;
+                let tiles = outputs.div_ceil(y) * batch.div_ceil(x);
+                let fits = |parts: usize| tiles * parts <= kernel.restrictions.split && inputs / parts >= 48;
+                assert!(parts == 1 || fits(parts), "{what}: {parts}");
+                assert!(!fits(parts + 1), "{what}: {parts}");
+                let summed: Vec<usize> =
+                    steps.iter().filter(|s| s.operation == Operation::Reduce).map(|s| s.problem.l).collect();
+                let expected = if parts > 1 { vec![parts] } else { Vec::new() };
+                assert_eq!(summed, expected, "{what}");
+                split += summed.len();
+            }
+        }
+    }
+    assert!(split > 3, "{split}");
+}
+
+/// Rows are copied where a kernel needs them elsewhere, and nowhere else; a border has its constant.
+#[test]
+fn nothing_is_copied_that_stands_as_it_is_needed() {
+    let copies = |network: &Network, recipe: &PlanRecipe| {
+        let plan = plan(network, recipe, library(), Some(24)).unwrap();
+        let copies = plan.full().iter().filter(|s| s.operation == Operation::Gather);
+        copies.map(|s| s.args.to_vec()).collect::<Vec<_>>()
+    };
+    for recipe in library().plans.iter() {
+        for kind in [Kind::Classes, Kind::Values] {
+            let mut vector = affine(10, 64);
+            vector.output.kind = kind;
+            assert!(copies(&vector, recipe).is_empty(), "{}", recipe.name);
+        }
+        let mut images = convolution(16, 4);
+        let first = images.graph.nodes[0].output;
+        let arrays = [(Role::Factors, 16, 1), (Role::Biases, 16, 1)];
+        let scaled = images.graph.push("scaled", Op::Scale, &[first], &arrays).unwrap();
+        images.graph.push("both", Op::Combine(Arithmetic::Multiply), &[scaled, first], &[]).unwrap();
+        assert!(copies(&images, recipe).is_empty(), "{}", recipe.name);
+        // An arg-max reads elements in their order.
+        images.output.kind = Kind::Classes;
+        assert_eq!(copies(&images, recipe).len(), 1, "{}", recipe.name);
+        let mut bordered = convolution(3, 4);
+        let border = Border { top: 1, left: 0, bottom: 2, right: 1 };
+        let pad = Op::Pad { border, value: Float::new(0.25) };
+        bordered.graph.push("border", pad, &[bordered.graph.nodes[0].output], &[]).unwrap();
+        let [step] = &copies(&bordered, recipe)[..] else { panic!("{}", recipe.name) };
+        assert!(step.contains(&Arg::Scalar(0.25)), "{}", recipe.name);
+        // Who changes the input where it is, or what something else reads, has a copy.
+        let mut changed = of(Graph::new(Shape::vector(9)), Kind::Values);
+        changed.graph.push("gelu", Op::Activation(Activation::Gelu), &[0], &[]).unwrap();
+        assert_eq!(copies(&changed, recipe).len(), 1, "{}", recipe.name);
+    }
+}
+
+/// The rows of an image are not in the order of its elements: the columns of the first weights follow them, and nothing else.
+#[test]
+fn weights_of_an_image_have_columns_for_its_rows() {
+    let mut graph = Graph::new(Shape { c: 3, h: 4, w: 5 });
+    let arrays = |rows, cols| [(Role::Weights, rows, cols), (Role::Biases, rows, 1)];
+    let hidden = graph.push("first", Op::Affine, &[0], &arrays(60, 60)).unwrap();
+    graph.push("second", Op::Affine, &[hidden], &arrays(7, 60)).unwrap();
+    let network = of(graph, Kind::Classes);
+    for recipe in library().plans.iter() {
+        let plan = plan(&network, recipe, library(), Some(24)).unwrap();
+        for c in plan.constants.iter() {
+            let first = c.role == Role::Weights && c.name == "first";
+            assert_eq!(matches!(c.placing, Placing::Columns(_)), first, "{}: {c:?}", recipe.name);
+            assert!(first || c.placing == Placing::Plain, "{}: {c:?}", recipe.name);
+        }
+    }
+}
+
+/// A layer that reads a part of a value has weights of 0 for what is beside it; where that is much, the part is copied.
+#[test]
+fn parts_of_many_rows_are_copied() {
+    for recipe in library().plans.iter() {
+        for (rows, copies) in [(5, 0), (68, 0), (69, 1), (200, 1)] {
+            let mut graph = Graph::new(Shape::vector(rows));
+            let slice = Op::Slice { axis: Axis::C, first: 1, size: 4 };
+            let part = graph.push("part", slice, &[0], &[]).unwrap();
+            let arrays = [(Role::Weights, 3, 4), (Role::Biases, 3, 1)];
+            graph.push("affine", Op::Affine, &[part], &arrays).unwrap();
+            let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
+            let found = plan.full().iter().filter(|s| s.operation == Operation::Gather).count();
+            assert_eq!(found, copies, "{}, {rows} rows", recipe.name);
+        }
+    }
+}
+
+fn of_products(graph: &Graph) -> u64 {
+    let products = |i: &usize| matches!(graph.nodes[*i].op, Op::Affine | Op::Convolution { .. });
+    (0..graph.nodes.len()).filter(products).map(|i| graph.flop(i)).sum()
+}
+
+/// Records of many values come in batches that memory allows: whole granules, part ones, and single records at last.
+#[test]
+fn networks_of_many_values_have_smaller_batches() {
+    for values in [10_000, 300_000, 1_500_000, 20_000_000] {
+        let mut graph = Graph::new(Shape::vector(values));
+        graph.push("relu", Op::Activation(Activation::Relu), &[0], &[]).unwrap();
+        let network = of(graph, Kind::Values);
+        for recipe in library().plans.iter() {
+            let bytes = if recipe.engine == EngineKind::Host { HOST_BYTES } else { DEVICE_BYTES };
+            let Ok(found) = plan(&network, recipe, library(), None) else { continue };
+            let what = format!("{values} values, {}: {}", recipe.name, found.batch);
+            let of_record = found.record_bytes();
+            assert!(found.batch == 1 || found.batch * of_record <= bytes, "{what}");
+            let more = found.batch + if found.batch < found.granule { 1 } else { found.granule };
+            assert!(found.batch == recipe.batch || more * of_record > bytes, "{what}");
+            // Offsets have 32 bits.
+            let too_large = plan(&network, recipe, library(), Some((1 << 29) / values + 1)).unwrap_err();
+            assert!(too_large[0].contains("use a smaller batch"), "{what}: {too_large:?}");
+            // Who asks for a batch has it.
+            if let Ok(asked) = plan(&network, recipe, library(), Some(found.batch + 1)) {
+                assert_eq!(asked.batch, found.batch + 1, "{what}");
+            }
+        }
+    }
+}
+
+/// Whatever is changed in a plan, the checker sees it.
+#[test]
+fn changed_plans_are_found_to_be_wrong() {
+    type Change = dyn Fn(&mut Plan, usize) -> bool;
+    fn step(plan: &mut Plan, i: usize) -> &mut Step {
+        &mut plan.steps.to_mut()[i]
+    }
+    fn buffer_of(step: &Step) -> Option<usize> {
+        step.args.iter().find_map(|a| if let Arg::Buffer(b) = *a { Some(b) } else { None })
+    }
+    // Each gives whether it has changed something that matters.
+    let changes: [(&str, &Change); 14] = [
+        ("no such kernel", &|p, i| {
+            step(p, i).kernel = "none".into();
+            true
+        }),
+        ("no such buffer", &|p, i| {
+            let n = p.buffers.len();
+            let found = step(p, i).args.to_mut().iter_mut().find(|a| matches!(a, Arg::Buffer(_)));
+            found.map(|a| *a = Arg::Buffer(n)).is_some()
+        }),
+        ("no such constant", &|p, i| {
+            let n = p.constants.len();
+            let found = step(p, i).args.to_mut().iter_mut().find(|a| matches!(a, Arg::Constant(_)));
+            found.map(|a| *a = Arg::Constant(n)).is_some()
+        }),
+        ("a smaller arena", &|p, _| {
+            p.arena_bytes = p.arena_bytes.saturating_sub(4096);
+            p.arena_bytes > 0 || p.buffers.iter().any(|b| b.role == BufferRole::Hidden)
+        }),
+        ("all in one place", &|p, i| {
+            // Two hidden buffers of one step.
+            let hidden = |b: &usize| p.buffers[*b].role == BufferRole::Hidden;
+            let args = p.steps[i].args.iter();
+            let used: Vec<usize> = args
+                .filter_map(|a| if let Arg::Buffer(b) = *a { Some(b) } else { None })
+                .filter(hidden)
+                .collect();
+            let apart = used.iter().any(|&b| p.buffers[b].arena != p.buffers[used[0]].arena);
+            p.buffers.to_mut().iter_mut().for_each(|b| b.arena = 0);
+            apart
+        }),
+        ("no work-items", &|p, i| {
+            let nothing = Extent::Fixed(0);
+            step(p, i).global = (nothing, nothing);
+            p.engine == EngineKind::OpenCl && p.steps[i].operation != Operation::Layers
+        }),
+        ("work-groups that do not divide", &|p, i| {
+            let large = Some((1 << 20, 1 << 20));
+            step(p, i).local = large;
+            p.engine == EngineKind::OpenCl
+        }),
+        ("fewer rows of weights", &|p, i| {
+            let constant = |a: &Arg| if let Arg::Constant(c) = *a { Some(c) } else { None };
+            let Some(c) = p.steps[i].args.iter().find_map(constant) else { return false };
+            let c = &mut p.constants.to_mut()[c];
+            c.padded.0 = c.size.0.saturating_sub(1);
+            c.role != Role::Pairs
+        }),
+        ("columns that nobody reads", &|p, i| {
+            let constant = |a: &Arg| if let Arg::Constant(c) = *a { Some(c) } else { None };
+            let Some(c) = p.steps[i].args.iter().find_map(constant) else { return false };
+            let operation = p.steps[i].operation;
+            let takes = library().kernel(&p.steps[i].kernel).and_then(|(_, k)| k.restrictions.a.as_ref());
+            let takes = takes.is_some_and(|a| a.representation.is_some());
+            let c = &mut p.constants.to_mut()[c];
+            let x = c.layout.granularity().1;
+            c.padded.1 += x;
+            takes && c.role == Role::Weights && operation != Operation::Convolution
+        }),
+        ("weights in another layout", &|p, i| {
+            let constant = |a: &Arg| if let Arg::Constant(c) = *a { Some(c) } else { None };
+            let Some(c) = p.steps[i].args.iter().find_map(constant) else { return false };
+            let takes = library().kernel(&p.steps[i].kernel).and_then(|(_, k)| k.restrictions.a.as_ref());
+            let takes = takes.is_some_and(|a| a.representation.is_some());
+            let c = &mut p.constants.to_mut()[c];
+            let before = c.layout.clone();
+            c.layout = if before == Layout::R { Layout::C } else { Layout::R };
+            takes && c.role == Role::Weights
+        }),
+        ("values in another layout", &|p, i| {
+            let Some(b) = buffer_of(&p.steps[i]) else { return false };
+            let kernel = library().kernel(&p.steps[i].kernel).map(|(_, k)| &k.restrictions);
+            let takes = kernel.is_some_and(|r| r.b.as_ref().is_some_and(|b| b.representation.is_some()));
+            let (rows, columns) = (p.buffers[b].padded_rows, p.padded_batch);
+            let before = p.buffers[b].layout.clone();
+            let other = if before.same_placement(&Layout::R, rows, columns) { Layout::C } else { Layout::R };
+            p.buffers.to_mut()[b].layout = other.clone();
+            takes && !before.same_placement(&other, rows, columns)
+        }),
+        ("results in another layout", &|p, i| {
+            let Some(Arg::Buffer(b)) = p.steps[i].args.last().copied() else { return false };
+            let kernel = library().kernel(&p.steps[i].kernel).map(|(_, k)| &k.restrictions);
+            let gives = kernel.is_some_and(|r| r.r.as_ref().is_some_and(|r| r.representation.is_some()));
+            let (rows, columns) = (p.buffers[b].padded_rows, p.padded_batch);
+            let before = p.buffers[b].layout.clone();
+            let other = if before.same_placement(&Layout::R, rows, columns) { Layout::C } else { Layout::R };
+            p.buffers.to_mut()[b].layout = other.clone();
+            let written = p.steps[i].operation != Operation::ArgMax;
+            written && gives && !before.same_placement(&other, rows, columns)
+        }),
+        ("half of the work-items", &|p, i| {
+            let Some((_, kernel)) = library().kernel(&p.steps[i].kernel) else { return false };
+            let r = &kernel.restrictions;
+            let each = r.tile.is_none() && r.scale.0.max(r.scale.1) <= 1 && p.engine == EngineKind::OpenCl;
+            let (batch, mut halved) = (p.batch, false);
+            let (first, second) = &mut step(p, i).global;
+            for extent in [first, second] {
+                if let Extent::Records { records, items } = extent {
+                    // Else what is left is enough for the batch.
+                    halved |= *items > 1 && *records <= batch;
+                    *items /= 2;
+                }
+            }
+            each && halved
+        }),
+        ("an image behind its buffer", &|p, i| {
+            let found = step(p, i).args.to_mut().iter_mut().find_map(|a| match a {
+                Arg::Geometry(g) => Some(g),
+                _ => None,
+            });
+            found.map(|g| g.output.0.first += 1 << 20).is_some() && p.engine == EngineKind::OpenCl
+        }),
+    ];
+    let mut made = [0; 14];
+    for (i, (_, builder)) in single().into_iter().enumerate().step_by(3) {
+        let network = of(builder.graph, if i % 2 == 0 { Kind::Classes } else { Kind::Values });
+        for recipe in library().plans.iter() {
+            let right = plan(&network, recipe, library(), Some(24)).unwrap();
+            for (what, (made, (name, change))) in made.iter_mut().zip(&changes).enumerate() {
+                for i in 0..right.steps.len() {
+                    let mut wrong = right.clone();
+                    if change(&mut wrong, i) {
+                        assert!(!check(&wrong, library()).is_empty(), "{what}, {name}: {wrong:?}");
+                        *made += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(made.iter().all(|&n| n > 20), "{made:?}");
+}
+
+/// Only where it pays and where the weights fit the cache.
+#[test]
+fn convolutions_that_are_computed_by_tiles() {
+    let of = |c: usize, size: usize| {
+        let shape = Shape { c, h: size, w: size };
+        let image = (Image::dense(shape, c), shape);
+        Geometry { input: image, output: image, window: Window::of((3, 3)), groups: 1 }
+    };
+    let right = of(16, 8);
+    assert!(by_tiles(&right, 16) && by_tiles(&right, 48) && !by_tiles(&right, 24));
+    assert!(!by_tiles(&of(24, 8), 16));
+    // Half of the products at 2 × 2 pixels are for nothing, at 3 × 3 too many.
+    let sizes: Vec<usize> = (1..9).filter(|&n| by_tiles(&of(16, n), 16)).collect();
+    assert_eq!(sizes, [2, 4, 5, 6, 7, 8]);
+    assert!(by_tiles(&of(128, 8), 128) && !by_tiles(&of(128, 8), 144));
+    let window = |window: Window| by_tiles(&Geometry { window, ..right }, 16);
+    let plain = Window::of((3, 3));
+    assert!(!window(Window::of((3, 1))) && !window(Window::of((5, 5))));
+    assert!(!window(Window { stride: (2, 1), ..plain }) && !window(Window { dilation: (1, 2), ..plain }));
+    assert!(!by_tiles(&Geometry { groups: 16, ..right }, 16));
+}
+
+/// On the host the start makes weights for tiles; a device has buffers of whole batches.
+#[test]
+fn memory_is_that_of_constants_and_batches() {
+    let host = library().plans.iter().find(|p| p.engine == EngineKind::Host).unwrap();
+    for (c, size, tiles) in [(16, 8, 16 * 16 * 16 * 4), (16, 3, 0), (8, 8, 0)] {
+        let found = plan(&convolution(c, size), host, library(), Some(5)).unwrap();
+        let memory = Memory::of(&found, false);
+        assert_eq!(memory.constants, (found.constant_bytes() + tiles) as u64, "{c} {size}");
+        assert_eq!(memory.total(), memory.constants + memory.arena + memory.batch);
+        // Nothing stands between steps; of both slots the input with its text, and the scores.
+        assert_eq!(memory.arena, (found.arena_bytes * 5) as u64);
+        let line = |rows: usize| (rows.next_multiple_of(16) + 16) * 4;
+        let [input, scores] =
+            [BufferRole::Input, BufferRole::Scores].map(|r| &found.buffers[found.buffer(r).unwrap()]);
+        let of_slot = line(input.padded_rows) + input.rows * 8 + line(scores.padded_rows);
+        assert_eq!(memory.batch, (SLOTS * of_slot * 5) as u64, "{c} {size}");
+    }
+    for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+        let found = plan(network(), recipe, library(), Some(64)).unwrap();
+        let [together, apart] = [false, true].map(|apart| Memory::of(&found, apart));
+        assert_eq!((together.constants, together.batch), (apart.constants, apart.batch));
+        assert_eq!(together.arena, found.arena_bytes as u64);
+        let bytes = |hidden: bool| {
+            let of_role = found.buffers.iter().filter(|b| (b.role == BufferRole::Hidden) == hidden);
+            of_role.map(|b| b.padded_rows * found.padded_batch * 4).sum::<usize>() as u64
+        };
+        assert_eq!((apart.arena, apart.batch), (bytes(true), SLOTS as u64 * bytes(false)), "{}", recipe.name);
+    }
+}
+
+/// Of a network with images only what large affine layers read and write is kept for the whole batch.
+#[test]
+fn values_of_large_layers_are_kept_for_the_batch() {
+    let host = library().plans.iter().find(|p| p.engine == EngineKind::Host).unwrap();
+    let arena = |outputs: usize| {
+        let mut network = convolution(16, 8);
+        let value = network.graph.nodes[0].output;
+        let arrays = |rows, cols| [(Role::Weights, rows, cols), (Role::Biases, rows, 1)];
+        let large = network.graph.push("large", Op::Affine, &[value], &arrays(outputs, 1024)).unwrap();
+        network.graph.push("last", Op::Affine, &[large], &arrays(3, outputs)).unwrap();
+        let found = plan(&network, host, library(), Some(4)).unwrap();
+        let weights = found.constants.iter().map(|c| c.bytes()).max().unwrap();
+        (Memory::of(&found, false).arena - 4 * found.arena_bytes as u64, weights >= LARGE)
+    };
+    assert_eq!(arena(200), (0, false));
+    // 1024 values of the convolution and 256 of the layer, each a cache line more.
+    assert_eq!(arena(256), (4 * 4 * (1024 + 16 + 256 + 16), true));
+}
+
+/// A launch costs what it costs, work goes by the rate, of the host by that of all threads.
+#[test]
+fn modelled_times_are_those_of_launches_and_work() {
+    let class = &library().devices[0];
+    let us =
+        |engine, threads, steps, records, flop| modelled_us(class, engine, threads, steps, (records, flop));
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();
+    let launch = class.launch_us;
+    assert!(near(us(EngineKind::OpenCl, 1, 5, 10, 0), 7.0 * launch));
+    assert!(near(us(EngineKind::Host, 4, 5, 10, 0), launch));
+    // A thousand records of a million operations are a gigaflop.
+    let work = us(EngineKind::OpenCl, 1, 5, 1000, 1_000_000) - 7.0 * launch;
+    assert!((work - 1e6 / class.gflops).abs() < 1e-6 * work, "{work}");
+    let shared = us(EngineKind::Host, 4, 5, 1000, 1_000_000) - launch;
+    assert!((shared - work / 4.0).abs() < 1e-6 * work, "{shared}");
+}
