@@ -370,6 +370,7 @@ mod tests {
         Constant {
             name: "layers[1]".into(),
             tensor: Some(0),
+            scales: None,
             role: Role::Weights,
             placing: Placing::Plain,
             size: (rows, cols),

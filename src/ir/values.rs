@@ -184,7 +184,8 @@ mod tests {
     fn constant(placing: Placing, size: (usize, usize), padded: (usize, usize), layout: &str) -> Constant {
         Constant {
             name: "".into(),
-            tensor: None,
+            tensor: Some(0),
+            scales: None,
             role: Role::Weights,
             placing,
             size,
@@ -211,7 +212,7 @@ mod tests {
             let plain: Vec<f32> = (1..=c.size.0 * c.size.1).map(|i| i as f32).collect();
             for precision in [Precision::F32, Precision::F16] {
                 c.precision = precision;
-                let packed = Values::pack(&c, &plain);
+                let packed = Values::pack(&c, &|_| Cow::Borrowed(&plain[..]));
                 assert_eq!(packed.bytes().len(), c.bytes());
                 assert_eq!(packed.unpack(&c), plain, "{:?}", c.placing);
                 let number = |row: usize, col: usize| {
@@ -219,7 +220,7 @@ mod tests {
                     match &packed {
                         Values::F32(v) => v[at],
                         Values::F16(v) => half::to_f32(v[at]),
-                        Values::U32(_) => f32::NAN,
+                        Values::I8(_) | Values::U32(_) => f32::NAN,
                     }
                 };
                 let mut expected = vec![vec![0.0; c.padded.1]; c.padded.0];
@@ -243,7 +244,7 @@ mod tests {
         let from = RowMap { first: 3, loops: vec![(2, 4)].into() };
         let to = RowMap { first: 1, loops: vec![(2, 2)].into() };
         let c = constant(Placing::Pairs { from, to, filled: 5 }, (0, 0), (5, 2), "R");
-        let packed = Values::pack(&c, &[]);
+        let packed = Values::pack(&c, &|_| Cow::Borrowed(&[][..]));
         let Values::U32(rows) = &packed else { panic!("no rows") };
         assert_eq!(**rows, [3, 1, 7, 3, NO_ROW, 0, NO_ROW, 2, NO_ROW, 4]);
         assert_eq!((packed.bytes().len(), packed.unpack(&c)), (40, Vec::new()));

@@ -48,7 +48,7 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
         // Who adds parts of sums up reads no weights: the step before it did.
         let reads = |step: &Step, what: fn(&Constant) -> bool| {
             let constants = |a: &Arg| match *a {
-                Arg::Constant(i) => &plan.constants[i..i + 1],
+                Arg::Constant(i) => plan.constants.get(i..i + 1).unwrap_or_default(),
                 Arg::Constants => &plan.constants[..],
                 _ => &[],
             };

@@ -71,7 +71,7 @@ fn moved_rows_do_not_drive_out_others() {
                 let constant =
                     |a: &Arg| if let Arg::Constant(c) = *a { Some(&plan.constants[c]) } else { None };
                 let pairs = step.args.iter().find_map(constant).unwrap();
-                let packed = Values::pack(pairs, &[]);
+                let packed = Values::pack(pairs, &|_| Vec::new().into());
                 assert_eq!(packed.bytes().len(), pairs.bytes(), "{name}, {}", recipe.name);
                 let Values::U32(rows) = packed else { panic!("{name}: no rows") };
                 let result = *step.args.last().unwrap();
