@@ -8,15 +8,18 @@
 // ADD: c, which stands as r does, is added before the activation.
 // HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 // STEP: from a row of b to the next, where that is the same for all.
-// Dimension 0 runs over fours of outputs, dimension 1 over columns, TN at a time, record by record. Columns behind the last
-// one are the last one again.
+// Dimension 0 runs over fours of outputs, dimension 1 over pixels, TN at a time, record by record in work-groups of its own.
+// Pixels behind the last one are the last one again.
 #ifndef PANEL
 #define PANEL 16
 #endif
 #define FOURS (PANEL / 4)
-#ifdef GROUP_0
-__attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
+#ifndef GROUP_0
+#define GROUP_0 8
+#define GROUP_1 4
 #endif
+
+__attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
 kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geometry,
                             global const WEIGHT4 *restrict a,
                             global const float *restrict b,
@@ -29,14 +32,14 @@ kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geomet
     const uint i = get_global_id(0);
     if (4 * i >= OUT_PIXEL)
         return;
-    const uint pixels = OUT_HEIGHT * OUT_WIDTH, last = w * pixels - 1, first = (uint)get_global_id(1) * TN;
-    uint record[TN], to[TN], top[TN], left[TN];
+    const uint pixels = OUT_HEIGHT * OUT_WIDTH, groups = (pixels + GROUP_1 * TN - 1) / (GROUP_1 * TN);
+    const uint record = (uint)get_group_id(1) / groups;
+    const uint first = ((uint)get_global_id(1) - record * groups * GROUP_1) * TN;
+    uint to[TN], top[TN], left[TN];
     float4 sums[TN];
 #pragma unroll
     for (uint t = 0; t < TN; ++t) {
-        const uint column = min(first + t, last), n = column / pixels, pixel = column - n * pixels;
-        const uint y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
-        record[t] = n;
+        const uint pixel = min(first + t, pixels - 1), y = pixel / OUT_WIDTH, x = pixel - y * OUT_WIDTH;
         to[t] = OUT_ROW + 4 * i;
         // What is above or to the left of the image is a large number, outside too.
         top[t] = y * STRIDE_Y - BORDER_TOP;
@@ -64,10 +67,10 @@ kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geomet
                 global const float *from[TN];
 #pragma unroll
                 for (uint t = 0; t < TN; ++t)
-                    from[t] = b + PLACE_B(l, w, 0, record[t]) + row[t] * STEP;
+                    from[t] = b + PLACE_B(l, w, 0, record) + row[t] * STEP;
 #define VALUE(t, k) from[t][(k) * STEP]
 #else
-#define VALUE(t, k) b[PLACE_B(l, w, row[t] + (k), record[t])]
+#define VALUE(t, k) b[PLACE_B(l, w, row[t] + (k), record)]
 #endif
                 uint k = 0;
 #if defined(STEP) && STEP == 1
@@ -93,9 +96,9 @@ kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geomet
 #pragma unroll
     for (uint t = 0; t < TN; ++t) {
         float4 sum = 4 * i < OUTPUTS ? LAST4(sums[t], bias, i) : (float4)(0.0f);
-        if (first + t > last)
+        if (first + t >= pixels)
             continue;
-#define AT(i) PLACE_R(h, w, to[t] + i, record[t])
+#define AT(i) PLACE_R(h, w, to[t] + i, record)
         const uint4 at = (uint4)(AT(0), AT(1), AT(2), AT(3));
 #ifdef ADD
         sum += (float4)(c[at.s0], c[at.s1], c[at.s2], c[at.s3]);

@@ -26,7 +26,7 @@ use crate::engine::model::{self, Model};
 use crate::engine::sources::Sources;
 use crate::error::{Error, Kind};
 use crate::ir::layout::Offsets;
-use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Plan, Role, Step, places};
+use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Extent, Plan, Role, Step, places};
 use crate::ir::scale::BESIDE;
 use crate::observe::profile::{Phases, StepClock};
 use crate::observe::trace::{CLOCK, Clocks, Name, Track};
@@ -468,16 +468,29 @@ fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<Buffer>>, Error> {
     let arena = shared.then(|| new("arena", plan.arena_bytes)).transpose()?;
     plan.buffers
         .iter()
-        .map(|b| {
+        .enumerate()
+        .map(|(i, b)| {
             let bytes = b.len(plan.padded_batch) * 4;
             let buffer = match &arena {
                 _ if b.role != BufferRole::Hidden => return Ok(None),
                 Some(arena) => arena.sub_buffer(&b.name, b.arena, bytes)?,
                 None => new(&b.name, bytes)?,
             };
+            buffer.write(0, &vec![0.0f32; b.len(partly_written(plan, i))])?;
             Ok(Some(buffer))
         })
         .collect()
+}
+
+/// Columns of buffer `i` of which a step for few records writes those of the records at hand alone, where the next one reads
+/// whole granules: they hold something from the start.
+fn partly_written(plan: &Plan, i: usize) -> usize {
+    let (steps, granule) = plan.variant(1);
+    let records = plan.few.map_or(plan.batch, |few| few.records);
+    let some =
+        |s: &&Step| matches!(s.global.1, Extent::Columns { .. }) && s.args.last() == Some(&Arg::Buffer(i));
+    let partly = records <= granule && plan.steps[steps].iter().any(|s| some(&s));
+    if partly { plan.columns(records) } else { 0 }
 }
 
 impl Slot {

@@ -153,7 +153,9 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
     let (sy, sx) = (r.scale.0.max(1), r.scale.1.max(1));
     if let (Some((y, tile)), Some(group), Some(g)) = (r.tile, call.group, call.sizes.geometry) {
         let rows = Extent::Fixed(g.output.0.pixel.div_ceil(y) * group.0);
-        return r.dimensions((rows, Extent::Columns { columns: pixels, tile, group: group.1 }));
+        // Of few records each has work-groups of its own: none reaches columns that nobody has written.
+        let columns = if call.kernel.of_few() { pixels.next_multiple_of(tile) } else { pixels };
+        return r.dimensions((rows, Extent::Columns { columns, tile, group: group.1 }));
     }
     if let (Some((y, x)), Some(group)) = (r.tile, call.group) {
         let rows = Extent::Fixed(p.h.div_ceil(y) * group.0 * call.sizes.parts);
