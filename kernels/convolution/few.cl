@@ -10,14 +10,7 @@
 // STEP: from a row of b to the next, where that is the same for all.
 // Dimension 0 runs over fours of outputs, dimension 1 over pixels, TN at a time, record by record in work-groups of its own.
 // Pixels behind the last one are the last one again.
-#ifndef PANEL
-#define PANEL 16
-#endif
 #define FOURS (PANEL / 4)
-#ifndef GROUP_0
-#define GROUP_0 8
-#define GROUP_1 4
-#endif
 
 __attribute__((reqd_work_group_size(GROUP_0, GROUP_1, 1)))
 kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geometry,

@@ -488,9 +488,8 @@ fn partly_written(plan: &Plan, i: usize) -> usize {
     let (steps, granule) = plan.variant(1);
     let records = plan.few.map_or(plan.batch, |few| few.records);
     let some =
-        |s: &&Step| matches!(s.global.1, Extent::Columns { .. }) && s.args.last() == Some(&Arg::Buffer(i));
-    let partly = records <= granule && plan.steps[steps].iter().any(|s| some(&s));
-    if partly { plan.columns(records) } else { 0 }
+        |s: &Step| matches!(s.global.1, Extent::Columns { .. }) && s.args.last() == Some(&Arg::Buffer(i));
+    if records <= granule && plan.steps[steps].iter().any(some) { granule } else { 0 }
 }
 
 impl Slot {

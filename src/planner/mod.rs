@@ -69,10 +69,9 @@ fn with_few(
 ) -> Result<Plan, Vec<String>> {
     let Some(few) = &recipe.few else { return of_batch(network, recipe, library, batch, None) };
     let of_few = recipe.of_few(few);
-    if batch <= few.records {
-        // A recipe that somebody has cut down may lack what its variant needs.
-        let variant = of_batch(network, &of_few, library, batch, None);
-        return variant.or_else(|_| of_batch(network, recipe, library, batch, None));
+    // A recipe that somebody has cut down may lack what its variant needs.
+    if let (true, Ok(variant)) = (batch <= few.records, of_batch(network, &of_few, library, batch, None)) {
+        return Ok(variant);
     }
     let full = of_batch(network, recipe, library, batch, None)?;
     let Ok(variant) = of_batch(network, &of_few, library, batch, Some(&full)) else { return Ok(full) };

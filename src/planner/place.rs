@@ -338,20 +338,16 @@ fn constant(
     let node = &network.graph.nodes[node];
     let tensor = node.tensors[usize::from(role == Role::Biases)];
     let (name, t) = (node.name.clone(), &network.graph.tensors[tensor]);
-    let (size, tensor, placing, scales) = ((t.rows, t.cols), Some(tensor), Placing::Plain, None);
-    let weights = Constant { name, tensor, scales, role, placing, size, padded, layout, precision };
-    let column =
-        Constant { padded: (padded.0, 1), layout: Layout::C, precision: Precision::F32, ..weights.clone() };
-    match (role, precision) {
-        (Role::Weights, _) => weights,
-        (Role::Biases, Precision::I8) => Constant {
-            scales: Some(node.tensors[0]),
-            padded: (padded.0.next_multiple_of(BESIDE), 2),
-            layout: Layout::panels(BESIDE),
-            ..column
-        },
-        (Role::Biases | Role::Factors | Role::Pairs, _) => column,
-    }
+    let (size, tensor, placing) = ((t.rows, t.cols), Some(tensor), Placing::Plain);
+    let (padded, layout, precision, scales) = match (role, precision) {
+        (Role::Weights, _) => (padded, layout, precision, None),
+        (Role::Biases, Precision::I8) => {
+            let padded = (padded.0.next_multiple_of(BESIDE), 2);
+            (padded, Layout::panels(BESIDE), Precision::F32, Some(node.tensors[0]))
+        }
+        (Role::Biases | Role::Factors | Role::Pairs, _) => ((padded.0, 1), Layout::C, Precision::F32, None),
+    };
+    Constant { name, tensor, scales, role, placing, size, padded, layout, precision }
 }
 
 /// Where `constant` stands among `all`: where it does already, or for a kernel that takes it so in panels of rows, with

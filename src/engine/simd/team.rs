@@ -639,9 +639,7 @@ impl Team {
                 continue;
             };
             if !weights.served(&kernels) {
-                return Err(Error::device(
-                    "host engine: this program has no kernels for what its weights are stored as",
-                ));
+                return Err(Error::device("host engine: no kernels for such weights"));
             }
         }
         // Records that keep one thread busy for so many microseconds.
