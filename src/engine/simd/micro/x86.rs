@@ -72,7 +72,7 @@ unsafe fn avx2_affine_of_halves(sub: &Subproblem<'_, Half>) {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2_affine_of_bytes(sub: &Subproblem<'_, Byte>) {
     // SAFETY: the caller's promise is passed on.
-    unsafe { kernel::affine::<F32x8, Byte, 4, 4, 2>(sub) }
+    unsafe { kernel::affine::<F32x8, Byte, 2, 2, 4>(sub) }
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -226,8 +226,7 @@ mod avx512 {
         tile: (8, 3),
         affine: avx512_affine,
         affine_of_halves: of_halves(avx512_affine_of_halves),
-        // Converting is what bytes cost, not adding up.
-        affine_of_bytes: of_bytes(avx2_affine_of_bytes),
+        affine_of_bytes: of_bytes(avx512_affine_of_bytes),
         activate: avx512_activate,
         line: avx512_line,
         takes_lines: F32x16::REGISTERS,
@@ -245,6 +244,13 @@ mod avx512 {
     unsafe fn avx512_affine_of_halves(sub: &Subproblem<'_, Half>) {
         // SAFETY: the caller's promise is passed on.
         unsafe { kernel::affine::<F32x16, Half, 8, 8, 2>(sub) }
+    }
+
+    /// Of a single record each vector of rows waits for its own sums: four of them.
+    #[target_feature(enable = "avx512f,avx2,fma")]
+    unsafe fn avx512_affine_of_bytes(sub: &Subproblem<'_, Byte>) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { kernel::affine::<F32x16, Byte, 4, 4, 4>(sub) }
     }
 
     #[target_feature(enable = "avx512f,avx2,fma")]
