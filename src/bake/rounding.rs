@@ -11,7 +11,6 @@ use crate::ir::{half, scale};
 const ENOUGH: usize = 200;
 
 /// Rounds the weights, and computes the golden scores anew: they are of the weights as baked. `None` behind mistakes.
-#[allow(clippy::option_option)]
 pub(super) fn round(
     settings: &Settings,
     network: &Network,

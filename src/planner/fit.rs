@@ -131,6 +131,7 @@ pub(crate) fn program(plan: &Plan, step: &Step, library: &Library) -> (String, S
         Arg::Constants => &plan.constants[..],
         _ => &[],
     };
+    // Biases are floats, whatever the weights beside them are.
     let stored = step.args.iter().flat_map(read).map(Constant::weights);
     let weights = stored.max_by_key(|&p| p as u8).unwrap_or_default();
     let options = kernel.options(step.activation, weights, step.local);

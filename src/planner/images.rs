@@ -3,6 +3,7 @@
 use super::fuse::Chain;
 use super::{Draft, Matrix, Planner, View};
 use crate::ir::graph::Shape;
+use crate::ir::layout::Layout;
 use crate::ir::network::Kind;
 use crate::ir::op::{Activation, Axis, Op, Window};
 use crate::ir::plan::Placing;
@@ -75,12 +76,8 @@ impl<'l> Planner<'l> {
 
     /// The network's last values stand as who looks for the largest of them takes them, if nothing else has been said.
     fn last_values(&mut self, matrix: usize) {
-        let takes = |k: &'l Kernel| k.restrictions.b.as_ref().and_then(|b| b.representation.as_ref());
         let argmax = self.kernel(Operation::ArgMax).filter(|_| self.network.output.kind == Kind::Classes);
-        if let (None, Some(layout)) = (&self.matrices[matrix].layout, argmax.and_then(takes)) {
-            self.matrices[matrix].layout = Some(layout.clone());
-            self.demand(matrix, 1, 1, Some(layout));
-        }
+        self.lay_out(matrix, argmax.and_then(layout_read));
     }
 
     /// A matrix that a kernel takes in any layout has the one that the plan's other kernels read, if nothing else has
@@ -89,8 +86,13 @@ impl<'l> Planner<'l> {
         if kernel.restrictions.needs.host || self.matrices[matrix].layout.is_some() {
             return;
         }
-        let reads = |k: &'l Kernel| k.restrictions.b.as_ref().and_then(|b| b.representation.as_ref());
-        if let Some(layout) = self.kernels().find_map(reads) {
+        let layout = self.kernels().find_map(layout_read);
+        self.lay_out(matrix, layout);
+    }
+
+    /// A matrix of which nothing has been said stands in `layout`.
+    fn lay_out(&mut self, matrix: usize, layout: Option<&Layout>) {
+        if let (None, Some(layout)) = (&self.matrices[matrix].layout, layout) {
             self.matrices[matrix].layout = Some(layout.clone());
             self.demand(matrix, 1, 1, Some(layout));
         }
@@ -374,6 +376,11 @@ impl<'l> Planner<'l> {
             self.views[value] = Some(View { matrix: to, map: RowMap::vector(n) });
         }
     }
+}
+
+/// The layout in which a kernel reads activations; `None` where it takes any.
+fn layout_read(kernel: &Kernel) -> Option<&Layout> {
+    kernel.restrictions.b.as_ref().and_then(|b| b.representation.as_ref())
 }
 
 /// The rows of a value that is turned or a part of another, of shape `from`, with rows `map`.

@@ -70,8 +70,10 @@ fn with_few(
     let Some(few) = &recipe.few else { return of_batch(network, recipe, library, batch, None) };
     let of_few = recipe.of_few(few);
     // A recipe that somebody has cut down may lack what its variant needs.
-    if let (true, Ok(variant)) = (batch <= few.records, of_batch(network, &of_few, library, batch, None)) {
-        return Ok(variant);
+    if batch <= few.records {
+        if let Ok(variant) = of_batch(network, &of_few, library, batch, None) {
+            return Ok(variant);
+        }
     }
     let full = of_batch(network, recipe, library, batch, None)?;
     let Ok(variant) = of_batch(network, &of_few, library, batch, Some(&full)) else { return Ok(full) };

@@ -321,7 +321,7 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
         Holds::Factors => Role::Factors,
         _ => Role::Weights,
     };
-    // A layer's weights may have been chosen by another kernel than that which adds the biases.
+    // Who adds parts of sums up was chosen to take weights as the one who made them.
     let precision = d.kernel.restrictions.weights(network.weights);
     Constant { placing, ..constant(network, node, role, padded, d.kernel.layout(operand), precision) }
 }
