@@ -62,11 +62,23 @@ INLINE float32x4_t multiply_add(float32x4_t sum, float32x4_t a, float32x4_t b) {
 // y, NaN where x is infinite or NaN.
 INLINE float32x4_t visible(float32x4_t y, float32x4_t x) { return multiply_add(y, x, vdupq_n_f32(0.0f)); }
 
-// Four bytes with a sign.
-INLINE float32x4_t load_bytes(const int8_t *from) {
-    uint32_t four;
-    __builtin_memcpy(&four, from, sizeof four);
-    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four))))));
+// `vectors` (1, 2 or 4) times four bytes with a sign, two at a time. Loaded in assembly: compilers that do not know that
+// they are aligned take them through registers of the core and the stack.
+INLINE void load_bytes(float32x4_t *values, const int8_t *from, int vectors) {
+    int8x8_t bytes;
+    if (vectors == 1) {
+        __asm__("vld1.32 {%P0[]}, [%1]" : "=w"(bytes) : "r"(from), "m"(*(const int8_t(*)[4])from));
+        values[0] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))));
+        return;
+    }
+    UNROLL
+    for (int i = 0; i < vectors; i += 2) {
+        const int8_t *two = from + i * LANES;
+        __asm__("vld1.8 {%P0}, [%1]" : "=w"(bytes) : "r"(two), "m"(*(const int8_t(*)[8])two));
+        const int16x8_t words = vmovl_s8(bytes);
+        values[i] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(words)));
+        values[i + 1] = vcvtq_f32_s32(vmovl_s16(vget_high_s16(words)));
+    }
 }
 
 // Four halves. Infinities and NaN are not among weights.
@@ -132,6 +144,16 @@ INLINE void six_by_two_of_halves(float32x4_t *sum, const uint16_t *weights, size
 }
 #endif
 
+INLINE void six_by_two_of_bytes(float32x4_t *sum, const int8_t *weights, size_t panel, const float **x, size_t count) {
+    const size_t step = panel * sizeof *weights;
+    SIX_BY_TWO("vld1.8 {d30}, [%[weights]], %[step]\n"
+               "vmovl.s8 q15, d30\n"
+               "vmovl.s16 q12, d30\n"
+               "vmovl.s16 q13, d31\n"
+               "vcvt.f32.s32 q12, q12\n"
+               "vcvt.f32.s32 q13, q13\n");
+}
+
 // Where a tile stands: record, row (its vectors are of one panel), first weight, columns from `begin` on, and where
 // they begin for each record, if they are a run.
 struct place {
@@ -171,14 +193,16 @@ INLINE void tile(const struct subproblem *p, const struct place *place, int M, i
     } else if (M == MOST && stored == HALVES) {
         six_by_two_of_halves(sum, bits, panel, x, count);
 #endif
+    } else if (M == MOST && stored == BYTES) {
+        six_by_two_of_bytes(sum, bytes, panel, x, count);
     } else {
         for (size_t k = 0; k < count; k++) {
             float32x4_t weights[4];
+            if (stored == BYTES)
+                load_bytes(weights, bytes, N);
             UNROLL
-            for (int i = 0; i < N; i++)
-                weights[i] = stored == BYTES    ? load_bytes(bytes + i * LANES)
-                             : stored == HALVES ? load_halves(bits + i * LANES)
-                                                : vld1q_f32(floats + i * LANES);
+            for (int i = 0; stored != BYTES && i < N; i++)
+                weights[i] = stored == HALVES ? load_halves(bits + i * LANES) : vld1q_f32(floats + i * LANES);
             floats += panel;
             bits += panel;
             bytes += panel;
@@ -319,7 +343,9 @@ TILE(NAME(halves_1_4), 1, 4, HALVES)
 TILE(NAME(halves_3_2), 3, 2, HALVES)
 TILE(NAME(halves_1_2), 1, 2, HALVES)
 TILE(NAME(halves_1_1), 1, 1, HALVES)
+TILE(NAME(bytes_6_2), MOST, 2, BYTES)
 TILE(NAME(bytes_3_2), 3, 2, BYTES)
+TILE(NAME(bytes_1_4), 1, 4, BYTES)
 TILE(NAME(bytes_1_2), 1, 2, BYTES)
 TILE(NAME(bytes_1_1), 1, 1, BYTES)
 
@@ -380,7 +406,11 @@ void NAME(affine_of_halves)(const struct subproblem *p) {
 }
 
 void NAME(affine_of_bytes)(const struct subproblem *p) {
-    static const struct tiles bytes = {.three = NAME(bytes_3_2), .one = {NAME(bytes_1_1), NAME(bytes_1_2)}};
+    static const struct tiles bytes = {
+        .six = NAME(bytes_6_2),
+        .three = NAME(bytes_3_2),
+        .one = {NAME(bytes_1_1), NAME(bytes_1_2), NAME(bytes_1_4)},
+    };
     NAME(layer)(p, &bytes);
 }
 
