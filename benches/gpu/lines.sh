@@ -16,7 +16,7 @@
 # Steps, each with a time limit of its own, at most 8 minutes in all; one that fails or is cut off does not stop the
 # others. What each wrote so far stays in FOLDER; log.txt has commands, seconds, exit codes and what went to stderr.
 #
-#   networks.txt        the four networks beside PyTorch            "NVIDIA H200: plan nvidia against PyTorch and cuBLAS"
+#   networks.txt        the four networks beside PyTorch            "NVIDIA H200: plan nvidia-mma against PyTorch and cuBLAS"
 #   documents.json      the documents' tables: products, biases, activations, Sobel, networks, peaks
 #   documents.html      the same as a page
 #   squares.txt         square products beside cuBLAS               as networks.txt

@@ -59,13 +59,20 @@ kernel void affine_few(uint l, uint w, uint h, float2 params,
     }
     vstore4(sum, id, sums);
     barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint i = id; i < 4 * QUADS; i += GROUP) {
-        const uint row = 4 * first + i;
-        if (row >= h)
-            continue;
-        float x = FIRST(bias, row);
-        for (uint s = 0; s < SLICES; ++s)
-            x += sums[s * (4 * QUADS) + i];
-        r[PLACE_R(h, w, row, col)] = ACTIVATE(LAST(x, bias, row));
-    }
+    // 4 * QUADS results of SLICES summands each: first some of each for every work-item, then the rest.
+    float some = 0.0f;
+#pragma unroll
+    for (uint i = id; i < 4 * GROUP; i += GROUP)
+        some += sums[i];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    sums[id] = some;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const uint row = 4 * first + id;
+    if (id >= 4 * QUADS || row >= h)
+        return;
+    float x = FIRST(bias, row);
+#pragma unroll
+    for (uint i = id; i < GROUP; i += 4 * QUADS)
+        x += sums[i];
+    r[PLACE_R(h, w, row, col)] = ACTIVATE(LAST(x, bias, row));
 }

@@ -131,6 +131,7 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         "r",
         "tile",
         "most",
+        "least",
         "split",
     ];
     let r = Object::new(o.get("restrictions")?, o.at("restrictions"), &keys, mistakes)?;
@@ -183,6 +184,8 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         sweep.iter().filter_map(|v| sizes(v, &r.at("sweep"), mistakes)).collect();
     let tile = pair(r.get("tile"), &r.at("tile"), ["rows", "cols"], mistakes);
     let most = r.get("most").map_or(Some(Most::default()), |v| read_most(v, r.at("most"), mistakes))?;
+    let least = r.get("least").and_then(|v| Object::new(v, r.at("least"), &["l"], mistakes));
+    let least_l = least.and_then(|least| least.count("l", mistakes)).unwrap_or(0);
     let defines: Vec<(String, u32)> = match o.get("defines") {
         None => Vec::new(),
         Some(Value::Object(map))
@@ -245,6 +248,7 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
             needs,
             tile,
             most,
+            least_l,
             split: r.count("split", mistakes).unwrap_or(0),
         },
     };

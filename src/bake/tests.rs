@@ -297,7 +297,7 @@ fn weights_become_halves() {
     assert_ne!(baked.network.hash, f.bake_plan("mali-midgard").unwrap().network.hash);
 
     let mistakes = f.bake_halves("thesis-baseline").err().unwrap().join("\n");
-    let plans = "host, mali-midgard, mali-bifrost, mali-valhall, nvidia, adreno, generic, desktop, cpu-simd";
+    let plans = "host, mali-midgard, mali-bifrost, mali-valhall, nvidia-mma, nvidia, adreno, generic, desktop, cpu-simd";
     let expected = format!("plan thesis-baseline does not read f16; {plans} do");
     assert!(mistakes.contains(&expected), "{mistakes}");
     f.matrix("1_w", 4, 3, |_, _| 65520.0);
@@ -1191,9 +1191,9 @@ fn nvidia_devices_have_the_plan_of_their_compute_capability() {
         ("NVIDIA GeForce RTX 3050", Some((8, 6)), "nvidia"),
         ("Orin", Some((8, 7)), "nvidia"),
         ("NVIDIA L4", Some((8, 9)), "nvidia"),
-        ("NVIDIA H200", Some((9, 0)), "nvidia"),
-        ("NVIDIA B200", Some((10, 0)), "nvidia"),
-        ("NVIDIA GeForce RTX 5090", Some((12, 0)), "nvidia"),
+        ("NVIDIA H200", Some((9, 0)), "nvidia-9"),
+        ("NVIDIA B200", Some((10, 0)), "nvidia-10"),
+        ("NVIDIA GeForce RTX 5090", Some((12, 0)), "nvidia-10"),
         ("NVIDIA GeForce RTX 3050", None, "desktop"),
         ("NVIDIA H200", None, "desktop"),
     ] {

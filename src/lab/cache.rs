@@ -1484,11 +1484,16 @@ mod tests {
                     pairs().map(|(i, j)| k + i + l * (col * tile + j)).collect(),
                 ]
             }
-            "matmul_tiled" | "affine_tiled" => {
+            "matmul_tiled" | "affine_tiled" | "affine_mma" => {
                 let tile = kernel.restrictions.tile?;
                 let ks = k..l.min(k + define("BK"));
-                let a =
-                    ks.clone().flat_map(|k| (0..tile.0 / 4).map(move |i| (row * l + k) * (tile.0 / 4) + i));
+                // A tile is a panel, or as many as there are warps.
+                let panels = define("WARPS").max(1);
+                let fours = tile.0 / panels / 4;
+                let quads = |panel: usize| {
+                    ks.clone().flat_map(move |k| (0..fours).map(move |i| (panel * l + k) * fours + i))
+                };
+                let a = (row * panels..(row + 1) * panels).filter(|p| 4 * p * fours < h).flat_map(quads);
                 let a = four(&a.collect::<Vec<_>>());
                 let cols = || (0..tile.1).map(|c| (col * tile.1 + c).min(w - 1));
                 let b = if define("RECORDS") == 1 {

@@ -516,7 +516,10 @@ impl Lab {
             return Ok(worst);
         }
         let unit = entry.pad(Problem { h: 1, w: 1, l: 1 }, group);
-        let mut sizes = vec![(1, 1, 1), (17, 9, 5), (9, 33, 18)];
+        // The last one's sums go through all stages in local memory.
+        let define = |name: &str| entry.defines.iter().find(|d| d.0 == name).map_or(1, |d| d.1 as usize);
+        let staged = (define("STAGES") - 1) * define("BK") + 2;
+        let mut sizes = vec![(1, 1, 1), (17, 9, 5), (9, 33, staged.max(18))];
         // The edges of tiles, where a work-group has one; not of the pair's, which is as high as any network.
         let tile = entry.restrictions.tile.filter(|_| entry.operation != Operation::Pair).unwrap_or((1, 1));
         let (h, w, l) = (unit.h.max(tile.0), unit.w.max(tile.1), unit.l);
@@ -528,9 +531,9 @@ impl Lab {
         ]);
         if entry.of_few() {
             // Few records; sums with and without their unrolled loop, rows behind a panel.
-            let slices = entry.defines.iter().find(|d| d.0 == "SLICES").map_or(1, |d| d.1 as usize);
-            sizes = vec![(1, 1, 1), (17, 3, 5), (9, 2, 5 * slices + 3), (145, 1, 3)];
+            sizes = vec![(1, 1, 1), (17, 3, 5), (9, 2, 5 * define("SLICES") + 3), (145, 1, 3)];
         }
+        sizes.iter_mut().for_each(|s| s.2 = s.2.max(entry.restrictions.least_l));
         match entry.operation {
             Operation::Sobel => {
                 sizes = [

@@ -122,7 +122,12 @@ impl<'l> Planner<'l> {
         let sizes: Vec<(usize, usize)> =
             chain.weighted[..counted].iter().map(|l| self.weights(l.0)).collect();
         let most = |size: fn(&(usize, usize)) -> usize| sizes.iter().map(size).max().unwrap_or(0);
-        kernel.restrictions.most.admits(most(|s| s.0), most(|s| s.1), sizes.iter().map(|s| s.0 * s.1).sum())
+        sizes.iter().all(|s| s.1 >= kernel.restrictions.least_l)
+            && kernel.restrictions.most.admits(
+                most(|s| s.0),
+                most(|s| s.1),
+                sizes.iter().map(|s| s.0 * s.1).sum(),
+            )
     }
 
     /// Multiply-adds of a work-group of the first layer; where there are more than run at a time, of the last to end. 0 of

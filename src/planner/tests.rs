@@ -152,7 +152,10 @@ fn kernels_serve_the_sizes_that_they_are_for() {
         let kernels = || recipe.kernels.iter().filter_map(|name| library().kernel(name)).map(|(_, k)| k);
         for (outputs, inputs) in [(3, 5), (10, 64), (100, 784), (2500, 784), (40, 4096)] {
             let plan = plan(&affine(outputs, inputs), recipe, library(), None).unwrap();
-            let admits = |k: &Kernel| k.restrictions.most.admits(outputs, inputs, outputs * inputs);
+            let admits = |k: &Kernel| {
+                let r = &k.restrictions;
+                inputs >= r.least_l && r.most.admits(outputs, inputs, outputs * inputs)
+            };
             for step in plan.full().iter().filter(|s| s.operation == Operation::Affine) {
                 let used = library().kernel(&step.kernel).unwrap().1;
                 let other = kernels().any(|k| k.operation == Operation::Affine && admits(k));

@@ -122,6 +122,8 @@ pub(crate) struct Restrictions {
     pub(crate) tile: Option<(usize, usize)>,
     /// The largest problem it is for: a plan takes the next kernel for larger ones.
     pub(crate) most: Most,
+    /// Least common dimension of a layer; with fewer terms its sums may miss the bound.
+    pub(crate) least_l: usize,
     /// Work-groups to aim at: with fewer tiles than this, work-groups share the common dimension, and a `reduce` step
     /// adds their parts. 0: never.
     pub(crate) split: usize,

@@ -16,7 +16,7 @@ fields! {
     Most { h, l, weights, layers, groups }
     Covers { chain, repeated }
     Needs { host, images, local_bytes }
-    Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, bytes, flop, work_group, sweep, needs, tile, most, split }
+    Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, bytes, flop, work_group, sweep, needs, tile, most, least_l, split }
     Kernel { codename, aliases, about, document, operation, covers, epilogue, function, source, defines, lab_options, restrictions }
     PlanRecipe { name, about, engine, batch, kernels, few, groups }
     Few { records, kernels }
@@ -74,6 +74,7 @@ mod tests {
                     needs: Needs { host: false, images: true, local_bytes: usize::MAX },
                     tile: Some((128, 100)),
                     most: Most { h: 1, l: 2, weights: 3, layers: 4, groups: 5 },
+                    least_l: 8,
                     split: 4,
                 },
             }]

@@ -68,7 +68,11 @@ fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
         _ if name.contains("image") || name.starts_with("matmul_tiled") => {
             vec![LARGE, ("OCLGRIND_UNINITIALIZED", "0")]
         }
-        _ if name.starts_with("affine_tiled") || name.starts_with("pair") => vec![LARGE],
+        _ if ["affine_tiled", "affine_mma"].iter().any(|f| name.starts_with(f))
+            || name.starts_with("pair") =>
+        {
+            vec![LARGE]
+        }
         _ => Vec::new(),
     };
     // One after the other, so that nobody goes on alone for minutes; convolutions take longest.
