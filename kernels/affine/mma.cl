@@ -283,7 +283,7 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
                     y = ACTIVATE(LAST(y, bias, at));
                 }
                 if (col < w)
-                    *(global float2 *)(r + at * w + col) = (float2)(x, y);
+                    vstore2((float2)(x, y), 0, r + at * w + col);
             }
         }
 }
