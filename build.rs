@@ -67,6 +67,15 @@ fn main() {
         // No index of unwinding tables, 12 KB: nothing unwinds where a panic ends the program, and libraries have their own.
         println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
     }
+    let out = PathBuf::from(cargo("OUT_DIR"));
+    if std::env::var_os("CARGO_FEATURE_APPENDED").is_some() {
+        if std::env::var_os("CARGO_FEATURE_BAKE").is_some() {
+            println!(
+                "cargo::error=features appended and bake: mortonnet-bake needs the kernel library of a block"
+            );
+        }
+        return write(block::Slot::empty(settings.lab).leak(), &out);
+    }
     let baked = bake::bake(&settings);
     let files = match &baked {
         Ok(baked) => &baked.files,
@@ -75,32 +84,18 @@ fn main() {
     files.iter().for_each(|f| println!("cargo::rerun-if-changed={}", one_line(f.display())));
     match baked {
         Ok(baked) => {
-            let out = PathBuf::from(cargo("OUT_DIR"));
             let block = baked.block();
-            let fits = baked.fits(&cargo("CARGO_CFG_TARGET_ARCH"), block.len());
-            write(block.leak(), &out);
-            // Always, so that nobody ships the network of an earlier or a later build: all go into the same file. Cargo
-            // repeats it when there is nothing to build.
-            let (n, plan) = (&baked.network, &baked.plan);
-            let (name, mut shape, bytes) = (one_line(&n.name), n.shape(), plan.constant_bytes());
-            for (what, values) in [("inputs", &n.inputs), ("outputs", &n.outputs)] {
-                if !values.is_empty() {
-                    shape += &format!(", {what} {}", one_line(ir::network::named(values)));
-                }
-            }
             let why = match (&model, std::env::var_os("MORTONNET_MODEL")) {
                 (Some(_), _) => "",
                 (None, None) => " (the default: MORTONNET_MODEL is not set)",
                 (None, Some(_)) => " (the default: MORTONNET_MODEL is empty)",
             };
-            println!("cargo::warning=baked {name}{why}: {shape}, plan {}, {bytes} bytes", plan.name);
-            println!("cargo::warning={}", one_line(fits));
-            for note in &baked.notes {
-                println!("cargo::warning={}", one_line(note));
+            // Always, so that nobody ships the network of an earlier or a later build: all go into the same file. Cargo
+            // repeats it when there is nothing to build.
+            for line in baked.report(why, &cargo("CARGO_CFG_TARGET_ARCH"), block.len()) {
+                println!("cargo::warning={}", one_line(line));
             }
-            if let Some(r) = &baked.rounding {
-                println!("cargo::warning=weights as {}: {r}", weights.name());
-            }
+            write(block.leak(), &out);
         }
         Err((mistakes, _)) => mistakes.0.iter().for_each(|m| println!("cargo::error={}", one_line(m))),
     }
@@ -142,10 +137,10 @@ fn one_line(text: impl std::fmt::Display) -> String {
     text.to_string().replace(|c: char| c.is_control(), " ")
 }
 
-/// Writes the block and the assembly that includes it: one page-aligned, read-only symbol.
+/// Writes the block (or the slot for one) and the assembly that includes it: one page-aligned, read-only symbol.
 fn write(block: &'static [u8], out: &Path) {
     // Its hash stands in the text because compilers' caches look at the text only, not at what `.incbin` includes.
-    let hash = block::Block::open(block).map(block::Block::hash).unwrap_or_default();
+    let hash = block::Block::open(block).map_or("slot".into(), block::Block::hash);
     let assembly = format!(
         ".section .rodata.mortonnet,\"a\",%progbits\n\
          .balign {}\n\

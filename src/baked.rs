@@ -24,8 +24,39 @@ struct Head {
     library: Library,
 }
 
+/// The block that the linker put into the program.
+#[cfg(not(feature = "appended"))]
+fn bytes() -> Result<&'static [u8], String> {
+    Ok(linked::block())
+}
+
+/// The block behind the program.
+#[cfg(feature = "appended")]
+fn bytes() -> Result<&'static [u8], String> {
+    use crate::block::Slot;
+    use crate::sys::appended;
+    let slot = Slot::parse(linked::block()).ok_or("it has no slot")?;
+    let (offset, bytes) = slot.place().ok_or(EMPTY)?;
+    let unread = |e| format!("its file cannot be read: {e}");
+    let file = appended::file().map_err(unread)?;
+    let (found, whole) = (file.metadata().map_err(unread)?.len(), Slot::file_bytes((offset, bytes)));
+    if found != whole {
+        return Err(format!("its file has {found} bytes of {whole}; {REMOVED}"));
+    }
+    let end = appended::map(&file, offset, whole - offset).map_err(unread)?;
+    slot.block(end).map_err(|e| format!("{e}; {REMOVED}"))
+}
+
+/// What a program says that nobody gave a network.
+#[cfg(feature = "appended")]
+const EMPTY: &str = "this program holds no network: `mortonnet-bake MODEL -o FILE` writes one that does";
+
+/// What takes a network away.
+#[cfg(feature = "appended")]
+const REMOVED: &str = "strip, UPX and copies that end early remove the network";
+
 fn read() -> Result<Head, String> {
-    let block = Block::open(linked::block())?;
+    let block = Block::open(bytes()?)?;
     let (network, golden_given): NetworkSection = block.read(Section::Network)?;
     let (plan, (offsets, steps)): PlanSection = block.read(Section::Plan)?;
     Ok(Head { block, network, golden_given, plan, offsets, steps, library: block.read(Section::Library)? })
@@ -53,6 +84,10 @@ pub(crate) fn verify() -> Result<(), Error> {
 
 /// What a program says whose block is not as the build left it.
 pub(crate) fn damaged(why: &str) -> Error {
+    #[cfg(feature = "appended")]
+    if why == EMPTY {
+        return Error::check(EMPTY);
+    }
     Error::check(format!("the network in this program is damaged: {why}; copy the program anew"))
 }
 

@@ -198,6 +198,133 @@ impl Block {
     }
 }
 
+/// Begins a slot.
+const SLOT_MAGIC: [u8; 8] = *b"mortslot";
+
+/// Bytes of a slot.
+const SLOT: usize = 80;
+
+/// An appended block starts at a multiple of this many bytes of the file: the largest page that Linux has on ARM.
+const FILE_PAGE: usize = 65536;
+
+/// Which package a program and mortonnet-bake are of: one writes what the other reads.
+const PACKAGE: &str = env!("CARGO_PKG_VERSION");
+
+/// What stands in a program in place of a block: where a block was appended to its file, if one was.
+///
+/// ```text
+/// magic (8 bytes) · version (u32) · 1 with the lab (u32) · version of the package (16 bytes, padded with 0)
+/// offset of the block in the file, 0 for none (u64) · bytes of the block (u64) · hash of the block (32 bytes)
+/// ```
+///
+/// Behind the block the slot stands once more, the end of the file: what was cut or added shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    bytes: [u8; SLOT],
+}
+
+impl Slot {
+    /// The slot of a program without a network.
+    pub(crate) fn empty(lab: bool) -> Vec<u8> {
+        let mut bytes = SLOT_MAGIC.to_vec();
+        VERSION.put(&mut bytes);
+        u32::from(lab).put(&mut bytes);
+        bytes.extend_from_slice(PACKAGE.as_bytes());
+        bytes.resize(SLOT, 0);
+        bytes
+    }
+
+    /// The slot that stands where a block would, if there is none.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Slot> {
+        let slot = Slot { bytes: bytes.get(..SLOT)?.try_into().ok()? };
+        (slot.bytes[..8] == SLOT_MAGIC).then_some(slot)
+    }
+
+    /// The slot in the file of a program, and where it stands.
+    ///
+    /// # Errors
+    /// There is none, or of another version of this package.
+    pub(crate) fn find(program: &[u8]) -> Result<(usize, Slot), String> {
+        let places = program.windows(SLOT_MAGIC.len()).enumerate().filter(|(_, w)| **w == SLOT_MAGIC);
+        let slots: Vec<(usize, Slot)> =
+            places.filter_map(|(i, _)| Some((i, Slot::parse(&program[i..])?))).collect();
+        // The program's code holds the magic, too.
+        let like = |s: &&(usize, Slot)| s.1.version() == VERSION && s.1.package() == PACKAGE;
+        match slots.iter().find(like) {
+            Some(&found) => Ok(found),
+            None => match slots.iter().find(|s| s.1.package().starts_with(|c: char| c.is_ascii_digit())) {
+                Some((_, other)) => Err(format!(
+                    "it is of mortonnet {}, this is mortonnet-bake {PACKAGE}: take both from one release",
+                    other.package()
+                )),
+                None => Err("it is no program of mortonnet that takes a network".into()),
+            },
+        }
+    }
+
+    fn version(&self) -> u32 {
+        u64_at(&self.bytes, 8) as u32
+    }
+
+    fn package(&self) -> String {
+        let name = self.bytes[16..32].split(|&b| b == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    /// Whether the program has the lab.
+    pub(crate) fn lab(&self) -> bool {
+        self.bytes[12] == 1
+    }
+
+    /// Offset and bytes of the block in the file; none was appended where there is none.
+    pub(crate) fn place(&self) -> Option<(u64, u64)> {
+        let place = (u64_at(&self.bytes, 32), u64_at(&self.bytes, 40));
+        (place.0 > 0).then_some(place)
+    }
+
+    /// Bytes of a file with the block.
+    pub(crate) fn file_bytes((offset, bytes): (u64, u64)) -> u64 {
+        offset + bytes.next_multiple_of(ALIGN as u64) + SLOT as u64
+    }
+
+    /// The block out of `end`, the file from its offset on.
+    ///
+    /// # Errors
+    /// What stands there is something else.
+    pub(crate) fn block<'b>(&self, end: &'b [u8]) -> Result<&'b [u8], String> {
+        let bytes = u64_at(&self.bytes, 40) as usize;
+        let there = end.len() >= bytes
+            && end.ends_with(&self.bytes)
+            && end.get(HEADER - HASH..HEADER) == self.bytes.get(48..);
+        match there {
+            true => Ok(&end[..bytes]),
+            false => Err("what stands behind the program is not what mortonnet-bake put there".into()),
+        }
+    }
+
+    /// The file of `program` with this block.
+    ///
+    /// # Errors
+    /// It has no slot, or one that is taken.
+    pub(crate) fn fill(program: &[u8], block: &[u8]) -> Result<Vec<u8>, String> {
+        let (at, slot) = Slot::find(program)?;
+        if slot.place().is_some() {
+            return Err("it has a network: take a program without one".into());
+        }
+        let mut file = program.to_vec();
+        file.resize(file.len().next_multiple_of(FILE_PAGE), 0);
+        let mut filled = slot.bytes[..32].to_vec();
+        (file.len() as u64).put(&mut filled);
+        (block.len() as u64).put(&mut filled);
+        filled.extend_from_slice(&block[HEADER - HASH..HEADER]);
+        file[at..at + SLOT].copy_from_slice(&filled);
+        file.extend_from_slice(block);
+        file.resize(file.len().next_multiple_of(ALIGN), 0);
+        file.extend_from_slice(&filled);
+        Ok(file)
+    }
+}
+
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8].iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
 }
@@ -251,5 +378,32 @@ mod tests {
             let found = Block::open(changed.leak()).and_then(Block::verify);
             assert!(found.is_err(), "byte {i}");
         }
+    }
+
+    #[test]
+    fn a_block_is_appended_to_a_program_once() {
+        let block = small();
+        let program = [&b"code mortslot"[..], &[7; 200], &Slot::empty(true), &[9; 100]].concat();
+        let (at, slot) = Slot::find(&program).unwrap();
+        assert_eq!((at, slot.place(), slot.lab()), (213, None, true));
+        let file = Slot::fill(&program, &block).unwrap();
+        let filled = Slot::parse(&file[at..]).unwrap();
+        let place = filled.place().unwrap();
+        assert_eq!(place, (FILE_PAGE as u64, block.len() as u64));
+        assert_eq!(Slot::file_bytes(place), file.len() as u64);
+        assert_eq!(filled.block(&file[FILE_PAGE..]), Ok(&block[..]));
+        // Nothing else of the program changes.
+        let outside = |f: &[u8]| [&f[..at], &f[at + SLOT..program.len()]].concat();
+        assert_eq!(outside(&file), outside(&program));
+        for wrong in
+            [&file[FILE_PAGE..file.len() - 1], &file[FILE_PAGE + 1..], &[], &[&file[..], &[0]].concat()]
+        {
+            assert!(filled.block(wrong).is_err());
+        }
+        assert!(Slot::fill(&file, &block).unwrap_err().starts_with("it has a network"));
+        assert!(Slot::fill(&program[..200], &block).unwrap_err().starts_with("it is no program"));
+        let mut other = program.clone();
+        other[at + 16] = b'7';
+        assert!(Slot::fill(&other, &block).unwrap_err().starts_with("it is of mortonnet 7.1.0, this is"));
     }
 }

@@ -14,6 +14,7 @@
 //! engine    runs a plan: host, opencl, several devices, selection
 //! stream    bytes ↔ records
 //! lab       bench, tune, cache model, pages               cargo feature `lab`, on by default
+//! bake      the build's half, for `mortonnet-bake` too     cargo feature `bake`
 //! cli       the command line
 //! ```
 
@@ -22,7 +23,7 @@
 
 #[cfg(all(test, feature = "lab"))]
 mod allocations;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, feature = "bake"))]
 #[allow(dead_code)]
 mod bake;
 mod baked;
@@ -52,4 +53,6 @@ mod registry;
 mod stream;
 mod sys;
 
+#[cfg(feature = "bake")]
+pub use cli::bake::main as bake;
 pub use cli::main;

@@ -15,7 +15,7 @@ mod passes;
 mod rounding;
 
 use crate::block::{self, NetworkSection, PAGE, PlanSection};
-use crate::ir::network::{Network, Precision};
+use crate::ir::network::{Network, Precision, named};
 use crate::ir::plan::{Constant, Plan, Role};
 use crate::ir::values::Values;
 use crate::ir::wire;
@@ -149,9 +149,21 @@ impl fmt::Display for Rounding {
 /// Every mistake of the network, the library and the plan, and the files read so far (so that mending one of them
 /// starts the build again).
 pub(crate) fn bake(settings: &Settings) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
-    let mut mistakes = Mistakes::default();
-    let mut files = Vec::new();
+    let (mut mistakes, mut files) = Default::default();
     let library = kernels::read(&settings.root, &mut files, &mut mistakes);
+    bake_with(settings, library, mistakes, files)
+}
+
+/// The same with this library and its sources; none is there if it has mistakes. `files` were read so far.
+///
+/// # Errors
+/// As [`bake`].
+pub(crate) fn bake_with(
+    settings: &Settings,
+    library: Option<(Library, KernelSources)>,
+    mut mistakes: Mistakes,
+    mut files: Vec<PathBuf>,
+) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     let model = front::read(settings, &mut files, &mut mistakes);
     let (Some((mut library, mut sources)), Some((network, tensors, golden, rounding))) = (library, model)
     else {
@@ -235,6 +247,25 @@ fn floats(values: &[f32]) -> impl Iterator<Item = u8> {
 }
 
 impl Baked {
+    /// What whoever builds wants to know, a line each: what was baked (`why` it was where nobody asked for it), what it takes
+    /// of this architecture with a block of so many bytes, notes, what rounding changed.
+    pub(crate) fn report(&self, why: &str, arch: &str, block: usize) -> Vec<String> {
+        let (n, plan) = (&self.network, &self.plan);
+        let (mut shape, bytes) = (n.shape(), plan.constant_bytes());
+        for (what, values) in [("inputs", &n.inputs), ("outputs", &n.outputs)] {
+            if !values.is_empty() {
+                shape += &format!(", {what} {}", named(values));
+            }
+        }
+        let mut lines = vec![
+            format!("baked {}{why}: {shape}, plan {}, {bytes} bytes", n.name, plan.name),
+            self.fits(arch, block),
+        ];
+        lines.extend(self.notes.iter().cloned());
+        lines.extend(self.rounding.iter().map(|r| format!("weights as {}: {r}", n.weights.name())));
+        lines
+    }
+
     /// What its plan takes of a device, of the host a thread of this architecture, and its block of the file, in a line.
     pub(crate) fn fits(&self, arch: &str, block: usize) -> String {
         let (plan, library, flop) = (&self.plan, &self.library, self.network.flop());

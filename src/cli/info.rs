@@ -34,7 +34,11 @@ pub(crate) fn page(request: &Request) -> Result<String, Error> {
     row("model", format!("{}, hash {}", network().name, network().hash));
     let (bytes, block) = (baked::plan().constant_bytes(), baked::block());
     row("constants", format!("{bytes} bytes"));
-    row("block", format!("{} bytes, SHA-256 {}, as it was written", block.len(), &block.hash()[..16]));
+    let place = if cfg!(feature = "appended") { "appended" } else { "linked" };
+    row(
+        "block",
+        format!("{} bytes, {place}, SHA-256 {}, as it was written", block.len(), &block.hash()[..16]),
+    );
     row("input", input(network()));
     row("output", output(network()));
     row("layers", layers(network()));

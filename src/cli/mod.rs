@@ -1,5 +1,7 @@
 //! The command line: a contract that scripts rely on. A line is one command, with just the options that it uses.
 
+#[cfg(feature = "bake")]
+pub(crate) mod bake;
 mod classify;
 mod given;
 pub(crate) mod info;

@@ -1,7 +1,9 @@
-//! What needs the system or the linker, safe faces over the unsafe calls: the linked block, readiness of a file
+//! What needs the system or the linker, safe faces over the unsafe calls: the linked block, the one behind the program, readiness of a file
 //! descriptor, who may have written a file, signals, threads, memory, calls that do not come back.
 #![allow(unsafe_code)]
 
+#[cfg(feature = "appended")]
+pub(crate) mod appended;
 #[cfg(test)]
 pub(crate) mod counting;
 pub(crate) mod io;

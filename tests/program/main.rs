@@ -1,6 +1,7 @@
 //! The program as its users run it: the real binary as a subprocess.
 #![allow(unreachable_pub)]
 
+mod appended;
 mod baking;
 mod benching;
 mod binary;

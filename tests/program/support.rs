@@ -231,9 +231,18 @@ const FAST: [(&str, &str); 2] = [("CARGO_PROFILE_DEV_OPT_LEVEL", "0"), ("CARGO_P
 /// Builds the package with nothing set but this; gives what cargo said, as an error if it failed. The tests look at what
 /// was baked: without optimisation, debug information and the lab a build takes 1.5 s instead of 26 s.
 fn build(settings: &[(&str, &str)]) -> Result<String, String> {
+    build_in("target/tests-baked", &[], settings)
+}
+
+/// The same into this folder, with these arguments; gives where the programs are.
+pub fn build_into(target: &str, args: &[&str], settings: &[(&str, &str)]) -> Result<PathBuf, String> {
+    build_in(target, args, settings).map(|_| root().join(target).join("debug"))
+}
+
+fn build_in(target: &str, args: &[&str], settings: &[(&str, &str)]) -> Result<String, String> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--offline", "--message-format", "short", "--target-dir", "target/tests-baked"]);
-    cargo.arg("--no-default-features").envs(FAST);
+    cargo.args(["build", "--offline", "--message-format", "short", "--target-dir", target]);
+    cargo.arg("--no-default-features").args(args).envs(FAST);
     for name in ["MORTONNET_MODEL", "MORTONNET_PLAN", "MORTONNET_WEIGHTS", "RUSTFLAGS"] {
         cargo.env_remove(name);
     }

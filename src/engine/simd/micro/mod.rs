@@ -107,12 +107,20 @@ pub(super) struct Kernels {
 
 /// `kernel`, if weights in this program may be stored as halves: nothing else refers to it then, and it is left out.
 const fn of_halves(kernel: unsafe fn(&Subproblem<'_, Half>)) -> Option<unsafe fn(&Subproblem<'_, Half>)> {
-    if cfg!(any(test, feature = "lab", mortonnet_weights = "f16")) { Some(kernel) } else { None }
+    if cfg!(any(test, feature = "lab", feature = "appended", mortonnet_weights = "f16")) {
+        Some(kernel)
+    } else {
+        None
+    }
 }
 
 /// The same for bytes.
 const fn of_bytes(kernel: unsafe fn(&Subproblem<'_, Byte>)) -> Option<unsafe fn(&Subproblem<'_, Byte>)> {
-    if cfg!(any(test, feature = "lab", mortonnet_weights = "i8")) { Some(kernel) } else { None }
+    if cfg!(any(test, feature = "lab", feature = "appended", mortonnet_weights = "i8")) {
+        Some(kernel)
+    } else {
+        None
+    }
 }
 
 /// The least and the largest value of an activation that does nothing but bound them.

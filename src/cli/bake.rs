@@ -1,0 +1,192 @@
+//! `mortonnet-bake`: a model into a finished program, without a compiler. It reads what the build reads, with the same code and
+//! messages; the kernel library is that of its own block.
+
+use super::given::usage;
+use super::print;
+use crate::bake::{self, Mistakes, Settings};
+use crate::baked;
+use crate::block::Slot;
+use crate::error::Error;
+use crate::escape;
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const NAME: &str = "mortonnet-bake";
+
+const HELP: &str = "\
+mortonnet-bake [OPTIONS] MODEL -o FILE      write a program that runs the network of MODEL
+
+MODEL is an ONNX or TensorFlow Lite model, a network JSON, or a folder with network.json.
+
+  -o, --output FILE       the program; one of that name is replaced
+  -t, --target TARGET     x86_64 | aarch64 | armv7: the CPU that it is for  [this one, or FILE's]
+      --plan PLAN         a plan of the library, or a plan file (.json)
+                          [host; for aarch64 and armv7 mali-midgard]
+      --weights KIND      f32 | f16 | i8 | i8:PERCENT: how weights are stored, and how many of 100
+                          classes may change by that                        [f32]
+      --program FILE      the finished program that is copied
+                          [mortonnet-TARGET beside mortonnet-bake, or in ../lib/mortonnet]
+  -h, --help              this page
+  -V, --version           the version; programs are of the same one
+
+The network stands behind the program in the same file: copy it as any other. strip and UPX remove
+it, which the program says when it starts.
+Exit codes: 0 fine, 1 a mistake in the model or an I/O error, 2 usage.
+";
+
+/// Names of targets, their architecture as Rust calls it, and their machine in an ELF header.
+const TARGETS: [(&str, &str, u16); 3] =
+    [("x86_64", "x86_64", 62), ("aarch64", "aarch64", 183), ("armv7", "arm", 40)];
+
+/// What a line asks for.
+#[derive(Debug, Default)]
+struct Line {
+    model: Option<PathBuf>,
+    output: Option<PathBuf>,
+    target: Option<usize>,
+    plan: Option<String>,
+    weights: Option<String>,
+    program: Option<PathBuf>,
+}
+
+/// A page, or what to bake.
+enum Asked {
+    Page(String),
+    Bake(Line),
+}
+
+fn read(args: impl IntoIterator<Item = OsString>) -> Result<Asked, Error> {
+    use lexopt::prelude::*;
+    let mut parser = lexopt::Parser::from_args(args);
+    let mut line = Line::default();
+    while let Some(arg) = parser.next().map_err(usage)? {
+        match arg {
+            Short('h') | Long("help") => return Ok(Asked::Page(HELP.into())),
+            Short('V') | Long("version") => {
+                return Ok(Asked::Page(format!("{NAME} {}\n", env!("CARGO_PKG_VERSION"))));
+            }
+            Value(model) if line.model.is_none() => line.model = Some(model.into()),
+            Short('o') | Long("output") => line.output = Some(parser.value().map_err(usage)?.into()),
+            Short('t') | Long("target") => {
+                let name = parser.value().and_then(|v| v.string()).map_err(usage)?;
+                let names = TARGETS.map(|t| t.0).join(", ");
+                let found = TARGETS.iter().position(|t| t.0 == name);
+                let expected =
+                    || Error::usage(format!("--target: expected one of {names}, found \"{name}\""));
+                line.target = Some(found.ok_or_else(expected)?);
+            }
+            Long("plan") => line.plan = Some(parser.value().and_then(|v| v.string()).map_err(usage)?),
+            Long("weights") => line.weights = Some(parser.value().and_then(|v| v.string()).map_err(usage)?),
+            Long("program") => line.program = Some(parser.value().map_err(usage)?.into()),
+            arg => return Err(usage(arg.unexpected())),
+        }
+    }
+    if line.model.is_none() || line.output.is_none() {
+        return Err(Error::usage(format!("expected a model and -o FILE; {NAME} --help has all")));
+    }
+    Ok(Asked::Bake(line))
+}
+
+/// The finished program of a target, where it was not named.
+fn program_of(target: usize) -> Result<PathBuf, Error> {
+    let name = format!("mortonnet-{}", TARGETS[target].0);
+    let own = std::env::current_exe().map_err(|e| Error::io(NAME, e))?;
+    let folder = own.parent().unwrap_or(Path::new("."));
+    let places = [folder.join(&name), folder.join("../lib/mortonnet").join(&name)];
+    let found = places.iter().find(|p| p.exists()).cloned();
+    found.ok_or_else(|| {
+        let places = places.map(|p| p.display().to_string()).join(" nor ");
+        Error::check(format!("there is neither {places}: --program names the finished program to copy"))
+    })
+}
+
+/// The target of a program's file.
+fn target_of(program: &[u8]) -> Option<usize> {
+    let machine = program.get(18..20).filter(|_| program.starts_with(b"\x7fELF"))?;
+    TARGETS.iter().position(|t| t.2.to_le_bytes() == *machine)
+}
+
+/// Writes a program: all of it or nothing, and not into one that runs.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or_else(|| io::Error::other("expected the name of a file"))?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}", std::process::id()));
+    let beside = path.with_file_name(hidden);
+    let made = File::options().write(true).create_new(true).open(&beside).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.set_permissions(Permissions::from_mode(0o755))?;
+        file.sync_all()
+    });
+    made.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| drop(fs::remove_file(&beside)))
+}
+
+fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Error> {
+    let line = match read(args)? {
+        Asked::Page(page) => return print(&page),
+        Asked::Bake(line) => line,
+    };
+    let (model, output) = (line.model.unwrap_or_default(), line.output.unwrap_or_default());
+    let own = || TARGETS.iter().position(|t| t.1 == std::env::consts::ARCH);
+    let path = match (line.program, line.target.or_else(own)) {
+        (Some(program), _) => program,
+        (None, Some(target)) => program_of(target)?,
+        (None, None) => return Err(Error::usage("there is no program for this CPU: --target names another")),
+    };
+    let shown = path.display().to_string();
+    let program = fs::read(&path).map_err(|e| Error::io(&shown, e))?;
+    let (_, slot) = Slot::find(&program).map_err(|e| Error::check(format!("{shown}: {e}")))?;
+    let found =
+        target_of(&program).ok_or_else(|| Error::check(format!("{shown}: it is for no CPU known here")))?;
+    if let Some(asked) = line.target.filter(|&asked| asked != found) {
+        return Err(Error::check(format!(
+            "{shown}: expected a program for {}, found one for {}",
+            TARGETS[asked].0, TARGETS[found].0
+        )));
+    }
+    let (name, arch, _) = TARGETS[found];
+    let stored = line.weights.unwrap_or("f32".into());
+    let (weights, changes) = bake::stored(&stored).map_err(|e| Error::usage(format!("--weights: {e}")))?;
+    let settings = Settings {
+        root: std::env::current_dir().map_err(|e| Error::io("the current folder", e))?,
+        model,
+        weights,
+        changes,
+        plan: line.plan.unwrap_or(if arch == "x86_64" { "host" } else { "mali-midgard" }.into()),
+        lab: slot.lab(),
+    };
+    let library = (baked::library().clone(), baked::sources()?.clone());
+    let made = bake::bake_with(&settings, Some(library), Mistakes::default(), Vec::new());
+    let made = made.map_err(|(mistakes, _)| {
+        mistakes.0.iter().for_each(|mistake| say(mistake));
+        Error::check(format!("nothing was written: mistakes: {}", mistakes.0.len()))
+    })?;
+    let block = made.block();
+    let file = Slot::fill(&program, &block).map_err(|e| Error::check(format!("{shown}: {e}")))?;
+    write(&output, &file).map_err(|e| Error::io(&output.display().to_string(), e))?;
+    made.report("", arch, block.len()).iter().for_each(|note| say(note));
+    say(&format!("{}: {} bytes, for {name}", output.display(), file.len()));
+    Ok(())
+}
+
+/// A message on stderr.
+fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "{NAME}: {}", escape::lines(message));
+}
+
+/// The program.
+pub fn main() -> ExitCode {
+    match baked::check().and_then(|()| run(std::env::args_os().skip(1))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            if !e.is_silent() {
+                say(&e.to_string());
+            }
+            ExitCode::from(e.exit_code())
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Programs whose network stands behind them in the file: what `mortonnet-bake` writes runs as what cargo builds.
+
+use super::support::{Folder, Run, bake, build_into, command, feed, root, run};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// mortonnet-bake, and the finished program that it copies, beside each other.
+struct Release(Folder);
+
+impl Release {
+    fn get() -> &'static Release {
+        static RELEASE: OnceLock<Release> = OnceLock::new();
+        RELEASE.get_or_init(|| {
+            let release = Release(Folder::new());
+            for (feature, name, copy) in
+                [("bake", "mortonnet-bake", "mortonnet-bake"), ("appended", "mortonnet", &*program_name())]
+            {
+                let built = build_into("target/tests-appended", &["--features", feature, "--bin", name], &[]);
+                fs::copy(built.unwrap().join(name), release.0.path(copy)).unwrap();
+            }
+            release
+        })
+    }
+
+    /// Runs mortonnet-bake in an empty folder.
+    fn bake(&self, args: &[&str], folder: &Folder) -> Run {
+        feed(Command::new(self.0.path("mortonnet-bake")).args(args).current_dir(&folder.0), "")
+    }
+
+    /// A program with the network of `model`.
+    fn program(&self, model: &Path, folder: &Folder) -> PathBuf {
+        let r = self.bake(&[model.to_str().unwrap(), "-o", "net"], folder);
+        assert_eq!((r.code, &*r.out), (Some(0), ""), "{}", r.err);
+        folder.path("net")
+    }
+}
+
+fn program_name() -> String {
+    let arch = if std::env::consts::ARCH == "arm" { "armv7" } else { std::env::consts::ARCH };
+    format!("mortonnet-{arch}")
+}
+
+fn digits() -> PathBuf {
+    root().join("model/digits")
+}
+
+/// The program says that, and nothing else.
+fn says(program: &Path, what: &str) {
+    for args in [&[][..], &["--info"], &["--selftest"], &["--version"]] {
+        let r = run(program, args, "1,2,3\n");
+        assert!(
+            r.code == Some(1) && r.out.is_empty() && r.err.contains(what),
+            "{args:?}: {}{}",
+            r.out,
+            r.err
+        );
+    }
+}
+
+fn executable(folder: &Folder, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = folder.put(name, bytes);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn baked_without_cargo_it_is_the_same_program() {
+    let (release, folder) = (Release::get(), Folder::new());
+    for (model, weights) in [("model/digits", "f32"), ("model/digits", "i8:100"), ("model/mnist-conv", "f32")]
+    {
+        let model = root().join(model);
+        let linked = super::support::bake_with(&model, &[("MORTONNET_WEIGHTS", weights)], &folder).unwrap();
+        let args = [model.to_str().unwrap(), "-o", "appended", "--weights", weights, "--plan", "host"];
+        let r = release.bake(&args, &folder);
+        assert_eq!(r.code, Some(0), "{}", r.err);
+        assert!(r.err.starts_with("mortonnet-bake: baked "), "{}", r.err);
+        let appended = folder.path("appended");
+        // One word of what they say of themselves.
+        let info = |program: &Path| run(program, &["--info", "-d", "host"], "").out;
+        assert!(info(&appended).contains("bytes, appended, SHA-256 "), "{}", info(&appended));
+        assert_eq!(info(&appended).replace(" appended,", " linked,"), info(&linked));
+        let json = |program: &Path| run(program, &["--info", "-d", "host", "-o", "json"], "").out;
+        assert_eq!(json(&appended), json(&linked));
+        assert_eq!(run(&appended, &["--selftest", "-d", "host"], "").code, Some(0));
+        let width = if model.ends_with("digits") { 64 } else { 784 };
+        let records: String = (0..100)
+            .map(|i| {
+                (0..width).map(|k| ((i * 31 + k * 7) % 17).to_string()).collect::<Vec<_>>().join(",") + "\n"
+            })
+            .collect();
+        let scores = |program: &Path| run(program, &["-d", "host", "-o", "scores"], &*records).out;
+        assert_eq!(scores(&appended), scores(&linked));
+        assert_eq!(scores(&linked).lines().count(), 100);
+    }
+}
+
+#[test]
+fn a_program_without_its_network_says_so() {
+    let (release, folder) = (Release::get(), Folder::new());
+    says(
+        &release.0.path(&program_name()),
+        "this program holds no network: `mortonnet-bake MODEL -o FILE` writes one",
+    );
+    let whole = fs::read(release.program(&digits(), &folder)).unwrap();
+    let alone = fs::metadata(release.0.path(&program_name())).unwrap().len() as usize;
+    let block = alone.next_multiple_of(65536);
+    assert!(whole[block..].starts_with(b"mortonnt"));
+    let removed = "strip, UPX and copies that end early remove the network; copy the program anew";
+    // What strip leaves, copies that end early, one that goes on.
+    for bytes in [alone, block, block + 1000, whole.len() - 1] {
+        let cut = executable(&folder, &format!("cut-{bytes}"), &whole[..bytes]);
+        says(&cut, &format!("its file has {bytes} bytes of {}; {removed}", whole.len()));
+    }
+    let longer = executable(&folder, "longer", &[&whole[..], b"more"].concat());
+    says(&longer, &format!("its file has {} bytes of {}; {removed}", whole.len() + 4, whole.len()));
+    // Of the same length, but not the same: the slot at the end, the header, what every start reads.
+    for (at, what) in [
+        (whole.len() - 1, "what stands behind the program is not what mortonnet-bake put there"),
+        (block + 8, "it is of version"),
+        (block + 30, "its header is not as it was written"),
+        (block + 520, "its network are not as they were written"),
+    ] {
+        let mut changed = whole.clone();
+        changed[at] ^= 0x40;
+        says(&executable(&folder, &format!("changed-{at}"), &changed), what);
+    }
+    // A weight shows where all is looked at.
+    let mut changed = whole.clone();
+    let golden = whole.len() - 80 - 64;
+    changed[golden - 5000] ^= 1;
+    let program = executable(&folder, "weight", &changed);
+    for args in [["--info"], ["--selftest"]] {
+        let r = run(&program, &args, "");
+        assert!(r.code == Some(1) && r.err.contains("not as they were written"), "{}", r.err);
+    }
+}
+
+#[test]
+fn a_program_is_copied_moved_and_replaced_while_it_runs() {
+    let (release, folder) = (Release::get(), Folder::new());
+    let program = release.program(&digits(), &folder);
+    let csv = fs::read_to_string(root().join("model/digits/test.csv")).unwrap();
+    let classes = run(&program, &["-d", "host"], &*csv).out;
+    assert_eq!(classes.lines().count(), 597);
+    let pipes = || std::process::Stdio::piped();
+    let mut child = command(&program).args(["-d", "host"]).stdin(pipes()).stdout(pipes()).spawn().unwrap();
+    // Another network takes its name; then the name goes.
+    let r = release.bake(&[root().join("model/mnist-conv").to_str().unwrap(), "-o", "net"], &folder);
+    assert_eq!(r.code, Some(0), "{}", r.err);
+    assert!(run(&program, &["--version"], "").out.contains("mnist"));
+    fs::rename(&program, folder.path("moved")).unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), csv.as_bytes()).unwrap();
+    assert_eq!(String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap(), classes);
+    let left: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["moved"], "nothing else is left");
+}
+
+/// By the name that it was started by, as where a chroot has no /proc.
+#[test]
+fn a_program_finds_itself_without_proc() {
+    let (release, folder) = (Release::get(), Folder::new());
+    let program = release.program(&digits(), &folder);
+    let namespace = ["--user", "--map-root-user", "--mount", "sh", "-c"];
+    let script = "mount -t tmpfs none /proc && test ! -e /proc/self && cd \"$1\" && exec ./net --version";
+    let r = feed(Command::new("unshare").args(namespace).args([script, "sh"]).arg(&folder.0), "");
+    if r.err.contains("unshare") {
+        return eprintln!("namespaces are not permitted here: not tried");
+    }
+    assert_eq!((r.code, &*r.out), (Some(0), &*run(&program, &["--version"], "").out), "{}", r.err);
+}
+
+#[test]
+fn mistakes_are_said_and_nothing_is_written() {
+    let (release, folder) = (Release::get(), Folder::new());
+    let digits = digits();
+    let model = digits.to_str().unwrap();
+    let other = if std::env::consts::ARCH == "aarch64" { "armv7" } else { "aarch64" };
+    let own = release.0.path(&program_name());
+    let own = own.to_str().unwrap();
+    let full = release.program(&digits, &folder).display().to_string();
+    let bad = folder.put("network.json", "{\"layers\":[{\"layer\":\"AffineLayer\"}],\"size\":2}");
+    for (args, code, expected) in [
+        (&[model][..], 2, "expected a model and -o FILE"),
+        (&["-o", "x"], 2, "expected a model and -o FILE"),
+        (&[model, model, "-o", "x"], 2, "unexpected argument"),
+        (&[model, "-o", "x", "--size"], 2, "invalid option '--size'"),
+        (
+            &[model, "-o", "x", "-t", "arm"],
+            2,
+            "--target: expected one of x86_64, aarch64, armv7, found \"arm\"",
+        ),
+        (&[model, "-o", "x", "--weights", "i3"], 2, "--weights: expected f32, f16, i8, or i8:PERCENT"),
+        (&[model, "-o", "x", "-t", other], 1, "--program names the finished program to copy"),
+        (&[model, "-o", "x", "-t", other, "--program", own], 1, "found one for"),
+        (&[model, "-o", "x", "--program", "none"], 1, "none: No such file"),
+        (
+            &[model, "-o", "x", "--program", "/bin/sh"],
+            1,
+            "/bin/sh: it is no program of mortonnet that takes a network",
+        ),
+        (&[model, "-o", "x", "--program", &full], 1, "it has a network: take a program without one"),
+        (&[model, "-o", "x", "--plan", "fast"], 1, "no plan is called \"fast\""),
+        (&["none.onnx", "-o", "x"], 1, "none.onnx"),
+        (&[bad.to_str().unwrap(), "-o", "x"], 1, "layers[0]"),
+        (&[model, "-o", "none/x"], 1, "none/x: No such file"),
+        (&[model, "-o", "/"], 1, "expected the name of a file"),
+    ] {
+        let r = release.bake(args, &folder);
+        assert_eq!((r.code, &*r.out), (Some(code), ""), "{args:?}: {}", r.err);
+        assert!(
+            r.err.lines().all(|l| l.starts_with("mortonnet-bake: ")) && r.err.contains(expected),
+            "{args:?}: {}",
+            r.err
+        );
+        assert!(!folder.path("x").exists(), "{args:?}");
+    }
+    let page = release.bake(&["--help"], &folder);
+    assert!(
+        page.code == Some(0) && page.out.contains("--target") && page.out.lines().all(|l| l.len() <= 100)
+    );
+    assert_eq!(release.bake(&["-V"], &folder).out, format!("mortonnet-bake {}\n", env!("CARGO_PKG_VERSION")));
+    // The build names them, too.
+    let linked = bake(&bad, None, &folder).unwrap_err();
+    let r = release.bake(&[bad.to_str().unwrap(), "-o", "x"], &folder);
+    let mistakes: Vec<&str> = r.err.lines().filter_map(|l| l.split_once("layers[0]")).map(|l| l.1).collect();
+    assert!(!mistakes.is_empty() && mistakes.iter().all(|m| linked.contains(m)), "{linked}\n{}", r.err);
+}
