@@ -23,7 +23,7 @@ pub fn simulated(args: &[&str]) -> Vec<(&'static str, &'static str)> {
     let plan = |name: &str| args.contains(&name);
     match () {
         _ if plan("adreno") => vec![("OCLGRIND_UNINITIALIZED", "0")],
-        _ if plan("nvidia") => vec![("OCLGRIND_LOCAL_MEM_SIZE", "49152")],
+        _ if plan("nvidia") || plan("nvidia-mma") => vec![("OCLGRIND_LOCAL_MEM_SIZE", "49152")],
         _ => Vec::new(),
     }
 }
@@ -256,16 +256,16 @@ fn the_compute_capability_decides_the_class() {
         r.out
     };
     const OFFERED: &str = "0:1030=cl_khr_fp64 cl_nv_device_attribute_query";
-    for (answers, class, told) in [
-        (&[OFFERED, "0:4000=8", "0:4001=6"][..], "nvidia", Some("8.6")),
-        (&[OFFERED, "0:4000=12", "0:4001=0"], "nvidia", Some("12.0")),
-        (&[OFFERED, "0:4000=8", "0:4001=0"], "nvidia-a100", Some("8.0")),
-        (&[OFFERED, "0:4000=7", "0:4001=5"], "desktop", Some("7.5")),
+    for (answers, class, plan, told) in [
+        (&[OFFERED, "0:4000=8", "0:4001=6"][..], "nvidia", "nvidia", Some("8.6")),
+        (&[OFFERED, "0:4000=9", "0:4001=0"], "nvidia-9", "nvidia-mma", Some("9.0")),
+        (&[OFFERED, "0:4000=12", "0:4001=0"], "nvidia-10", "nvidia", Some("12.0")),
+        (&[OFFERED, "0:4000=8", "0:4001=0"], "nvidia-a100", "nvidia", Some("8.0")),
+        (&[OFFERED, "0:4000=7", "0:4001=5"], "desktop", "desktop", Some("7.5")),
         // Offered and not answered, answered and not offered.
-        (&[OFFERED], "desktop", None),
-        (&["0:4000=9", "0:4001=0"], "desktop", None),
+        (&[OFFERED], "desktop", "desktop", None),
+        (&["0:4000=9", "0:4001=0"], "desktop", "desktop", None),
     ] {
-        let plan = class.strip_suffix("-a100").unwrap_or(class);
         let info = ask(answers, &["--info"]);
         let line = format!("plan {plan}: the one for devices of the class {class}\n");
         assert!(info.out.contains(&line), "{answers:?}: {}", info.out);
