@@ -50,12 +50,15 @@
 #define AT(k, n) ((k) * WIDTH + (n))
 #define MOVES (BN * BK / 4)
 #endif
+// The place is a multiple of eight bytes; that is worth 8 % of a network. oclgrind's check of values takes the other store.
 #ifdef __NV_CL_C_VERSION
 #define PTX 1
 #define DEPTH STAGES
+#define STORE2(to, x, y) (*(global float2 *)(to) = (float2)((x), (y)))
 #else
 #define PTX 0
 #define DEPTH 2
+#define STORE2(to, x, y) vstore2((float2)((x), (y)), 0, (to))
 #endif
 #define NB ((MOVES + GROUP - 1) / GROUP)
 #define HAS_B(i) (MOVES % GROUP == 0 || id + (i) * GROUP < MOVES)
@@ -283,7 +286,7 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
                     y = ACTIVATE(LAST(y, bias, at));
                 }
                 if (col < w)
-                    vstore2((float2)(x, y), 0, r + at * w + col);
+                    STORE2(r + at * w + col, x, y);
             }
         }
 }
