@@ -67,6 +67,14 @@ pub(crate) fn read(
             );
         }
     }
+    for (i, plan) in plans.iter().enumerate().filter(|(_, p)| !p.without_lab.is_empty()) {
+        if !plans.iter().any(|p| p.name == plan.without_lab && p.without_lab.is_empty()) {
+            mistakes.add(
+                format_args!("kernels/library.json: plans[{i}].withoutLab"),
+                format_args!("expected a plan of every program, found \"{}\"", plan.without_lab),
+            );
+        }
+    }
     let sources = read_sources(&folder, &kernels, &mut files, mistakes);
 
     let mut sha = Sha256::new();
@@ -405,9 +413,11 @@ fn read_plan(
     kernels: &[Kernel],
     mistakes: &mut Mistakes,
 ) -> Option<PlanRecipe> {
-    let keys = ["name", "engine", "batch", "about", "kernels", "few", "workGroups"];
+    let keys = ["name", "engine", "batch", "about", "kernels", "few", "workGroups", "withoutLab"];
     let o = Object::new(value, place, &keys, mistakes)?;
-    plan_recipe(&o, kernels, mistakes)
+    let recipe = plan_recipe(&o, kernels, mistakes)?;
+    let without_lab = o.get("withoutLab").and_then(|_| o.text("withoutLab", mistakes)).unwrap_or("");
+    Some(PlanRecipe { without_lab: without_lab.to_string().into(), ..recipe })
 }
 
 /// A plan of the library, or of a plan file that has more keys than these.
@@ -428,6 +438,7 @@ fn plan_recipe(o: &Object<'_>, kernels: &[Kernel], mistakes: &mut Mistakes) -> O
         batch,
         groups: read_groups(o, &names, mistakes),
         few,
+        without_lab: "".into(),
         kernels: names.into_iter().map(Into::into).collect::<Vec<_>>().into(),
     })
 }
@@ -652,12 +663,18 @@ fn without_comments(text: &str) -> String {
     text.lines().map(code).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// A line without the blanks that no token needs. Directives and texts stay as they are.
+/// A line without the blanks that no token needs. Texts and directives stay as they are, but for what a macro stands for.
 fn without_blanks(line: &str) -> String {
+    let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    let define = line.strip_prefix("#define ").filter(|rest| !rest.contains(['"', '\'', '#']));
+    if let Some((name, body)) = define.and_then(|rest| rest.split_at_checked(rest.find(|c| !word(c))?)) {
+        // A blank tells a macro without parameters from one with.
+        let blank = if body.starts_with('(') { "" } else { " " };
+        return format!("#define {name}{blank}{}", without_blanks(body));
+    }
     if line.starts_with('#') || line.contains(['"', '\'']) {
         return line.into();
     }
-    let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let operator = |c: char| "+-*/%&|^<>=!~?:".contains(c);
     let mut text = String::with_capacity(line.len());
     let mut blank = false;
@@ -676,6 +693,17 @@ fn without_blanks(line: &str) -> String {
         text.push(c);
     }
     text
+}
+
+/// Drops the plans that a program without the lab has another one for, unless it is `asked` for; their devices get that.
+pub(crate) fn drop_plans_of_the_lab(library: &mut Library, asked: &str) {
+    let left_out = |p: &PlanRecipe| !p.without_lab.is_empty() && p.name != asked;
+    for class in library.devices.to_mut() {
+        if let Some(plan) = library.plans.iter().find(|p| p.name == class.plan && left_out(p)) {
+            class.plan = plan.without_lab.clone();
+        }
+    }
+    library.plans.to_mut().retain(|p| !left_out(p));
 }
 
 /// Drops the kernels that no plan uses, what only tables say of the others, and the sources that no other kernel is made
@@ -725,7 +753,13 @@ mod tests {
             ("i = 0xe + 3; f = 1.0e + e - 1;", "i=0xe +3;f=1.0e +e -1;"),
             ("return (int) -1 ? p->q : 2 .x;", "return(int)-1?p->q:2 .x;"),
             ("else if (a && !b) \\", "else if(a&& !b) \\"),
-            ("#define F (x)  + 1", "#define F (x)  + 1"),
+            ("#define F (x)  + 1", "#define F (x)+1"),
+            ("#define F(a, b) (a) * - b", "#define F(a,b)(a)* -b"),
+            ("#define F(a, b) \\", "#define F(a,b) \\"),
+            ("#define N  (M - 1) / 2", "#define N (M-1)/2"),
+            ("#define F(x) #x \"a  b\"", "#define F(x) #x \"a  b\""),
+            ("#define EMPTY", "#define EMPTY"),
+            ("#if A  && B", "#if A  && B"),
         ] {
             assert_eq!(without_blanks(line), expected);
         }

@@ -169,6 +169,9 @@ pub(crate) fn bake_with(
     else {
         return Err((mistakes, files));
     };
+    if !settings.lab {
+        kernels::drop_plans_of_the_lab(&mut library, &settings.plan);
+    }
     let (mut steps, mut programs) = (Vec::new(), (usize::MAX, 0));
     // Every plan of the library must serve this network: they can all be chosen at run time.
     for recipe in library.plans.iter() {

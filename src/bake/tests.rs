@@ -824,6 +824,10 @@ fn the_library_is_checked_too() {
                 &[],
             ),
         ),
+        (
+            "withoutLab: expected a plan of every program, found \"nvidia-mma\"",
+            library_mistakes(&replace("\"withoutLab\": \"nvidia\"", "\"withoutLab\": \"nvidia-mma\""), &[]),
+        ),
         ("format: expected 1, found 2", library_mistakes(&replace("\"format\": 1", "\"format\": 2"), &[])),
         ("kernels/bias/new.cl: no entry of kernels/library.json uses this file", {
             library_mistakes(&|t| t, &[("bias/new.cl", "")])
@@ -919,6 +923,23 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
     assert!(without.library.kernels.iter().all(|k| used(&k.codename)));
     assert!(!without.sources.iter().any(|s| s.0.starts_with("sobel/")));
     assert!(without.sources.len() < with.sources.len());
+
+    // A plan for devices that no board has is left out, its devices get another, unless the build asks for it.
+    let class = |baked: &Baked| {
+        let h200 = Traits {
+            vendor: "NVIDIA Corporation",
+            name: "NVIDIA H200",
+            cpu: false,
+            compute_capability: Some((9, 0)),
+        };
+        baked.library.device_class(h200).unwrap().plan.to_string()
+    };
+    let there = |baked: &Baked| baked.library.plan("nvidia-mma").is_ok();
+    assert_eq!((class(&with), there(&with)), ("nvidia-mma".into(), true));
+    assert_eq!((class(&without), there(&without)), ("nvidia".into(), false));
+    assert!(without.steps.iter().all(|s| s.0 != "nvidia-mma"));
+    let asked = bake(&Settings { plan: "nvidia-mma".into(), ..settings }).map_err(|e| e.0.0).unwrap();
+    assert_eq!((class(&asked), there(&asked)), ("nvidia-mma".into(), true));
 }
 
 /// The flop of steps are what the entries say, not a constant.

@@ -700,6 +700,7 @@ impl Lab {
             }
         }
         let recipe = PlanRecipe {
+            without_lab: "".into(),
             name: "check".into(),
             about: "".into(),
             engine: EngineKind::OpenCl,

@@ -179,6 +179,9 @@ pub(crate) struct PlanRecipe {
     pub(crate) few: Option<Few>,
     /// Work-groups (rows, columns of work-items) that replace those of kernels: what tuning found.
     pub(crate) groups: Groups,
+    /// The plan that its devices have in a program without the lab, which leaves this one out: it is for devices that no
+    /// board has. Empty: every program has it.
+    pub(crate) without_lab: Cow<'static, str>,
 }
 
 /// A plan's variant for batches of few records: over the same constants where their layouts allow it, input and results

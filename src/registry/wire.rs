@@ -18,7 +18,7 @@ fields! {
     Needs { host, images, local_bytes }
     Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, bytes, flop, work_group, sweep, needs, tile, most, least_l, split }
     Kernel { codename, aliases, about, document, operation, covers, epilogue, function, source, defines, lab_options, restrictions }
-    PlanRecipe { name, about, engine, batch, kernels, few, groups }
+    PlanRecipe { name, about, engine, batch, kernels, few, groups, without_lab }
     Few { records, kernels }
     DeviceClass { name, cpu, matches, compute_capability, plan, launch_us, gflops, flop_per_cycle }
     Library { hash, kernels, plans, devices, hosts }

@@ -100,6 +100,7 @@ impl Lab {
         };
         let kernels = std::iter::once(&*entry.codename).chain(family).chain(OTHERS);
         let recipe = PlanRecipe {
+            without_lab: "".into(),
             name: "check".into(),
             about: "".into(),
             engine: EngineKind::OpenCl,
