@@ -167,7 +167,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Error> {
     })?;
     let block = made.block();
     let file = Slot::fill(&program, &block).map_err(|e| Error::check(format!("{shown}: {e}")))?;
-    write(&output, &file).map_err(|e| Error::io(&output.display().to_string(), e))?;
+    write(&output, &file).map_err(|e| Error::io(output.display().to_string(), e))?;
     made.report("", arch, block.len()).iter().for_each(|note| say(note));
     say(&format!("{}: {} bytes, for {name}", output.display(), file.len()));
     Ok(())
