@@ -9,6 +9,7 @@ same cores: one record of zeros as text, from before the process starts until it
 compared. Prints medians and the spread (fastest to slowest), and the sizes of the files.
 """
 import argparse
+import json
 import os
 import pathlib
 import shutil
@@ -68,8 +69,8 @@ def main():
             start = time.perf_counter()
             subprocess.run([tool, model, "-o", appended], check=True, stderr=subprocess.DEVNULL)
             bakes.append(1e3 * (time.perf_counter() - start))
-        width = int(subprocess.run([linked, "--info", "-o", "json"], check=True, capture_output=True, text=True)
-                    .stdout.split('"inputs":')[1].split(",")[0])
+        info = subprocess.run([linked, "--info", "-o", "json"], check=True, capture_output=True)
+        width = json.loads(info.stdout)["inputs"]
         record = ",".join(["0"] * width).encode() + b"\n"
         times = {linked: [], appended: []}
         for _ in range(options.runs):
