@@ -5,7 +5,7 @@ Known are Conv2d (without dilation and groups), Linear, MaxPool2d, ReLU and Flat
 
 from torch import nn
 
-from export import write_matrix
+from mortonnet.exporter import write_matrix
 
 
 def write_layers(model, folder):

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-from export import network_json, npy_bytes
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1] / "python")]
+from mortonnet.exporter import network_json, npy_bytes
 from sequential import write_layers
 
 SEED = 0

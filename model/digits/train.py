@@ -14,8 +14,8 @@ from sklearn.model_selection import StratifiedKFold, train_test_split
 from torch import nn
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-from export import csv_bytes, export
+sys.path.insert(0, str(HERE.parents[1] / "python"))
+from mortonnet.exporter import csv_bytes, export
 
 EPOCHS, BATCH, RATE, DECAY = 150, 64, 0.01, 0.1  # chosen with --cross-validate: README.md
 SHIFT, TURN, STRETCH = 0.5, 0.15, 0.1  # standard deviations: pixels, radians, share of the size

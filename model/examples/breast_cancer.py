@@ -16,8 +16,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from export import csv_bytes, export
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+from mortonnet.exporter import csv_bytes, export
 
 
 def main(folder):

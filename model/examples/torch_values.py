@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from export import csv_bytes, export
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+from mortonnet.exporter import csv_bytes, export
 
 
 def hand(angles):

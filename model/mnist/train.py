@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-from export import export
+sys.path.insert(0, str(HERE.parents[1] / "python"))
+from mortonnet.exporter import export
 
 SEED = 0
 EPOCHS, BATCH, RATE, DECAY, DROPOUT = 20, 128, 0.01, 0.1, 0.1  # chosen with --held-out: README.md

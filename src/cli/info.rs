@@ -111,14 +111,15 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
     let n = network();
     let fits = if cfg!(feature = "lab") { fits_json(request.batch) } else { String::new() };
     Ok(format!(
-        "{{\"program\":{},\"model\":{},\"hash\":{},\"shape\":{},\"inputs\":{},\"outputs\":{},\"flop\":{},\
-         \"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}]}}\n",
-        quoted(env!("CARGO_PKG_VERSION")),
+        "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"shape\":{},\"inputs\":{},\"outputs\":{},\
+         \"output\":\"{}\",\"flop\":{},\"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}]}}\n",
+        env!("CARGO_PKG_VERSION"),
         quoted(&n.name),
-        quoted(&n.hash),
+        n.hash,
         quoted(&n.shape()),
         n.width,
         n.outputs(),
+        n.output.kind.name(),
         n.flop(),
         baked::plan().constant_bytes(),
         baked::block().len(),

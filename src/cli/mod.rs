@@ -72,7 +72,7 @@ Examples:
 
 stdout carries results only. Exit codes: 0 fine, 1 input, device or I/O error, 2 usage.
 SIGINT and SIGTERM answer what was read, then end the program; SIGUSR1 prints the profile so far.
-MORTONNET_OPENCL names the OpenCL library to load.
+MORTONNET_OPENCL: library. MORTONNET_CACHE (else CACHE_DIRECTORY, XDG_CACHE_HOME, HOME): its cache.
 ";
 
 /// What a line asks for.

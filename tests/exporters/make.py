@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains small networks with scikit-learn, Keras and PyTorch and writes them as their usual exporters and model/export.py do,
+"""Trains small networks with scikit-learn, Keras and PyTorch and writes them as their usual exporters and python/mortonnet do,
 with what the frameworks make of all records.
 
     tests/exporters/make.py FOLDER FRAMEWORK...
@@ -10,8 +10,8 @@ with what the frameworks make of all records.
 
 A folder FOLDER/FRAMEWORK-NAME for each network has
 
-    network.json                    model/export.py: of scikit-learn
-    net.onnx, net.json              model/export.py: of a torch.nn.Module
+    network.json                    python/mortonnet: of scikit-learn
+    net.onnx, net.json              python/mortonnet: of a torch.nn.Module
     skl2onnx.onnx, keras.onnx, keras.tflite, torch.onnx, torch_script.onnx
                                     the framework's own exporter, called as its documentation does
     keras.json, torch.json, …       what such a file does not say: the order of the input's values, their scaling
@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "model"))
+sys.path.insert(0, str(HERE.parents[1] / "python"))
 
 SEED = 1
 
@@ -64,7 +64,7 @@ def three_channels(images):
 
 
 def sklearn(root):
-    from export import export
+    from mortonnet import export
     from skl2onnx import to_onnx
     from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
     from sklearn.neural_network import MLPClassifier
@@ -150,7 +150,7 @@ def keras(root):
 
 def torch(root):
     import torch
-    from export import export
+    from mortonnet import export
     from torch import nn
 
     def conv(inputs, outputs, kernel=3, stride=1, groups=1):

@@ -41,12 +41,12 @@ const OTHERS: [(&str, &str, &str); 6] = [
     (
         "pkl",
         "a pickled model",
-        "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, model/export.py a network JSON",
+        "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, mortonnet.export (python/mortonnet) a network JSON",
     ),
     (
         "joblib",
         "a pickled model",
-        "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, model/export.py a network JSON",
+        "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, mortonnet.export (python/mortonnet) a network JSON",
     ),
 ];
 

@@ -1,6 +1,6 @@
-"""Tests of export.py: what is written, read by a small reader of its own, gives the framework's scores and classes.
+"""Tests of the exporter: what is written, read by a small reader of its own, gives the framework's scores and classes.
 
-    python -m unittest model/test_export.py
+    python -m unittest python/test_exporter.py
 """
 
 import json
@@ -22,7 +22,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, PolynomialFeatures, RobustScaler, StandardScaler
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from export import ExportError, csv_bytes, export
+from mortonnet.exporter import ExportError, csv_bytes, export
 
 try:
     import torch
@@ -39,7 +39,7 @@ if torch is None:
 
 
 class Reader:
-    """A model folder, read and computed in float64, by model/README.md and without export.py."""
+    """A model folder, read and computed in float64, by model/README.md and without mortonnet.exporter."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -1,6 +1,6 @@
-"""Writes a trained scikit-learn or PyTorch network as a mortonnet model folder.
+"""Writes a trained scikit-learn, PyTorch or Keras network as a mortonnet model folder.
 
-    from export import export
+    from mortonnet import export
     export(model, "model/mine", inputs=X_test)                      # then: MORTONNET_MODEL=model/mine cargo build
 
 `model` is one of
@@ -11,10 +11,11 @@
   and Pipelines of these: scaling becomes the `input` key, the rest becomes part of the first layer, or a layer;
 * PyTorch: Sequential of Linear, ReLU, LeakyReLU, Sigmoid, Tanh, Softmax, Flatten, Dropout, Identity. Any other
   torch.nn.Module goes through torch.onnx.export: the folder holds `net.onnx` then, and `net.json` with what is said about
-  it (MORTONNET_MODEL=model/mine/net.onnx).
+  it (MORTONNET_MODEL=model/mine/net.onnx);
+* Keras 3 on TensorFlow: Sequential and functional models, through the TensorFlow Lite converter: `net.tflite`, `net.json`.
 
-Anything else is an ExportError that names the part it stumbled over. A folder without `net.onnx` holds `network.json`, a
-definition and a data file for each weight matrix (h × d: a row per output) and bias (h × 1). Golden vectors are in both:
+Anything else is an ExportError that names the part it stumbled over. A folder of scikit-learn's or of a chain of layers holds
+`network.json`, a definition and a data file for each weight matrix (h × d: a row per output) and bias (h × 1). Golden vectors are in both:
 records in raw units, as they are piped into the program, and the scores that the framework itself computes for them.
 model/README.md describes the files. The same model gives the same bytes. Only NumPy is needed, the framework that the model
 comes from, and onnxscript for `net.onnx`.
@@ -24,6 +25,7 @@ import copy
 import io
 import json
 import sys
+import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +52,8 @@ class ExportError(ValueError):
 WAYS = {
     ".onnx": "the build reads it as it is: MORTONNET_MODEL=FILE",
     ".tflite": "the build reads it as it is: MORTONNET_MODEL=FILE",
-    ".keras": 'load it and call `model.export("net.onnx", format="onnx")`, which the build reads',
-    ".h5": 'load it and call `model.export("net.onnx", format="onnx")`, which the build reads',
+    ".keras": "load it with keras.models.load_model and give the model",
+    ".h5": "load it with keras.models.load_model and give the model",
     ".pt": "load it with PyTorch and give the torch.nn.Module",
     ".pth": "load it with PyTorch and give the torch.nn.Module",
     ".pkl": "load it and give the model",
@@ -96,17 +98,18 @@ def export(model, folder, *, inputs, name=None, labels=None, features=None, inpu
     """Writes `model` into `folder` (made where missing; files of the same names are replaced) and returns its path.
 
     inputs:   records in raw units, as the program will read them, shape (n, …); a record is flattened. `check` of them,
-              evenly spread, become golden vectors. May be None if check is 0 and the model needs no ONNX. For ONNX,
-              images are of shape (n, channels, height, width), or (n, height, width, channels) with "order": "hwc".
+              evenly spread, become golden vectors. May be None if check is 0 and PyTorch needs no ONNX. Images for ONNX are
+              of shape (n, channels, height, width), or (n, height, width, channels) with "order": "hwc"; Keras's are of
+              the latter, or of the former with "order": "chw".
     name:     name of the network; the folder's own where None.
     labels:   a name per class (per output for multilabel and values). None: scikit-learn's `classes_`, or no names.
     features: a name per value of a record. None: those that a scikit-learn model was fitted with, or no names. Names
               that are all numbers (pandas' default) are left out, with a warning: no header can be told by them.
     input:    what the *caller* did to raw records before the model saw them: {"scale": s, "offset": o} for x·s + o, or
               {"mean": m, "std": d} for (x − m) / d, each a number, one per channel of an image, or one per feature;
-              "order": "hwc" with it turns images for the module. A pipeline's scaler needs nothing.
+              "order": "hwc" (Keras: "chw") with it turns images for the model. A pipeline's scaler needs nothing.
     output:   what the last values mean: "classes", "binary", "multilabel" or "values", or {"kind": …, "threshold": t}.
-              scikit-learn models know it themselves; so does PyTorch where the network ends in Softmax or in a Linear of
+              scikit-learn models know it themselves; so do others where the network ends in Softmax or in a Linear of
               several outputs (classes), or in one Sigmoid output (binary). Otherwise it must be given.
     check:    most golden vectors.
     data:     format of the weight files of a network.json: "csv" (numbers that read back as the same float32), "npy" or
@@ -119,9 +122,9 @@ def export(model, folder, *, inputs, name=None, labels=None, features=None, inpu
     kind = _framework_type(model)
     if kind == "torch" and _is_chain(model):
         network = _from_torch(model, input, output)
-    elif kind == "torch":
+    elif kind in FRAMEWORKS:
         said = {"name": name or folder.resolve().name, "labels": labels, "features": features}
-        return _through_onnx(model, folder, inputs, said, input, output, check)
+        return _through_file(FRAMEWORKS[kind](model), folder, inputs, said, input, output, check)
     elif kind == "sklearn":
         network = _from_sklearn(model, input, output)
     else:
@@ -411,8 +414,8 @@ def _scaler_key(where, scaler):
 TORCH_ACTIVATIONS = {"ReLU": "ReLULayer", "Sigmoid": "SigmoidLayer", "Tanh": "TanhLayer", "Softmax": "SoftmaxLayer",
                      "LeakyReLU": "LeakyReLULayer"}
 TORCH_SKIPPED = ("Flatten", "Dropout", "Identity")
-TORCH_ENDS = {"softmax": "SoftmaxLayer", "sigmoid": "SigmoidLayer", "tanh": "TanhLayer"}
-"""Functions that end a network, by their names in PyTorch."""
+ENDS = {"softmax": "SoftmaxLayer", "sigmoid": "SigmoidLayer", "tanh": "TanhLayer"}
+"""Functions that end a network, by their names in PyTorch and Keras."""
 
 
 def _is_chain(model):
@@ -487,19 +490,24 @@ def _check_dimensions(sequential):
             )
 
 
-def _through_onnx(model, folder, inputs, said, input, output, check):
-    """Writes any module as net.onnx, with net.json for what ONNX does not say; returns the path of net.onnx."""
-    torch = sys.modules["torch"]
-    for name, values in [*model.named_parameters(), *model.named_buffers()]:
-        if values.is_floating_point() and not torch.isfinite(values).all():
-            raise ExportError(f"parameter {name}: expected finite numbers, found others; did the training diverge?")
+# ---- by a file of the framework's -----------------------------------------------------------------------------------
+
+
+def _through_file(framework, folder, inputs, said, input, output, check):
+    """Writes the model of a Torch or a Keras as their file, with net.json for what it does not say; returns the file's path."""
+    framework.check_weights()
     if inputs is None:
-        raise ExportError("inputs: expected records in raw units, which torch.onnx.export traces the module with, found None")
-    raw = _f32(inputs)
+        raw = framework.example() if not check else None
+        if raw is None:
+            raise ExportError(f"inputs: expected records in raw units, {framework.uses}, found None")
+    else:
+        raw = _f32(inputs)
+    shapes = {"chw": "(n, channels, height, width)", "hwc": "(n, height, width, channels)"}
     if raw.ndim not in (2, 3, 4) or len(raw) == 0:
+        other = "hwc" if framework.order == "chw" else "chw"
         raise ExportError(
-            "inputs: expected records as rows, shape (n, values), or images, shape (n, channels, height, width) or, with "
-            f'input={{"order": "hwc"}}, (n, height, width, channels); found the shape {raw.shape}'
+            f"inputs: expected records as rows, shape (n, values), or images, shape {shapes[framework.order]} or, with "
+            f'input={{"order": "{other}"}}, {shapes[other]}; found the shape {raw.shape}'
         )
     if not np.isfinite(raw).all():
         raise ExportError("inputs: expected finite numbers, found others")
@@ -508,7 +516,7 @@ def _through_onnx(model, folder, inputs, said, input, output, check):
     width, key, order = raw[0].size, dict(input or {}), None
     channels = width
     if raw.ndim == 4:
-        order = key.pop("order", "chw")
+        order = key.pop("order", framework.order)
         if order not in ("chw", "hwc"):
             raise ExportError(f"input.order: expected chw or hwc, found {order!r}")
         channels = raw.shape[1 if order == "chw" else 3]
@@ -521,11 +529,13 @@ def _through_onnx(model, folder, inputs, said, input, output, check):
 
     every = key and {what: of_values(np.asarray(numbers)) for what, numbers in key.items()}
     seen = _scaled(every, raw.reshape(len(raw), -1).astype(np.float64)).reshape(raw.shape)
-    seen = np.ascontiguousarray(np.moveaxis(seen, 3, 1) if order == "hwc" else seen)
-    scores, end = _run(torch, model, torch.from_numpy(seen))
+    if order not in (None, framework.order):
+        seen = np.moveaxis(seen, 3, 1) if order == "hwc" else np.moveaxis(seen, 1, 3)
+    seen = np.ascontiguousarray(seen)
+    scores, end = framework.run(seen)
 
     outputs = scores["after"].shape[1]
-    ends = f"the module ends in {end[:-5] if end else 'no activation'} with {outputs} output{'s' if outputs > 1 else ''}"
+    ends = f"the model ends in {end[:-5] if end else 'no activation'} with {outputs} output{'s' if outputs > 1 else ''}"
     output = _output_of(ends, end, outputs, output)
     count = 2 if output["kind"] == "binary" else outputs
     definition = {"name": said["name"]}
@@ -540,69 +550,87 @@ def _through_onnx(model, folder, inputs, said, input, output, check):
         files["check_inputs.npy"] = npy_bytes(raw.reshape(len(raw), -1))
         before = end is not None and output["kind"] != "values"
         files["check_scores.npy"] = npy_bytes(_f32(scores["before" if before else "after"]))
-    files["net.onnx"] = _onnx_bytes(torch, model, seen[:1])
+    files[framework.file] = framework.bytes(seen[:1])
     files["net.json"] = network_json(definition).encode()
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in files.items():
         (folder / file).write_bytes(content)
-    return folder / "net.onnx"
+    return folder / framework.file
 
 
-def _run(torch, model, seen):
-    """The module's results for what it sees, before and after its last softmax, sigmoid or tanh, shape (n, h), and which
-    of them it is (None: none of them). In float64, for the same bytes on every processor, where the module can."""
-    from torch.overrides import TorchFunctionMode
+class Torch:
+    """Any torch.nn.Module, through ONNX."""
 
-    class Ends(TorchFunctionMode):
-        last = None, None, None
+    file, order = "net.onnx", "chw"
+    uses = "which torch.onnx.export traces the module with"
 
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            result = function(*args, **(kwargs or {}))
-            name = getattr(function, "__name__", "")
-            if name in TORCH_ENDS:
-                self.last = result, TORCH_ENDS[name], args[0] if args else kwargs["input"]
-            return result
+    def __init__(self, model):
+        self.model, self.torch = model, sys.modules["torch"]
 
-    for dtype in (torch.float64, torch.float32):
-        run, ends = copy.deepcopy(model).cpu().to(dtype).eval(), Ends()
-        try:
-            with torch.no_grad(), ends:
-                result = run(seen.to(dtype))
-            break
-        except RuntimeError as e:  # constants of float32 in the module's own code, for one
-            if dtype is torch.float32:
-                raise ExportError(f"model: {_type(model)} does not take inputs of shape {tuple(seen.shape)}: {e}") from e
-    if not isinstance(result, torch.Tensor):
-        raise ExportError(f"model: expected one tensor as its result, found {_type(result)}")
-    if len(result) != len(seen):
-        raise ExportError(f"model: expected a result for each of {len(seen)} records, found the shape {tuple(result.shape)}")
-    same = ends.last[0] is result
-    flat = [t.double().numpy().reshape(len(seen), -1) for t in (ends.last[2] if same else result, result)]
-    return dict(zip(("before", "after"), flat)), ends.last[1] if same else None
+    def check_weights(self):
+        for name, values in [*self.model.named_parameters(), *self.model.named_buffers()]:
+            if values.is_floating_point() and not self.torch.isfinite(values).all():
+                raise ExportError(f"parameter {name}: expected finite numbers, found others; did the training diverge?")
 
+    def example(self):
+        """Records for a model that has a shape of its own: a module has none."""
 
-def _onnx_bytes(torch, model, seen):
-    """The module as ONNX with a free batch dimension, by the newer exporter where its package is there."""
-    import importlib.util
-    import tempfile
+    def run(self, seen):
+        """The module's results for what it sees, before and after its last softmax, sigmoid or tanh, shape (n, h), and which
+        of them it is (None: none of them). In float64, for the same bytes on every processor, where the module can."""
+        from torch.overrides import TorchFunctionMode
 
-    example = torch.from_numpy(np.repeat(_f32(seen), 2, axis=0))  # an exporter may take a batch of 1 for a fixed one
-    run = copy.deepcopy(model).cpu().float().eval()
-    said = {"input_names": ["input"], "output_names": ["scores"], "verbose": False}
-    if importlib.util.find_spec("onnxscript"):
-        said |= {"dynamo": True, "external_data": False, "dynamic_shapes": ({0: torch.export.Dim("batch")},)}
-    elif importlib.util.find_spec("onnx"):
-        said |= {"dynamo": False, "dynamic_axes": {"input": {0: "batch"}, "scores": {0: "batch"}}}
-    else:
-        raise ExportError(f"model: {_type(model)} goes through torch.onnx.export, which needs a package: pip install onnxscript")
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter about itself
-        file = Path(folder) / "net.onnx"
-        try:
-            torch.onnx.export(run, (example,), str(file), **said)
-        except Exception as e:
-            raise ExportError(f"model: torch.onnx.export does not take this {_type(model)}: {e}") from e
-        return _without_traces(file)
+        class Ends(TorchFunctionMode):
+            last = None, None, None
+
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                result = function(*args, **(kwargs or {}))
+                name = getattr(function, "__name__", "")
+                if name in ENDS:
+                    self.last = result, ENDS[name], args[0] if args else kwargs["input"]
+                return result
+
+        torch, model, seen = self.torch, self.model, self.torch.from_numpy(seen)
+        for dtype in (torch.float64, torch.float32):
+            run, ends = copy.deepcopy(model).cpu().to(dtype).eval(), Ends()
+            try:
+                with torch.no_grad(), ends:
+                    result = run(seen.to(dtype))
+                break
+            except RuntimeError as e:  # constants of float32 in the module's own code, for one
+                if dtype is torch.float32:
+                    raise ExportError(f"model: {_type(model)} does not take inputs of shape {tuple(seen.shape)}: {e}") from e
+        if not isinstance(result, torch.Tensor):
+            raise ExportError(f"model: expected one tensor as its result, found {_type(result)}")
+        if len(result) != len(seen):
+            raise ExportError(f"model: expected a result for each of {len(seen)} records, found the shape {tuple(result.shape)}")
+        same = ends.last[0] is result
+        flat = [t.double().numpy().reshape(len(seen), -1) for t in (ends.last[2] if same else result, result)]
+        return dict(zip(("before", "after"), flat)), ends.last[1] if same else None
+
+    def bytes(self, seen):
+        """The module as ONNX with a free batch dimension, by the newer exporter where its package is there."""
+        import importlib.util
+
+        torch = self.torch
+        example = torch.from_numpy(np.repeat(_f32(seen), 2, axis=0))  # an exporter may take a batch of 1 for a fixed one
+        run = copy.deepcopy(self.model).cpu().float().eval()
+        said = {"input_names": ["input"], "output_names": ["scores"], "verbose": False}
+        if importlib.util.find_spec("onnxscript"):
+            said |= {"dynamo": True, "external_data": False, "dynamic_shapes": ({0: torch.export.Dim("batch")},)}
+        elif importlib.util.find_spec("onnx"):
+            said |= {"dynamo": False, "dynamic_axes": {"input": {0: "batch"}, "scores": {0: "batch"}}}
+        else:
+            name = _type(self.model)
+            raise ExportError(f"model: {name} goes through torch.onnx.export, which needs a package: pip install onnxscript")
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the exporter about itself
+            file = Path(folder) / "net.onnx"
+            try:
+                torch.onnx.export(run, (example,), str(file), **said)
+            except Exception as e:
+                raise ExportError(f"model: torch.onnx.export does not take this {_type(self.model)}: {e}") from e
+            return _without_traces(file)
 
 
 def _without_traces(file):
@@ -615,6 +643,70 @@ def _without_traces(file):
                  *written.graph.initializer):
         del part.metadata_props[:]
     return written.SerializeToString(deterministic=True)
+
+
+class Keras:
+    """A Sequential or functional model of Keras 3 on TensorFlow, through TensorFlow Lite."""
+
+    file, order = "net.tflite", "hwc"
+    uses = "of which some become golden vectors (check=0: none)"
+
+    def __init__(self, model):
+        self.model, self.keras = model, sys.modules["keras"]
+        if self.keras.backend.backend() != "tensorflow":
+            raise ExportError(
+                f"model: expected Keras on TensorFlow, which writes TensorFlow Lite, found it on {self.keras.backend.backend()}; "
+                "load the model with KERAS_BACKEND=tensorflow"
+            )
+        if len(getattr(model, "outputs", None) or ()) != 1 or len(model.inputs) != 1:
+            raise ExportError(
+                f"model: expected a Sequential or functional model with an input and an output, found {_type(model)}; a model that "
+                "is not built yet has none: call it once"
+            )
+
+    def check_weights(self):
+        for weight in self.model.weights:
+            if not np.isfinite(np.asarray(weight)).all():
+                raise ExportError(f"weight {weight.path}: expected finite numbers, found others; did the training diverge?")
+
+    def example(self):
+        shape = self.model.inputs[0].shape[1:]
+        return None if None in shape else np.zeros((1, *shape), np.float32)
+
+    def run(self, seen):
+        """As Torch.run, in float32."""
+        keras = self.keras
+        last = self.model.outputs[0]._keras_history.operation
+        function = getattr(last, "activation", None)
+        end = ENDS.get(getattr(function, "__name__", "softmax" if isinstance(last, keras.layers.Softmax) else ""))
+
+        def results(model):
+            try:
+                return np.asarray(model(seen.astype(np.float32), training=False), np.float64).reshape(len(seen), -1)
+            except ValueError as e:
+                raise ExportError(f"model: {_type(self.model)} does not take inputs of shape {seen.shape}: {e}") from e
+
+        scores = {"after": results(self.model)}
+        if end and function is not None:
+            last.activation = keras.activations.linear
+            try:
+                scores["before"] = results(self.model)
+            finally:
+                last.activation = function
+        elif end:
+            scores["before"] = results(keras.Model(self.model.inputs, last.input))
+        return scores, end
+
+    def bytes(self, seen):
+        import contextlib
+
+        import tensorflow
+
+        with contextlib.redirect_stdout(io.StringIO()):  # the converter says where its files were
+            return tensorflow.lite.TFLiteConverter.from_keras_model(self.model).convert()
+
+
+FRAMEWORKS = {"torch": Torch, "keras": Keras}
 
 
 def _torch_output(end, last, outputs, output):
@@ -895,10 +987,13 @@ def _type(thing):
 
 
 def _framework_type(model):
-    """The model's framework: "torch", "sklearn" or None. Imports neither: the one of a model is loaded already."""
+    """The model's framework: "torch", "keras", "sklearn" or None. Imports none: the one of a model is loaded already."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         return "torch"
+    keras = sys.modules.get("keras")
+    if keras is not None and isinstance(model, keras.Model):
+        return "keras"
     base = sys.modules.get("sklearn.base")
     return "sklearn" if base is not None and isinstance(model, base.BaseEstimator) else None
 
@@ -909,8 +1004,8 @@ def _not_a_model(model):
         way = WAYS.get(Path(model).suffix.lower(), "load it and give the model")
         return f"model: expected a model, found the path of a file, {str(model)!r}; {way}"
     if type(model).__module__.split(".")[0] in ("keras", "tensorflow"):
-        way = 'call `model.export("net.onnx", format="onnx")`, which the build reads: MORTONNET_MODEL=net.onnx'
-        return f"model: expected scikit-learn or PyTorch, found {_type(model)} of Keras; {way}"
-    return (
-        f"model: expected a scikit-learn {', '.join(SKLEARN_MODELS)} or Pipeline, or a torch.nn.Module, found {_type(model)}"
-    )
+        way = "tf.lite.TFLiteConverter makes a file of it, which the build reads: MORTONNET_MODEL=net.tflite"
+        found = f"{_type(model)} of {type(model).__module__}"
+        return f"model: expected a model of scikit-learn, PyTorch or Keras 3, found {found}; {way}"
+    known = f"a scikit-learn {', '.join(SKLEARN_MODELS)} or Pipeline, a torch.nn.Module or a keras.Model"
+    return f"model: expected {known}, found {_type(model)}"
