@@ -362,7 +362,7 @@ class Refused(Case):
 
     def test_files(self):
         for file, way in (
-            ("a/net.onnx", "MORTONNET_MODEL"), ("net.tflite", "MORTONNET_MODEL"), ("net.keras", "model.export"), ("net.H5", "model.export"),
+            ("a/net.onnx", "MORTONNET_MODEL"), ("net.tflite", "MORTONNET_MODEL"), ("net.keras", "load_model"), ("net.H5", "load_model"),
             (Path("net.pt"), "torch.nn.Module"), ("net.pkl", "load it"), ("net", "load it"),
         ):
             self.refused(["found the path of a file", str(file), way], file)

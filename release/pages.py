@@ -41,7 +41,7 @@ def read(text):
         words = re.match(r"((?:[\w=:]+ \| )*)([\w:]+(?=$|,|:| [ (\[]))?", option["text"])
         if words[1]:
             choices = [word.rstrip(":") for word in words[1].split(" | ") + [words[2] or ""]]
-            option["choices"] = [word for word in choices if word.islower() and word.isalnum()]
+            option["choices"] = [word for word in choices if word.islower() and word.replace("_", "").isalnum()]
     return options, others
 
 

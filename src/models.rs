@@ -149,7 +149,7 @@ const TRAINED: [(&str, &[&str]); 8] = [
     ("sklearn-wine", &["network.json", "skl2onnx.onnx"]),
     ("sklearn-cancer", &["network.json", "skl2onnx.onnx"]),
     ("sklearn-iris", &["network.json", "skl2onnx.onnx"]),
-    ("keras-cnn", &["keras.tflite", "keras.onnx"]),
+    ("keras-cnn", &["net.tflite", "keras.tflite", "keras.onnx"]),
     ("torch-cnn", &["net.onnx", "torch.onnx", "torch_script.onnx"]),
     ("torch-residual", &["net.onnx", "torch.onnx", "torch_script.onnx"]),
     ("torch-mobile", &["net.onnx", "torch.onnx", "torch_script.onnx"]),

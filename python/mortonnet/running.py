@@ -71,7 +71,7 @@ class Program:
             raise ValueError(f"expected finite numbers of float32, found another: record {record}, value {value} (from 0)")
         if self._process.stdin.closed:
             raise ProgramError("the program has ended")
-        writer = threading.Thread(target=self._write, args=(records,))
+        writer = threading.Thread(target=self._write, args=(records.reshape(-1),))
         writer.start()
         lines = []
         while len(lines) < len(records) and (line := self._process.stdout.readline()):
@@ -84,7 +84,7 @@ class Program:
 
     def _write(self, records):
         try:
-            self._process.stdin.write(records.data.cast("B"))
+            self._process.stdin.write(records.data.cast("B") if len(records) else b"")
             self._process.stdin.flush()
         except OSError:
             pass  # The program ended: its answers do too.

@@ -1,6 +1,7 @@
 //! The bake as a user meets it: folders with a network in them, and what it says about each mistake.
 
 mod layers;
+mod schemas;
 
 use super::*;
 use crate::block::{Block, Section};

@@ -12,6 +12,7 @@ A folder FOLDER/FRAMEWORK-NAME for each network has
 
     network.json                    python/mortonnet: of scikit-learn
     net.onnx, net.json              python/mortonnet: of a torch.nn.Module
+    net.tflite, net.json            python/mortonnet: of a Keras model
     skl2onnx.onnx, keras.onnx, keras.tflite, torch.onnx, torch_script.onnx
                                     the framework's own exporter, called as its documentation does
     keras.json, torch.json, …       what such a file does not say: the order of the input's values, their scaling
@@ -114,6 +115,7 @@ def before_softmax(model, records):
 def keras(root):
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
+    from mortonnet import export
     from tensorflow import keras
 
     keras.utils.set_random_seed(SEED)
@@ -137,7 +139,7 @@ def keras(root):
     model.compile("adam", "sparse_categorical_crossentropy")
     model.fit(records, target, epochs=8, verbose=0)
     folder = root / "keras-cnn"
-    folder.mkdir(parents=True, exist_ok=True)
+    export(model, folder, inputs=records)
     results = model.predict(records, verbose=0)
     scores = keras.Model(model.inputs, model.layers[-2].output).predict(records, verbose=0)
     save(folder, records, scores, results, results.argmax(1))

@@ -46,7 +46,7 @@ impl Vector for F32x4 {
         // SAFETY: the trait's promise; the intrinsic of this instruction is not stable.
         unsafe {
             let floats;
-            asm!("fcvtl {}.4s, {}.4h", lateout(vreg) floats, in(vreg) vld1_u16(from),
+            asm!("fcvtl {:v}.4s, {:v}.4h", lateout(vreg) floats, in(vreg) vld1_u16(from),
                 options(pure, nomem, nostack, preserves_flags));
             F32x4(floats)
         }
