@@ -259,14 +259,36 @@ fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Deci
 /// Which step is wrong, as the end of a message: for programs with a lab; it says nothing where there is no device.
 #[cfg(feature = "lab")]
 fn diagnosis(request: &Request, decision: &Decision, records: &[f32]) -> String {
-    let Some(device) = &decision.device else { return String::new() };
+    first_wrong(request, decision, records).map_or_else(String::new, |found| format!("; {found}"))
+}
+
+/// The same of several devices, of which nobody knows any more who computed the records: what each makes of these.
+#[cfg(feature = "lab")]
+fn diagnosis_of_each(request: &Request, decisions: &[Decision]) -> Diagnose {
+    let (request, decisions) = (Request { track: None, ..request.clone() }, decisions.to_vec());
+    Box::new(move |records| {
+        let of = |d: &Decision| {
+            Some(format!("; {}: {}", line(d.device.as_ref()?), first_wrong(&request, d, records)?))
+        };
+        decisions.iter().filter_map(of).collect()
+    })
+}
+
+#[cfg(feature = "lab")]
+fn first_wrong(request: &Request, decision: &Decision, records: &[f32]) -> Option<String> {
+    let device = decision.device.as_ref()?;
     let found = diagnosis::first_wrong(device, &decision.recipe, &request.sources, records);
-    format!("; {}", found.unwrap_or_else(|e| e.to_string()))
+    Some(found.unwrap_or_else(|e| e.to_string()))
 }
 
 #[cfg(not(feature = "lab"))]
 fn diagnosis(_: &Request, _: &Decision, _: &[f32]) -> String {
     String::new()
+}
+
+#[cfg(not(feature = "lab"))]
+fn diagnosis_of_each(_: &Request, _: &[Decision]) -> Diagnose {
+    Box::new(|_| String::new())
 }
 
 /// The device where its first start was right and faster than the host's, else the host. What was estimated of it, the
@@ -304,6 +326,7 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
     let threads = threads();
     let (mut all, mut parts, mut reasons, mut warnings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut laid_out_again, mut limits) = (0, Vec::new());
+    let diagnose = diagnosis_of_each(request, &decisions);
     for (group, mut decision) in decisions.into_iter().enumerate() {
         let name = decision.device.as_ref().map(line);
         let why = std::mem::take(&mut decision.why);
@@ -372,7 +395,7 @@ fn together(request: &Request, decisions: Vec<Decision>, mut phases: Phases) -> 
         warnings,
         phases,
         members: parts,
-        diagnose: Box::new(|_| String::new()),
+        diagnose,
     })
 }
 

@@ -175,7 +175,16 @@ fn the_first_wrong_step_is_named() {
             assert!(r.out.is_empty(), "{}", r.out);
         }
     }
-    // So does the first start, and the record keeps it.
+    // Of two devices what each of them makes of these records. (Both compute wrongly here.)
+    let mut c = command(DIGITS);
+    on(Witness::Pocl, &mut c, &folder.path("log"));
+    c.env("MORTONNET_SHIM_REAL", ICD_LOADER).env("MORTONNET_OPENCL", &shim).env("MORTONNET_SHIM_SKIP", "8");
+    c.env("POCL_DEVICES", "basic basic");
+    let line = ["-d", "0,1", "--plan", "desktop", "-b", "128", "--verify", "1", "-o", "json"];
+    let r = feed(c.args(line).arg("model/digits/test.csv"), "");
+    let named = "layers[0] (affine, by affine_packed_4x4_k4) is the first that is wrong";
+    assert!(r.code == Some(1) && r.err.matches(named).count() == 2, "{:?} {}", r.code, r.err);
+    // A first start names it, too, and the record keeps it.
     for _ in 0..2 {
         let settings = [("MORTONNET_SHIM_IDLE", "0:20")];
         let r = gpu(&folder, &shim, &settings, &AUTO);
