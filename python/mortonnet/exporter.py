@@ -694,7 +694,7 @@ class Keras:
             finally:
                 last.activation = function
         elif end:
-            scores["before"] = results(keras.Model(self.model.inputs, last.input))
+            scores["before"] = results(keras.Model(self.model.inputs[0], last.input))
         return scores, end
 
     def bytes(self, seen):

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """What a user does with the wheel, without Rust and a C compiler; started by tests/release/run and tests/fresh.
 
-usage: user.py FOLDER [--all] [--fresh]      FOLDER: the sources
-  --all       networks of PyTorch and Keras too
+usage: user.py FOLDER [--fresh] [CLASS]      FOLDER: the sources; CLASS: User, Torch or Keras
   --fresh     on a system that cannot run programs of boards, and has the Debian package installed; else target/boards of the
               sources runs them, and the package is unpacked in target/release-user/deb
 """
@@ -19,7 +18,7 @@ import numpy as np
 
 import mortonnet
 
-ROOT, EVERYTHING, FRESH = Path(sys.argv[1]), "--all" in sys.argv, "--fresh" in sys.argv
+ROOT, FRESH, CLASS = Path(sys.argv[1]), "--fresh" in sys.argv, sys.argv[-1]
 BOARDS = {} if FRESH else {board: ROOT / f"target/boards/run-{board}" for board in ("armv7", "aarch64")}
 ABSENT = ("cc", "gcc", "clang", "cargo", "rustc", "zig", "ld", "as")
 
@@ -29,7 +28,7 @@ def on_board(board):
     return ["/usr/bin/env", "PATH=/usr/bin:/bin:/usr/sbin:/sbin", BOARDS[board]]
 
 
-class User(unittest.TestCase):
+class Baking(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -48,6 +47,8 @@ class User(unittest.TestCase):
         self.assertEqual(told.returncode, 0, told.stderr)
         return scores["x86_64"]
 
+
+class User(Baking):
     def test_no_compiler_is_there(self):
         self.assertEqual([name for name in ABSENT if shutil.which(name)], [])
 
@@ -182,7 +183,8 @@ class User(unittest.TestCase):
             run = subprocess.run([*start, self.folder / "digits", *line], capture_output=True, text=True)
             self.assertEqual(run.stderr.splitlines()[-1], "mortonnet: 587 of 597")
 
-    @unittest.skipUnless(EVERYTHING, "tests/release/run --all")
+
+class Torch(Baking):
     def test_torch(self):
         import torch
         from torch import nn
@@ -200,7 +202,10 @@ class User(unittest.TestCase):
             scores = self.everywhere(model, records, expected.argmax(1), inputs=records, input={"scale": 1 / 255})
             np.testing.assert_allclose(scores, expected, atol=1e-4)
 
-    @unittest.skipUnless(EVERYTHING, "tests/release/run --all")
+
+class Keras(Baking):
+    """(In a process of its own: TensorFlow and PyTorch bring an LLVM each, which do not meet.)"""
+
     def test_keras(self):
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
         import keras
@@ -230,4 +235,4 @@ class User(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=1)
+    unittest.main(argv=sys.argv[:1], defaultTest=CLASS)
