@@ -19,6 +19,7 @@ mod malformed;
 mod multi;
 mod opens;
 mod overflow;
+mod recipes;
 mod reproducible;
 mod rooms;
 mod service;

@@ -31,7 +31,7 @@ fn program(pocl: bool) -> Command {
     c
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < LONGEST, "{what} never happened");
