@@ -105,9 +105,9 @@ fn a_binary_classifier_from_scikit_learn() {
     let python = std::env::var("MORTONNET_TEST_PYTHON").expect("MORTONNET_TEST_PYTHON is set by tests/run");
     let model = Folder::new();
     let status = Command::new(python)
-        .arg(root().join("model/examples/breast_cancer.py"))
+        .arg(root().join("examples/breast-cancer/train.py"))
         .arg(&model.0)
-        .env("PYTHONPATH", root().join("model"))
+        .env("PYTHONPATH", root().join("python"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
         .unwrap();

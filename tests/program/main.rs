@@ -11,6 +11,7 @@ mod calls;
 mod checks;
 mod devices;
 mod docs;
+mod examples;
 mod filter;
 mod hangs;
 mod images;

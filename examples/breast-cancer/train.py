@@ -1,9 +1,10 @@
 """A two-class network on scikit-learn's breast cancer data, exported from a pipeline with its StandardScaler.
 
-    python model/examples/breast_cancer.py OUT_DIR
+    python examples/breast-cancer/train.py OUT_DIR
 
 writes the model folder, `test.csv` (143 records that the training did not see, raw units, a header line with the
-features' names) and `test_classes.csv` (what scikit-learn's `predict` says of them, an index into the labels a line).
+features' names), `test_labels.csv` (what they are) and `test_classes.csv` (what scikit-learn's `predict` says of them,
+an index into the labels a line).
 """
 
 import sys
@@ -29,9 +30,11 @@ def main(folder):
     out = export(model, folder, inputs=x, name="breast-cancer", features=data.feature_names)
     header = ",".join(data.feature_names) + "\n"
     (out / "test.csv").write_bytes(header.encode() + csv_bytes(x_test))
+    (out / "test_labels.csv").write_text("".join(label + "\n" for label in y_test))
     classes = np.searchsorted(model.classes_, model.predict(x_test))
     (out / "test_classes.csv").write_bytes(csv_bytes(classes[:, None]))
-    print(f"{model.score(x_test, y_test):.4f} of {len(x_test)} test records are right; labels: {', '.join(model.classes_)}")
+    right = int((model.predict(x_test) == y_test).sum())
+    print(f"scikit-learn: {right} of {len(x_test)}; labels: {', '.join(model.classes_)}")
 
 
 if __name__ == "__main__":

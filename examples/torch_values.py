@@ -1,6 +1,6 @@
 """A PyTorch network that gives values instead of a class: where the hand of a two-joint arm is.
 
-    python model/examples/torch_values.py OUT_DIR
+    python examples/torch_values.py OUT_DIR
 
 The inputs are the two joint angles in degrees (-90 to 90), the outputs x and y of the hand in metres; both links are
 0.5 m long. Writes the model folder, `test.csv` (200 records, with a header line) and `test_scores.csv` (the network's
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 from mortonnet.exporter import csv_bytes, export
 
 
