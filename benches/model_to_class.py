@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""From a model file to its first class, and what has to be copied for that: mortonnet-bake, cargo build, ONNX Runtime, LiteRT
+and emx-onnx-cgen with gcc, in one run on the same cores.
+
+usage: benches/model_to_class.py [--models NAME...] [--runs N] [--cores 0,1]
+
+Needs what `tests/run --all` makes (target/zoo, target/zoo-python), what `release/make x86_64` makes (target/dist) and gcc;
+installs emx-onnx-cgen into target/zoo-python. For each model, in turns: a first record from a file, its class checked against
+the model's own result.
+
+make    what is done once for a model: mortonnet-bake; `cargo build --release` with everything but this package compiled; emx-onnx-cgen
+        and `gcc -O3 -march=native` of the C that it writes, with a main that reads a record and prints the class. The runtimes read
+        the model at each start.
+start   from before the process starts to its first line on stdout
+files   bytes that a machine needs for it, beside the C library and, for the runtimes, Python itself: program or model, and the
+        installed wheels with those that they need
+
+Prints medians and the spread (fastest to slowest).
+"""
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ZOO, PYTHON, DIST = ROOT / "target/zoo", ROOT / "target/zoo-python/bin/python", ROOT / "target/dist"
+
+RUNTIMES = {
+    "ONNX Runtime": ("onnx", ("onnxruntime", "numpy", "flatbuffers", "google", "packaging"), """
+import sys, numpy, onnxruntime
+options = onnxruntime.SessionOptions(); options.intra_op_num_threads = 2
+session = onnxruntime.InferenceSession(sys.argv[1], options)
+x = numpy.fromfile(sys.argv[2], "f4").reshape([d if isinstance(d, int) else 1 for d in session.get_inputs()[0].shape])
+print(session.run(None, {session.get_inputs()[0].name: x})[0].argmax(), flush=True)
+"""),
+    "LiteRT": ("tflite", ("ai_edge_litert", "numpy", "flatbuffers", "typing_extensions.py"), """
+import sys, numpy
+from ai_edge_litert.interpreter import Interpreter
+net = Interpreter(sys.argv[1], num_threads=2); net.allocate_tensors()
+i, o = net.get_input_details()[0], net.get_output_details()[0]
+n, h, w, c = i["shape"]
+net.set_tensor(i["index"], numpy.fromfile(sys.argv[2], "f4").reshape(n, c, h, w).transpose(0, 2, 3, 1)); net.invoke()
+print(net.get_tensor(o["index"]).argmax(), flush=True)
+"""),
+}
+
+
+def timed(command, **how):
+    """Seconds until it has ended, and what it printed."""
+    start = time.perf_counter()
+    ended = subprocess.run(list(map(str, command)), capture_output=True, text=True, **how)
+    taken = time.perf_counter() - start
+    if ended.returncode:
+        sys.exit(f"{command}: {ended.stderr[-2000:]}")
+    return taken, ended.stdout
+
+
+def first_line(command):
+    start = time.perf_counter()
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        line = child.stdout.readline()
+        taken = time.perf_counter() - start
+    return taken, line
+
+
+def size(path):
+    return path.stat().st_size if path.is_file() else sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+
+
+def cargo(model, target):
+    """`cargo build --release` of this package alone."""
+    unset = ("MORTONNET_PLAN", "MORTONNET_WEIGHTS")
+    environment = {k: v for k, v in os.environ.items() if k not in unset} | {"MORTONNET_MODEL": str(model)}
+    return timed(["cargo", "build", "--release", "--quiet", "--target-dir", target], cwd=ROOT, env=environment)[0]
+
+
+def emx(model, folder, values, outputs):
+    """The model as C, with a main."""
+    command = [PYTHON.with_name("emx-onnx-cgen"), "compile", model, folder / "net.c", "--model-name", "net"]
+    taken, _ = timed([*command, "--large-weight-threshold", 10**9])  # all weights in the source, none in a file beside it
+    source = (folder / "net.c").read_text()
+    batch = "1, " if source[source.rindex("void net("):].startswith("void net(int") else ""
+    (folder / "net.c").write_text(source + f"""
+#include <stdio.h>
+static float x[{values}], y[{outputs}];
+int main(int n, char **a) {{
+    FILE *f = fopen(a[1], "rb");
+    if (!f || fread(x, 4, {values}, f) != {values}) return 1;
+    net({batch}(void *)x, (void *)y);
+    int best = 0;
+    for (int i = 1; i < {outputs}; i++) if (y[i] > y[best]) best = i;
+    printf("%d\\n", best);
+    return 0;
+}}
+""")
+    return taken + timed(["gcc", "-O3", "-march=native", "-w", "-o", folder / "emx", folder / "net.c", "-lm"])[0]
+
+
+def shown(values, factor, unit):
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle * factor:.3g} {unit} ({low * factor:.3g} to {high * factor:.3g})"
+
+
+def measure(name, runs, work):
+    import numpy as np
+
+    inputs, results = np.load(ZOO / f"{name}_inputs.npy"), np.load(ZOO / f"{name}_results.npy")
+    inputs, results = inputs.reshape(len(inputs), -1).astype("<f4"), results.reshape(len(results), -1)
+    record = work / "record"
+    record.write_bytes(inputs[0].tobytes())
+    expected = int(results[0].argmax())
+    models = {kind: ZOO / f"{name}.{kind}" for kind in ("onnx", "tflite")}
+    made = {}
+    bakes = [timed([DIST / "mortonnet-bake-x86_64", models["tflite"], "-o", work / "baked", "--plan", "host"])[0] for _ in range(runs)]
+    made["mortonnet-bake"] = (bakes, [work / "baked", "-d", "host", "-f", "f32", record], size(work / "baked"))
+    target = ROOT / "target/bench-model"
+    cargo(ROOT / "model/digits", target)
+    builds = [cargo(models["tflite"], target)]
+    shutil.copy(target / "release/mortonnet", work / "built")
+    made["cargo build"] = (builds, [work / "built", "-d", "host", "-f", "f32", record], size(work / "built"))
+    site = next((ROOT / "target/zoo-python/lib").glob("python*/site-packages"))
+    for runtime, (kind, packages, script) in RUNTIMES.items():
+        (work / f"{kind}.py").write_text(script)
+        parts = [part for package in packages for part in site.glob(f"{package}*") if ".dist-info" not in part.name]
+        made[runtime] = ([], [PYTHON, work / f"{kind}.py", models[kind], record], size(models[kind]) + sum(map(size, parts)))
+    made["emx-onnx-cgen, gcc"] = ([emx(models["onnx"], work, inputs.shape[1], results.shape[1])], [work / "emx", record], size(work / "emx"))
+    starts = {what: [] for what in made}
+    for turn in range(runs + 2):
+        for what, (_, command, _) in made.items():
+            taken, line = first_line(command)
+            found = line.decode().strip()
+            if found != str(expected):
+                print(f"note: {name}: {what} says {found}, the model's own result is {expected}", file=sys.stderr)
+            if turn >= 2:  # the first turns warm the file cache
+                starts[what].append(taken)
+    for what, (makes, _, files) in made.items():
+        make = shown(makes, 1e3, "ms") if makes and len(makes) > 1 else f"{makes[0] * 1e3:.0f} ms" if makes else "–"
+        print(f"| {name} | {what} | {make} | {shown(starts[what], 1e3, 'ms')} | {files / 1e6:.2f} MB |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="*", default=["mobilenet-v1-0.25", "ds-cnn"])
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--cores", default="0,1")
+    options = parser.parse_args()
+    subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "emx-onnx-cgen"], check=True)
+    os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})
+    os.environ["MORTONNET_CACHE"] = ""
+    print("| model | with | make | start to first class | files |\n|---|---|--:|--:|--:|")
+    for name in options.models:
+        with tempfile.TemporaryDirectory() as work:
+            measure(name, options.runs, Path(work))
+
+
+if __name__ == "__main__":
+    main()
