@@ -10,6 +10,8 @@ use crate::registry::{KernelSources, Library};
 use crate::sys::linked;
 use std::borrow::Cow;
 use std::sync::LazyLock;
+#[cfg(feature = "lab")]
+use std::sync::OnceLock;
 
 /// What every start reads.
 struct Head {
@@ -110,8 +112,22 @@ pub(crate) fn plan() -> &'static Plan {
     &head().plan
 }
 
+/// What stands in for the block's library and sources: `bench --library`.
+#[cfg(feature = "lab")]
+static OTHER: OnceLock<(Library, KernelSources)> = OnceLock::new();
+
+/// Puts a library in the place of the block's. To be called once, before a device is looked for.
+#[cfg(feature = "lab")]
+pub(crate) fn put_library(library: Library, sources: KernelSources) {
+    let _ = OTHER.set((library, sources));
+}
+
 /// The kernel library.
 pub(crate) fn library() -> &'static Library {
+    #[cfg(feature = "lab")]
+    if let Some((library, _)) = OTHER.get() {
+        return library;
+    }
     &head().library
 }
 
@@ -130,6 +146,10 @@ pub(crate) fn steps(name: &str) -> Option<usize> {
 /// # Errors
 /// They are not as the build left them.
 pub(crate) fn sources() -> Result<&'static KernelSources, Error> {
+    #[cfg(feature = "lab")]
+    if let Some((_, sources)) = OTHER.get() {
+        return Ok(sources);
+    }
     SOURCES.as_ref().map_err(|why| damaged(why))
 }
 

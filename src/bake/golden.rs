@@ -1,11 +1,10 @@
 //! Golden vectors for `--selftest`: given by the framework that trained the network, or computed here in float64.
 
 use super::Mistakes;
-use super::json::Object;
+use super::json::{Object, Value};
 use super::matrix::{self, Files};
 use crate::ir::network::{Kind, Network, Transform};
 use crate::ops::bound::score_bound;
-use serde_json::Value;
 use std::path::Path;
 
 /// Inputs in the raw range with the scores of the network as baked.

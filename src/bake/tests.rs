@@ -1612,7 +1612,10 @@ fn mistakes_are_no_longer_than_people_read() {
     let f = Folder::new();
     f.network(&affine(&"w".repeat(1 << 20), "b"), 1, "");
     let mistakes = f.bake().err().expect("the bake accepts it");
-    assert!(mistakes.iter().all(|m| m.chars().count() <= LONGEST + 1), "{mistakes:?}");
+    assert!(
+        mistakes.iter().all(|m| m.chars().count() <= crate::registry::mistakes::LONGEST + 1),
+        "{mistakes:?}"
+    );
     assert!(mistakes.iter().any(|m| m.ends_with('…')), "{mistakes:?}");
 }
 

@@ -25,7 +25,9 @@ const BENCH_HELP: &str = "\
 mortonnet bench [OPTIONS] [NAME]...     check kernels on a device, then time them
 
 NAME is an operation (matmul, bias, sobel, ...), a kernel (matmul_morton_4_2), or network; without
-names everything runs, in the tables of the documents that the kernels come from.
+names everything runs, in the tables of the documents that the kernels come from. Kernels that are
+named stand side by side in a table of their own. Each table but JSON is printed when it is
+finished, sizes that were asked for first; SIGINT and SIGTERM end with what is done by then.
 
   -d, --device DEV        opencl | INDEX | part of a name (network: also host)     [the first GPU]
       --compute-units N   the OpenCL device with N compute units
@@ -36,6 +38,9 @@ names everything runs, in the tables of the documents that the kernels come from
                           above 1 s                                                        [180]
       --full              skip nothing
       --kernels DIR       kernel sources from a folder instead of the baked ones
+      --library FILE      kernels of a file like kernels/library.json, which needs only \"format\" and
+                          \"sources\", besides the baked ones or, of the same name, in their place;
+                          without NAME they are what runs
   -o, --output FMT        table | md | csv | json                                       [table]
       --report FILE.html  also write a page with tables and plots
       --against FILE.json add ratios to somebody else's run (-o json)
@@ -60,9 +65,10 @@ const TUNE_HELP: &str = "\
 mortonnet tune [OPTIONS]       time what could run the baked network here, remember the fastest
 
 Every admissible plan, kernel and work-group is checked, then timed, on the device and on the host.
-The fastest is used from then on, on this device with this driver, unless --plan says otherwise. It
-is remembered in the folder MORTONNET_CACHE, else CACHE_DIRECTORY, XDG_CACHE_HOME/mortonnet,
-~/.cache/mortonnet.
+The fastest is used from then on, on this device with this driver, unless --plan says otherwise. How
+sure that is stands below the table: where times do not tell it from the baked plan, that is kept,
+else the first of those that they do not tell apart. It is remembered in the folder MORTONNET_CACHE,
+else CACHE_DIRECTORY, XDG_CACHE_HOME/mortonnet, ~/.cache/mortonnet.
 
   -d, --device DEV        auto | host | opencl | INDEX | part of a name            [the first GPU]
       --compute-units N   the OpenCL device with N compute units
@@ -77,6 +83,7 @@ is remembered in the folder MORTONNET_CACHE, else CACHE_DIRECTORY, XDG_CACHE_HOM
 pub(super) const OPTIONS: &[Spec] = {
     use Follows::{Nothing, Value};
     &[
+        ("library", None, Value),
         ("sizes", None, Value),
         ("repeat", None, Value),
         ("check", None, Nothing),
@@ -145,6 +152,9 @@ pub(super) fn form(word: Word, given: &Given) -> &'static Form {
 
 fn all_kernels(given: &mut Given) -> Result<Command, Error> {
     let plan = given.text("plan")?;
+    if plan.is_some() && given.has("library") {
+        return Err(Error::usage("--plan is for networks, which bench --library leaves out"));
+    }
     Ok(Command::Bench(Bench::Kernels(KernelBench { plan, ..timed(given)? })))
 }
 
@@ -179,6 +189,7 @@ fn kernels(given: &mut Given) -> Result<KernelBench, Error> {
         names: names(given)?,
         target: target(given, "bench")?,
         sources: given.sources(),
+        library: given.path("library"),
         sizes: Vec::new(),
         repeat: REPEAT,
         check: false,

@@ -2,6 +2,7 @@
 
 pub(crate) mod nodes;
 
+use super::live::stopped;
 use super::reference::{self, Random};
 use super::shapes::generated;
 use crate::baked::library;
@@ -22,7 +23,7 @@ use crate::ir::scale::{self, BESIDE};
 use crate::ir::values;
 use crate::planner::bind::{Call, Sizes, bind, repack_options};
 use crate::registry::{EngineKind, Holds, Kernel as Entry, Operation, Parameter, PlanRecipe, Problem};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Work-group of a launch.
 pub(crate) type Group = Option<(usize, usize)>;
@@ -50,6 +51,8 @@ pub(crate) enum Trouble {
     Driver(ClError),
     /// Something else failed: its source cannot be read, or takes other arguments.
     Failed(Error),
+    /// Its first launch took so many microseconds, which was too long.
+    Slow(f64),
 }
 
 impl From<ClError> for Trouble {
@@ -71,6 +74,13 @@ impl std::fmt::Display for Trouble {
             Trouble::Wrong(m) => write!(f, "WRONG: {m}"),
             Trouble::Driver(e) => write!(f, "refused by the driver: {e}"),
             Trouble::Failed(e) => write!(f, "failed: {e}"),
+            Trouble::Slow(us) => {
+                write!(
+                    f,
+                    "the first launch took {:.1} s, more than 1 s: no others (--full runs them)",
+                    us / 1e6
+                )
+            }
         }
     }
 }
@@ -808,19 +818,20 @@ impl Lab {
         Ok(worst)
     }
 
-    /// Times a kernel on fresh inputs, after checking sampled rows of its first result.
+    /// Times a kernel on fresh inputs, after checking sampled rows of its first result. Where that launch takes longer than
+    /// `longest` there are no others.
     pub(crate) fn time(
         &mut self,
         entry: &Entry,
         group: Group,
         real: Problem,
-        repeats: usize,
+        (repeats, longest): (usize, Option<Duration>),
     ) -> Result<(LaunchTimes, f64), Trouble> {
         if nodes::of_image(entry.operation) {
             return Err(Trouble::Refused("works on images: bench network times it".into()));
         }
         if takes_any_layouts(entry) {
-            return self.time(&laid_out(entry, "R", "C"), group, real, repeats);
+            return self.time(&laid_out(entry, "R", "C"), group, real, (repeats, longest));
         }
         let factor = if entry.restrictions.scaled { (1.0, 0.1) } else { (1.0, 0.0) };
         let activation = if entry.fuses() { Activation::Relu } else { Activation::None };
@@ -844,6 +855,11 @@ impl Lab {
             if turn == 0 {
                 times.first = us(t.start, t.end);
                 error = verify(entry, activation, &setup, &data)?;
+                if longest.is_some_and(|longest| times.first > longest.as_secs_f64() * 1e6) {
+                    return Err(Trouble::Slow(times.first));
+                }
+            } else if turn > 1 && stopped() {
+                break;
             } else {
                 times.run.push(us(t.start, t.end));
                 times.queued.push(us(t.queued, t.submit));
@@ -1097,7 +1113,7 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
 }
 
 /// `17×9 (5)`
-fn shape(p: Problem) -> String {
+pub(crate) fn shape(p: Problem) -> String {
     if p.l == 0 { format!("{}×{}", p.h, p.w) } else { format!("{}×{}, common dimension {}", p.h, p.w, p.l) }
 }
 

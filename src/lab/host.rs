@@ -3,6 +3,7 @@
 use crate::baked::{block, library, network};
 use crate::cl::Device;
 use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Device and machine, before the measurements.
 pub(crate) fn head(device: &Device) -> Vec<(String, String)> {
@@ -26,18 +27,47 @@ pub(crate) fn head(device: &Device) -> Vec<(String, String)> {
     }
     head.extend(frequencies());
     head.extend(temperatures("before"));
-    head.push((
-        "program".into(),
-        format!(
-            "mortonnet {}, library {}, network {} {}, constants {}",
-            env!("CARGO_PKG_VERSION"),
-            library().hash,
-            network().name,
-            network().hash,
-            &block().hash()[..16]
-        ),
-    ));
+    head.extend(origin());
     head
+}
+
+/// What made the report, when, and by which command line.
+pub(crate) fn origin() -> Vec<(String, String)> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let arguments = std::env::args_os().skip(1).map(|a| quoted(&a.to_string_lossy()));
+    let command: Vec<String> = std::iter::once("mortonnet".to_string()).chain(arguments).collect();
+    let program = format!(
+        "mortonnet {}, library {}, network {} {}, constants {}",
+        env!("CARGO_PKG_VERSION"),
+        library().hash,
+        network().name,
+        network().hash,
+        &block().hash()[..16]
+    );
+    vec![("program".into(), program), ("command".into(), command.join(" ")), ("date".into(), date(seconds))]
+}
+
+/// An argument as a shell takes it.
+fn quoted(argument: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./,:=+@%×".contains(c);
+    match !argument.is_empty() && argument.chars().all(plain) {
+        true => argument.into(),
+        false => format!("'{}'", argument.replace('\'', "'\\''")),
+    }
+}
+
+/// `2026-11-23 19:21 UTC`: boards seldom know where they are.
+fn date(seconds: u64) -> String {
+    let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
+    // Years that begin in March end with the leap day; 400 of them have always as many days.
+    let since = days + 719_468;
+    let (era, day) = (since / 146_097, since % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, late) = (day - (153 * month + 2) / 5 + 1, u64::from(month >= 10));
+    let (year, month) = (era * 400 + year + late, if late == 1 { month - 9 } else { month + 3 });
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
 }
 
 fn read(path: &str) -> Option<String> {
@@ -71,4 +101,31 @@ pub(crate) fn temperatures(when: &str) -> Vec<(String, String)> {
         zones.push(format!("{kind} {:.1} °C", t / 1000.0));
     }
     if zones.is_empty() { Vec::new() } else { vec![(format!("temperature {when}"), zones.join(", "))] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, expected) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00 UTC"),
+            (951_868_799, "2000-02-29 23:59 UTC"),
+            (1_709_251_200, "2024-03-01 00:00 UTC"),
+            (1_735_689_540, "2024-12-31 23:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00 UTC"),
+        ] {
+            assert_eq!(date(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn arguments_are_as_a_shell_takes_them() {
+        assert_eq!(quoted("--sizes=96,1000"), "--sizes=96,1000");
+        assert_eq!(quoted("my board.html"), "'my board.html'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
 }

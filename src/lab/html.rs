@@ -54,6 +54,7 @@ figure .legend svg{flex:none;width:36px;height:16px}
 table{border-collapse:separate;border-spacing:0;font-size:1rem;line-height:1.35;font-variant-numeric:tabular-nums}
 th,td{padding:.35rem .8rem;text-align:left;white-space:nowrap;border-bottom:1px solid var(--ln)}
 th.n,td.n{text-align:right}
+td.t{white-space:normal;min-width:18rem}
 thead th{vertical-align:bottom;border-bottom:2px solid var(--mu);white-space:normal;min-width:5rem;max-width:12rem}
 th{font-weight:600}
 tbody th{font-weight:500}
@@ -83,7 +84,7 @@ svg .i{font-style:italic;fill:var(--mu)}
 .grid svg.wide{display:block}
 .w{stroke:var(--fg);stroke-width:1.25;fill:none}
 @media(max-width:37rem){tr>:first-child{max-width:9rem;white-space:normal}.dense tr>:first-child{white-space:nowrap}
-th,td{padding:.35rem .5rem}}
+th,td{padding:.35rem .5rem}td.t{min-width:14rem}}
 @media(min-width:37.01rem){dl{grid-template-columns:max-content 1fr}dd{margin:0}
 svg.wide{display:block}svg.narrow{display:none}h1{font-size:2.1rem}h2{font-size:1.5rem}}
 @media print{:root{--bg:#fff;--fg:#000;--mu:#333;--ln:#aaa;--ac:#000}
@@ -94,7 +95,7 @@ figure,tr,li,dl{break-inside:avoid}table{font-size:9pt}table.short{break-inside:
 thead{display:table-header-group}.scroll{break-after:avoid}.scroll{overflow:visible}caption{break-after:avoid;font-size:9pt}
 caption span{max-width:none}th,td,thead th{padding:2pt 6pt;min-width:0;white-space:normal}
 tr>:first-child{position:static}.u{white-space:nowrap}
-.broad{font-size:7pt}.broad th,.broad td{padding:1.5pt 3pt}
+td.t{min-width:0}.broad{font-size:7pt}.broad th,.broad td{padding:1.5pt 3pt}
 .dense{font-size:5pt}.dense th,.dense td{padding:.8pt 1.1pt;min-width:0}
 td[style]{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 svg.wide{display:block;max-width:165mm}svg.narrow{display:none}}
@@ -244,6 +245,8 @@ fn heat(section: &Section) -> Option<(f64, f64)> {
 struct Column {
     /// Right-aligned, else words.
     numbers: bool,
+    /// Sentences, which take several lines: a table is not to be wider than the page because of them.
+    sentences: bool,
     values: Vec<String>,
     /// Spread and percentage of each row.
     beside: Vec<String>,
@@ -251,10 +254,13 @@ struct Column {
     widest: String,
 }
 
+/// Characters of words that stand in one line.
+const SENTENCE: usize = 30;
+
 fn column(section: &Section, i: usize) -> Column {
     let blank = || vec![String::new(); section.rows.len()];
     let (mut values, mut beside, mut percents) = (blank(), blank(), blank());
-    let mut numbers = true;
+    let (mut numbers, mut sentences) = (true, false);
     for (r, row) in section.rows.iter().enumerate() {
         match row.cells.get(i) {
             Some(Cell::Measured(m)) => {
@@ -263,7 +269,10 @@ fn column(section: &Section, i: usize) -> Column {
             }
             Some(Cell::Document(x)) => values[r] = document(*x),
             Some(Cell::Text(t)) if is_number(t) => t.trim().clone_into(&mut values[r]),
-            Some(Cell::Text(_)) => numbers = false,
+            Some(Cell::Text(t)) => {
+                numbers = false;
+                sentences |= width(t) > SENTENCE;
+            }
             _ => {}
         }
     }
@@ -281,7 +290,7 @@ fn column(section: &Section, i: usize) -> Column {
             widest.clone_from(b);
         }
     }
-    Column { numbers, values, beside, widest }
+    Column { numbers, sentences, values, beside, widest }
 }
 
 fn table(o: &mut String, section: &Section, anchor: &str) {
@@ -317,7 +326,14 @@ fn table(o: &mut String, section: &Section, anchor: &str) {
         heading(o, &row.label, "row", numbers);
         for (i, column) in columns.iter().enumerate() {
             let cell = row.cells.get(i).unwrap_or(&Cell::Empty);
-            add(o, if column.numbers { "<td class=\"n\"" } else { "<td" });
+            add(
+                o,
+                match (column.numbers, column.sentences) {
+                    (true, _) => "<td class=\"n\"",
+                    (false, true) => "<td class=\"t\"",
+                    (false, false) => "<td",
+                },
+            );
             if let (Some((low, high)), Cell::Text(t)) = (heat, cell) {
                 let x: f64 = t.trim().parse().unwrap_or(low);
                 add(
@@ -882,6 +898,20 @@ fn bar_value(row: &Row, series: &Series) -> String {
 mod tests {
     use super::*;
     use crate::lab::render::tests::{hostile, sample};
+
+    /// A sentence takes lines instead of making the table wider than the page; words do not.
+    #[test]
+    fn sentences_are_broken() {
+        let mut report = sample();
+        let row = |text: &str| Row { label: "a".into(), cells: vec![Cell::Text(text.into())] };
+        report.sections.truncate(1);
+        report.sections[0].columns.truncate(1);
+        report.sections[0].rows = vec![row("right")];
+        assert!(page(&report, "t").contains("<td>right</td>"));
+        report.sections[0].rows.push(row("rows of a and columns of b interleaved: consecutive reads"));
+        let page = page(&report, "t");
+        assert!(page.contains("<td class=\"t\">right</td>") && STYLE.contains("td.t{white-space:normal"));
+    }
 
     /// Every tag closed in order, every `&` an entity, attributes quoted, nothing fetched, anchors there and unique.
     fn check(page: &str) -> Result<(), String> {

@@ -7,7 +7,10 @@ pub(crate) mod cache;
 pub(crate) mod case;
 pub(crate) mod host;
 pub(crate) mod html;
+pub(crate) mod json;
 pub(crate) mod layout;
+pub(crate) mod library;
+pub(crate) mod live;
 pub(crate) mod network;
 pub(crate) mod reference;
 pub(crate) mod render;
@@ -20,13 +23,16 @@ use crate::baked::library;
 use crate::cl::{self, Device, Library};
 use crate::engine::select::{self, DeviceWish};
 use crate::engine::sources::Sources;
-use crate::error::Error;
+use crate::error::{Error, say};
 use crate::escape;
 use crate::registry::{Kernel, Operation};
+use crate::sys::signal;
 use case::{Lab, Trouble};
 use layout::Drawing;
+use live::{Live, stopped};
 use network::NetworkBench;
 use render::OutputFormat;
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use table::{Cell, Plot, Report, Row, Section};
@@ -73,6 +79,8 @@ pub(crate) struct KernelBench {
     pub(crate) target: Target,
     /// `--kernels`
     pub(crate) sources: Sources,
+    /// `--library`
+    pub(crate) library: Option<PathBuf>,
     /// Sizes instead of the documents'.
     pub(crate) sizes: Vec<usize>,
     /// Timed launches of each case, the first not counted.
@@ -103,6 +111,13 @@ pub(crate) struct CacheModel {
 /// No single launch may take longer than this: drivers of small GPUs end programs that block the screen.
 pub(crate) const LONGEST_LAUNCH: Duration = Duration::from_secs(1);
 
+/// Why a launch of `us` microseconds is left out, if it is.
+pub(crate) fn too_long(us: f64) -> Option<String> {
+    let seconds = us / 1e6;
+    let long = seconds > LONGEST_LAUNCH.as_secs_f64();
+    long.then(|| format!("a launch would take about {seconds:.1} s, more than 1 s"))
+}
+
 /// How much time is left.
 pub(crate) struct Budget {
     end: Option<Instant>,
@@ -116,15 +131,26 @@ impl Budget {
 
     /// Why a case of launches of `us` microseconds, `all` seconds with everything about it, is left out, if it is.
     pub(crate) fn refuses(&self, us: f64, all: f64) -> Option<String> {
-        let end = self.end?;
-        let one = us / 1e6;
-        if one > LONGEST_LAUNCH.as_secs_f64() {
-            return Some(format!("a launch would take about {one:.1} s, more than 1 s (--full runs it)"));
+        let left = self.left()?.as_secs_f64();
+        if let Some(why) = too_long(us) {
+            return Some(format!("{why} (--full runs it)"));
         }
-        let left = end.saturating_duration_since(Instant::now()).as_secs_f64();
+        if left == 0.0 {
+            return Some("the time is over (--time-limit, --full)".into());
+        }
         (all > left).then(|| {
             format!("would take about {all:.0} s of the {left:.0} s that are left (--time-limit, --full)")
         })
+    }
+
+    /// The time that is left, where there is a bound.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.end.map(|end| end.saturating_duration_since(Instant::now()))
+    }
+
+    /// The longest launch, where there is a bound.
+    pub(crate) fn longest(&self) -> Option<Duration> {
+        self.end.map(|_| LONGEST_LAUNCH)
     }
 }
 
@@ -151,8 +177,21 @@ impl Bench {
 
 impl KernelBench {
     fn run(&self, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
-        let kernels = chosen(&self.names)?;
+        let own = match &self.library {
+            Some(file) => library::install(file, &self.sources)?,
+            None => Vec::new(),
+        };
+        let kernels = chosen(&self.names, &own)?;
         let named = self.names.join(" ");
+        if let Some(file) =
+            self.library.as_ref().filter(|_| !kernels.iter().any(|k| own.contains(&k.codename)))
+        {
+            return Err(Error::usage(format!(
+                "--library {}: bench {named} runs none of its kernels ({})",
+                escape::path(file),
+                own.join(", ")
+            )));
+        }
         let sized =
             |k: &&Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine | Operation::Sobel);
         if !self.sizes.is_empty() && !kernels.iter().any(sized) {
@@ -161,27 +200,31 @@ impl KernelBench {
         }
         self.sources.check()?;
         self.sources.check_for(&format!("bench {named}"), kernels.iter().copied())?;
+        let mut live = Live::new(&self.page, print)?;
+        // Before a driver starts, which may have handlers of its own.
+        signal::serve_stops();
         let device = self.target.device()?;
         let mut lab = Lab::new(&device, self.sources.clone())?;
+        live.head(host::head(&device))?;
         let mut unsound = Vec::new();
-        let mut head = host::head(&device);
-        let checks = check_all(&mut lab, &kernels, &mut unsound);
-        let mut sections = vec![checks];
-        if !self.check {
+        let checks = check_all(&mut lab, &kernels, &mut unsound, live.progress);
+        live.section(checks)?;
+        if !self.check && !stopped() {
             let sound: Vec<&Kernel> = kernels
                 .into_iter()
                 .filter(|k| !unsound.iter().any(|u: &Unsound| u.kernel == *k.codename))
                 .collect();
             let budget = Budget::new(self.time_limit);
-            let measured = tables::Tables::new(&mut lab, sound, self, budget).run()?;
-            head.extend(measured.head);
-            sections.extend(measured.sections);
-            unsound.extend(measured.wrong);
-            head.extend(host::temperatures("after"));
+            let wrong = tables::Tables::new(&mut lab, sound, self, budget, &mut live).run()?;
+            unsound.extend(wrong);
+            live.head(host::temperatures("after"))?;
         }
-        let report = Report { head, sections };
-        let subject = report.head.iter().find(|(key, _)| key == "device").map_or("", |d| &d.1).to_string();
-        self.page.put(report, &subject, print)?;
+        if stopped() {
+            let what = "a signal ended the run before everything was checked and timed";
+            live.head(vec![("incomplete".into(), what.into())])?;
+            say(&format!("incomplete: {what}"));
+        }
+        live.end(&device.name)?;
         if unsound.is_empty() { Ok(()) } else { Err(Error::check(verdict(&unsound))) }
     }
 }
@@ -210,8 +253,8 @@ impl CacheModel {
     }
 }
 
-/// The kernels that `names` ask for, in teaching order.
-fn chosen(names: &[String]) -> Result<Vec<&'static Kernel>, Error> {
+/// The kernels that `names` ask for, in teaching order; without names the `own` ones of `--library`, else all.
+fn chosen(names: &[String], own: &[Cow<'static, str>]) -> Result<Vec<&'static Kernel>, Error> {
     let device_kernels = || library().kernels.iter().filter(|k| k.source.is_some());
     for name in names {
         if !device_kernels().any(|k| is(k, name)) {
@@ -222,7 +265,11 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Kernel>, Error> {
             )));
         }
     }
-    Ok(device_kernels().filter(|k| names.is_empty() || names.iter().any(|n| is(k, n))).collect())
+    let asked = |k: &&Kernel| match names {
+        [] => own.is_empty() || own.contains(&k.codename),
+        names => names.iter().any(|n| is(k, n)),
+    };
+    Ok(device_kernels().filter(asked).collect())
 }
 
 fn is(kernel: &Kernel, name: &str) -> bool {
@@ -242,9 +289,18 @@ impl Target {
 }
 
 /// Verifies every kernel, in every work-group of its sweep.
-fn check_all(lab: &mut Lab, kernels: &[&Kernel], unsound: &mut Vec<Unsound>) -> Section {
+fn check_all(
+    lab: &mut Lab,
+    kernels: &[&Kernel],
+    unsound: &mut Vec<Unsound>,
+    progress: live::Progress,
+) -> Section {
     let mut rows = Vec::new();
-    for kernel in kernels {
+    for (n, kernel) in kernels.iter().enumerate() {
+        if stopped() {
+            break;
+        }
+        progress.show(&format!("checking {}/{} {}", n + 1, kernels.len(), kernel.codename));
         let groups = groups(kernel);
         let (mut worst, mut trouble, mut refused) = (0.0f64, None::<Trouble>, Vec::new());
         for &group in &groups {
@@ -307,19 +363,10 @@ impl Page {
         subject: &str,
         print: &mut dyn FnMut(&str) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let report = match &self.against {
-            None => report,
-            Some(file) => {
-                let place = escape::path(file);
-                let text = std::fs::read_to_string(file).map_err(|e| Error::io(&place, e))?;
-                let other = against::read(&text).map_err(|e| Error::input(&place, e))?;
-                against::compare(&report, &other)
-            }
-        };
-        print(&render::text(&report, self.output))?;
-        let Some(file) = &self.file else { return Ok(()) };
-        let title = format!("mortonnet bench: {subject}");
-        std::fs::write(file, html::page(&report, &title)).map_err(|e| Error::io(escape::path(file), e))
+        let mut live = Live::new(self, print)?;
+        live.head(report.head)?;
+        report.sections.into_iter().try_for_each(|section| live.section(section))?;
+        live.end(subject)
     }
 }
 
@@ -332,7 +379,7 @@ fn verdict(unsound: &[Unsound]) -> String {
             what == match u.trouble {
                 Trouble::Wrong(_) => "computing something else",
                 Trouble::Driver(_) => "refused by the driver",
-                Trouble::Refused(_) | Trouble::Failed(_) => "failing before they ran",
+                Trouble::Refused(_) | Trouble::Failed(_) | Trouble::Slow(_) => "failing before they ran",
             }
         };
         let list: Vec<String> =

@@ -1,10 +1,11 @@
 //! `bench network`: the baked network, or any shape with generated weights, with resident input or from host to host.
 
+use super::live::{Progress, STOPPED, stopped};
 use super::reference;
 use super::render::{OutputFormat, json_string};
 use super::shapes::generated;
 use super::table::{Cell, Measured, Plot, Row, Section};
-use super::{KernelBench, Target};
+use super::{Budget, KernelBench, Target, too_long};
 use crate::baked::{library, network};
 use crate::cl::Device;
 use crate::engine::Engine;
@@ -43,16 +44,25 @@ pub(crate) struct Harness {
     batch: usize,
 }
 
+/// Why a batch is left out of whose longest launch, in microseconds, and of which as a whole, in seconds, so much is known.
+pub(crate) type Refuses<'r> = &'r dyn Fn(f64, f64) -> Option<String>;
+
+/// Nothing is left out: it was asked for by its name.
+const ANYTHING: Refuses = &|_, _| None;
+
+/// Records out of a batch that tell how long it takes, one part of so many.
+const PART: usize = 8;
+
 impl Harness {
     /// Starts `recipe` for the network on `device` (`None`: the host), and checks the answers of a batch against
-    /// float64. `classes` adds the arg-max.
+    /// float64. `refuses` is asked before a whole batch runs on a device. `classes` adds the arg-max.
     pub(crate) fn new(
         (network, weights): (&Network, &[Vec<f32>]),
         device: Option<&Device>,
         recipe: &PlanRecipe,
-        batch: usize,
-        timed: bool,
+        (batch, timed): (usize, bool),
         sources: &Sources,
+        refuses: Refuses,
     ) -> Result<Harness, Error> {
         let model =
             Model::new(network.clone(), weights, recipe, library(), Some(batch)).map_err(Error::device)?;
@@ -85,6 +95,10 @@ impl Harness {
             width,
             batch,
         };
+        if device.is_some() {
+            let (longest, all) = harness.predict(&model)?;
+            refuses(longest, all / 1e6).map_or(Ok(()), |why| Err(Error::device(why)))?;
+        }
         harness.check(network, weights)?;
         harness.classes = (0..batch).map(|n| harness.engine.answer(0, n).class).collect();
         if device.is_some() && wanted.classes {
@@ -99,6 +113,29 @@ impl Harness {
             self.engine.record(0, n)?.fill(values);
         }
         Ok(())
+    }
+
+    /// Microseconds of the longest launch of a batch, and of all, out of a part of its records: launches are as long as
+    /// their shares of the work.
+    fn predict(&mut self, model: &Model) -> Result<(f64, f64), Error> {
+        // Few records may have kernels of their own.
+        let part = (self.batch / PART).max(self.engine.few() + 1).min(self.batch);
+        self.fill()?;
+        let mut all = f64::INFINITY;
+        // Drivers compile at the first launch, which is enough where it was short.
+        for _ in 0..2 {
+            let start = Instant::now();
+            self.engine.resident(part)?;
+            let us = start.elapsed().as_secs_f64() * 1e6;
+            all = all.min(us * model.plan.columns(self.batch) as f64 / model.plan.columns(part) as f64);
+            if too_long(all).is_none() {
+                break;
+            }
+        }
+        let steps = &model.plan.steps[model.plan.variant(self.batch).0];
+        let work: u64 = steps.iter().map(|s| s.flop).sum();
+        let most = steps.iter().map(|s| s.flop).max().unwrap_or(0);
+        Ok((all * if work > 0 { most as f64 / work as f64 } else { 1.0 }, all))
     }
 
     /// Runs a batch: the scores of its first and last record against float64.
@@ -247,8 +284,14 @@ impl NetworkBench {
         values::round(network.weights, &network.graph, &mut weights);
         let recipe = recipe_for(device.as_ref(), self.plan.as_deref())?;
         let batch = self.batch.unwrap_or(BATCH);
-        let mut harness =
-            Harness::new((&network, &weights), device.as_ref(), recipe, batch, false, &self.sources)?;
+        let mut harness = Harness::new(
+            (&network, &weights),
+            device.as_ref(),
+            recipe,
+            (batch, false),
+            &self.sources,
+            ANYTHING,
+        )?;
         self.sources.check_read(&format!("plan {}", harness.plan))?;
         let runs = runs_for(&mut harness, self.repeat)?;
         let (times, from_slot) =
@@ -315,16 +358,45 @@ const TABLE_10_5: [(&str, f64, f64); 4] = [
     ("full-cifar", 506.15, 19673.92),
 ];
 
+/// What bounds the documents' networks.
+pub(crate) struct Guard<'g> {
+    /// The time that is left, and of a launch.
+    pub(crate) budget: &'g Budget,
+    /// Where it is said what runs.
+    pub(crate) progress: Progress,
+}
+
+/// Batches of a network that are timed at most, and those that tell how long they take and check them.
+const BATCHES: f64 = 56.0;
+
+impl Guard<'_> {
+    /// Why a batch is left out of whose longest launch and of which as a whole so much is known.
+    fn refuses(&self, longest: f64, all: f64) -> Option<String> {
+        // Batches are timed for two seconds, or as many as are asked for.
+        self.budget.refuses(longest, (all * BATCHES).min(2.0).max(all * 4.0))
+    }
+
+    /// Says what runs next, unless the run was stopped or its time is over.
+    fn goes_on(&self, what: &str) -> Result<(), Error> {
+        self.progress.show(what);
+        match stopped() {
+            true => Err(Error::device(STOPPED)),
+            false => self.budget.refuses(0.0, 0.0).map_or(Ok(()), |why| Err(Error::device(why))),
+        }
+    }
+}
+
 /// Figures 6.1 and 6.2 (the baseline, kernel by kernel) of the thesis, and its figure 10.1 and table 10.5 (four
 /// networks).
 pub(crate) fn sections(
     device: &Device,
-    peak_gflops: Option<f64>,
-    nominal_gflops: Option<f64>,
+    peaks: (Option<f64>, Option<f64>),
     options: &KernelBench,
-) -> Result<Vec<Section>, Error> {
-    let networks = four(device, (peak_gflops, nominal_gflops), options, &TABLE_10_5)?;
-    Ok(vec![breakdown(device, options, 1000)?, networks])
+    guard: &Guard,
+    put: &mut dyn FnMut(Section) -> Result<(), Error>,
+) -> Result<(), Error> {
+    put(four(device, peaks, options, guard, &TABLE_10_5)?)?;
+    put(breakdown(device, options, guard, 1000)?)
 }
 
 fn section(id: &str, title: &str, rows_are: &str, plot: Plot) -> Section {
@@ -346,6 +418,7 @@ fn four(
     device: &Device,
     (peak, nominal): (Option<f64>, Option<f64>),
     options: &KernelBench,
+    guard: &Guard,
     document: &[(&str, f64, f64)],
 ) -> Result<Section, Error> {
     let title = "Four networks, batches of 100 (thesis, fig. 10.1 and table 10.5)";
@@ -365,8 +438,10 @@ fn four(
         let (network, weights) = generated(name, Kind::Values).map_err(Error::usage)?;
         let flop = network.flop() as f64 * BATCH as f64;
         let measure = |device: Option<&Device>, recipe: &PlanRecipe| -> Result<Measured, Error> {
-            let mut harness =
-                Harness::new((&network, &weights), device, recipe, BATCH, false, &options.sources)?;
+            guard.goes_on(&format!("{name}, plan {}", recipe.name))?;
+            let refuses = |longest, all| guard.refuses(longest, all);
+            let (of, sources) = ((&network, &*weights), &options.sources);
+            let mut harness = Harness::new(of, device, recipe, (BATCH, false), sources, &refuses)?;
             let runs = runs_for(&mut harness, options.repeat)?.min(50);
             let ms: Vec<f64> = harness.resident(runs)?.iter().map(|us| us / 1e3).collect();
             let m = measured(&ms);
@@ -402,7 +477,12 @@ fn four(
 }
 
 /// The baseline network kernel by kernel: under the two plans of the thesis, on the host, and by plain loops.
-fn breakdown(device: &Device, options: &KernelBench, records: usize) -> Result<Section, Error> {
+fn breakdown(
+    device: &Device,
+    options: &KernelBench,
+    guard: &Guard,
+    records: usize,
+) -> Result<Section, Error> {
     let title =
         format!("The baseline network, {records} records, kernel by kernel (thesis, fig. 6.1 and 6.2)");
     let mut s = section("thesis_6", &title, "step", Plot::Bars);
@@ -413,13 +493,26 @@ fn breakdown(device: &Device, options: &KernelBench, records: usize) -> Result<S
     for (plan, device) in sides {
         let recipe = recipe_for(device, Some(plan))?;
         let name = if device.is_some() { plan.to_string() } else { "host engine".into() };
-        let harness = Harness::new((&network, &weights), device, recipe, records, true, &options.sources);
+        let refuses = |longest, all| guard.refuses(longest, all);
+        let (of, sources) = ((&network, &*weights), &options.sources);
+        let harness = guard
+            .goes_on(&format!("baseline, plan {plan}"))
+            .and_then(|()| Harness::new(of, device, recipe, (records, true), sources, &refuses));
         found.push((
             name,
             harness.and_then(|mut harness| steps(&mut harness, &network, &weights, recipe, options)),
         ));
     }
-    found.push(("sequential CPU".into(), Ok(sequential_steps(&network, &weights, records))));
+    let sequential = guard.goes_on("baseline, by plain loops").and_then(|()| {
+        // A part of the records tells how long all of them take.
+        let part = records.div_ceil(PART * PART);
+        let start = Instant::now();
+        sequential_steps(&network, &weights, part, 1);
+        let all = start.elapsed().as_secs_f64() * (SEQUENTIAL * records / part) as f64;
+        let refused = guard.budget.refuses(0.0, all).map(Error::device);
+        refused.map_or_else(|| Ok(sequential_steps(&network, &weights, records, SEQUENTIAL)), Err)
+    });
+    found.push(("sequential CPU".into(), sequential));
     for (column, (_, side)) in found.iter().enumerate() {
         for (label, _) in side.iter().flat_map(|side| &side.0) {
             if !s.rows.iter().any(|r| r.label == *label) {
@@ -487,13 +580,16 @@ fn steps(
     Ok((all, total))
 }
 
-/// The same by [`sequential`], three runs.
-fn sequential_steps(network: &Network, weights: &[Vec<f32>], records: usize) -> Steps {
+/// Runs of [`sequential`].
+const SEQUENTIAL: usize = 3;
+
+/// The same by [`sequential`].
+fn sequential_steps(network: &Network, weights: &[Vec<f32>], records: usize, runs: usize) -> Steps {
     let mut random = reference::Random::new(records as u64);
     let input: Vec<f32> = (0..network.width * records).map(|_| random.float()).collect();
     let mut all: Vec<(String, Vec<f64>)> = Vec::new();
     let mut total = Vec::new();
-    for run in 0..3 {
+    for run in 0..runs {
         let start = Instant::now();
         let (scores, steps) = sequential(network, weights, &input, records);
         total.push(start.elapsed().as_secs_f64() * 1e3);
@@ -600,6 +696,7 @@ mod tests {
     use crate::lab::Page;
     use crate::lab::render::text;
     use crate::lab::table::Report;
+    use std::sync::LazyLock;
 
     fn pocl() -> Device {
         let library = Library::open().expect("the tests need OpenCL");
@@ -613,6 +710,7 @@ mod tests {
             names: Vec::new(),
             target: Target { device: DeviceWish::Auto, compute_units: None },
             sources: Sources::default(),
+            library: None,
             sizes: Vec::new(),
             repeat: 3,
             check: false,
@@ -620,6 +718,39 @@ mod tests {
             plan: None,
             page: Page { output: OutputFormat::Table, file: None, against: None },
         }
+    }
+
+    static FREE: LazyLock<Budget> = LazyLock::new(|| Budget::new(None));
+
+    fn guard(budget: &Budget) -> Guard<'_> {
+        Guard { budget, progress: Progress::new() }
+    }
+
+    /// A network is not run whose launches are predicted to be too long, or where the time is over.
+    #[test]
+    fn long_batches_are_left_out() {
+        let (network, weights) = generated("100-100-10", Kind::Values).unwrap();
+        let device = pocl();
+        let recipe = recipe_for(Some(&device), Some("thesis-morton")).unwrap();
+        let start = |refuses: Refuses| {
+            let sources = Sources::default();
+            Harness::new((&network, &weights), Some(&device), recipe, (40, false), &sources, refuses)
+        };
+        let asked = std::cell::Cell::new((0.0, 0.0));
+        let harness = start(&|longest, all| {
+            asked.set((longest, all));
+            None
+        });
+        assert!(harness.is_ok());
+        let (longest, all) = asked.get();
+        // 100×100 of 11000 multiply-adds are in the longest launch, and what is padded.
+        assert!((0.85..0.95).contains(&(longest / (all * 1e6))), "{longest} {all}");
+        let Err(e) = start(&|_, _| too_long(8e6)) else { panic!("it runs") };
+        assert_eq!(e.to_string(), "a launch would take about 8.0 s, more than 1 s");
+        let over = Budget::new(Some(std::time::Duration::ZERO));
+        let s = breakdown(&device, &options(), &guard(&over), 32);
+        let cells: Vec<Cell> = s.unwrap().rows.into_iter().flat_map(|r| r.cells).collect();
+        assert!(cells.iter().all(|c| matches!(c, Cell::Skipped(_))), "{cells:?}");
     }
 
     fn column(s: &Section, name: &str) -> usize {
@@ -682,7 +813,8 @@ mod tests {
         let device = pocl();
         let own = &*recipe_for(Some(&device), None).unwrap().name;
         assert_ne!(own, "thesis-morton");
-        let s = four(&device, (Some(100.0), Some(200.0)), &options(), &TABLE_10_5[1..2]).unwrap();
+        let s =
+            four(&device, (Some(100.0), Some(200.0)), &options(), &guard(&FREE), &TABLE_10_5[1..2]).unwrap();
         let row = &s.rows[0];
         assert_eq!(row.label, "partial-cifar");
         for plan in ["thesis-morton", own] {
@@ -696,13 +828,13 @@ mod tests {
         assert_eq!(row.cells[column(&s, "NumPy on the board, document")], Cell::Document(11.20));
         // Asked for by name, it stands there once.
         let once = KernelBench { plan: Some("thesis-morton".into()), ..options() };
-        let s = four(&pocl(), (None, None), &once, &[]).unwrap();
+        let s = four(&pocl(), (None, None), &once, &guard(&FREE), &[]).unwrap();
         assert_eq!(s.columns.iter().filter(|c| *c == "thesis-morton").count(), 1);
     }
 
     #[test]
     fn figure_6_has_totals_a_sequential_cpu_and_real_spreads() {
-        let s = breakdown(&pocl(), &options(), 32).unwrap();
+        let s = breakdown(&pocl(), &options(), &guard(&FREE), 32).unwrap();
         assert_eq!(s.columns, ["thesis-baseline", "thesis-morton", "host engine", "sequential CPU"]);
         let last = s.rows.last().unwrap();
         assert_eq!(last.label, "total");

@@ -38,12 +38,78 @@ impl OutputFormat {
 
 /// The report in that format, ending with a newline.
 pub(crate) fn text(report: &Report, format: OutputFormat) -> String {
-    match format {
-        // Of another report (`--against`), which may come from anywhere.
-        OutputFormat::Table => escape::lines(&table(report)).into_owned(),
-        OutputFormat::Md => escape::lines(&md(report)).into_owned(),
-        OutputFormat::Csv => csv(report),
-        OutputFormat::Json => json(report),
+    if format == OutputFormat::Json {
+        return json(report);
+    }
+    let mut parts = Parts::new(format);
+    let mut text = parts.head(&report.head);
+    report.sections.iter().for_each(|section| add(&mut text, &parts.section(section)));
+    text
+}
+
+/// The text of a report in parts, in the order in which they are found. JSON is one document and has none.
+pub(crate) struct Parts {
+    format: OutputFormat,
+    /// Whether something stands before the next part.
+    begun: bool,
+}
+
+impl Parts {
+    /// The parts of an empty report.
+    pub(crate) fn new(format: OutputFormat) -> Parts {
+        Parts { format, begun: false }
+    }
+
+    /// Lines of the head; more may come between tables.
+    pub(crate) fn head(&mut self, lines: &[(String, String)]) -> String {
+        match self.format {
+            OutputFormat::Csv => self.begin(CSV),
+            _ if lines.is_empty() => String::new(),
+            OutputFormat::Table => {
+                let mut o = self.begin("");
+                table_head(&mut o, lines);
+                // Of another report (`--against`), which may come from anywhere.
+                escape::lines(&o).into_owned()
+            }
+            OutputFormat::Md => {
+                let mut o = self.begin("");
+                md_head(&mut o, lines);
+                escape::lines(&o).into_owned()
+            }
+            OutputFormat::Json => String::new(),
+        }
+    }
+
+    /// A table.
+    pub(crate) fn section(&mut self, section: &Section) -> String {
+        match self.format {
+            OutputFormat::Table => {
+                let mut o = self.begin("");
+                table_section(&mut o, section);
+                escape::lines(&o).into_owned()
+            }
+            OutputFormat::Md => {
+                let mut o = self.begin("");
+                md_section(&mut o, section);
+                escape::lines(&o).into_owned()
+            }
+            OutputFormat::Csv => {
+                let mut o = self.begin(CSV);
+                csv_section(&mut o, section);
+                o
+            }
+            OutputFormat::Json => String::new(),
+        }
+    }
+
+    /// `first` before the first part, what separates parts before the others.
+    fn begin(&mut self, first: &str) -> String {
+        let between = match self.format {
+            OutputFormat::Table => "\n\n",
+            OutputFormat::Md => "\n",
+            OutputFormat::Csv | OutputFormat::Json => "",
+        };
+        (if std::mem::replace(&mut self.begun, true) { between } else { first }).into()
     }
 }
 
@@ -314,19 +380,11 @@ fn end_line(o: &mut String, line: &str) {
     o.push('\n');
 }
 
-fn table(report: &Report) -> String {
-    let mut o = String::new();
-    let names = report.head.iter().map(|(n, _)| width(n)).max().unwrap_or(0);
-    for (name, value) in &report.head {
-        end_line(&mut o, &format!("{}  {}", left(&clean(name), names), clean(value)));
+fn table_head(o: &mut String, lines: &[(String, String)]) {
+    let names = lines.iter().map(|(n, _)| width(n)).max().unwrap_or(0);
+    for (name, value) in lines {
+        end_line(o, &format!("{}  {}", left(&clean(name), names), clean(value)));
     }
-    for section in &report.sections {
-        if !o.is_empty() {
-            add(&mut o, "\n\n");
-        }
-        table_section(&mut o, section);
-    }
-    o
 }
 
 /// A column of the terminal's table: heading and cells, all lines equally wide.
@@ -480,18 +538,10 @@ fn md_text(s: &str) -> String {
     o
 }
 
-fn md(report: &Report) -> String {
-    let mut o = String::new();
-    for (name, value) in &report.head {
-        add(&mut o, &format!("- **{}**: {}\n", md_text(name), md_text(value)));
+fn md_head(o: &mut String, lines: &[(String, String)]) {
+    for (name, value) in lines {
+        add(o, &format!("- **{}**: {}\n", md_text(name), md_text(value)));
     }
-    for section in &report.sections {
-        if !o.is_empty() {
-            o.push('\n');
-        }
-        md_section(&mut o, section);
-    }
-    o
 }
 
 fn md_section(o: &mut String, section: &Section) {
@@ -573,18 +623,17 @@ fn csv_field(o: &mut String, s: &str) {
     }
 }
 
-fn csv(report: &Report) -> String {
-    let mut o = String::from("section,row,column,value,unit,spread,runs,first,percent,error,note\n");
-    for section in &report.sections {
-        for row in &section.rows {
-            for (cell, column) in row.cells.iter().zip(&section.columns) {
-                if *cell != Cell::Empty {
-                    csv_line(&mut o, section, [&section.id, &row.label, column], cell);
-                }
+/// Names of the fields.
+const CSV: &str = "section,row,column,value,unit,spread,runs,first,percent,error,note\n";
+
+fn csv_section(o: &mut String, section: &Section) {
+    for row in &section.rows {
+        for (cell, column) in row.cells.iter().zip(&section.columns) {
+            if *cell != Cell::Empty {
+                csv_line(o, section, [&section.id, &row.label, column], cell);
             }
         }
     }
-    o
 }
 
 fn csv_line(o: &mut String, section: &Section, names: [&str; 3], cell: &Cell) {
@@ -757,6 +806,18 @@ fn json_section(o: &mut String, section: &Section) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    fn table(report: &Report) -> String {
+        text(report, OutputFormat::Table)
+    }
+
+    fn md(report: &Report) -> String {
+        text(report, OutputFormat::Md)
+    }
+
+    fn csv(report: &Report) -> String {
+        text(report, OutputFormat::Csv)
+    }
     use crate::lab::table::Row;
 
     fn cell(value: f64, spread: f64) -> Cell {

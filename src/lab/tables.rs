@@ -1,8 +1,9 @@
 //! The documents' tables on this device: which kernels at which sizes, in which shape.
 
 use super::Unsound;
-use super::case::{Group, Lab, LaunchTimes, Trouble};
-use super::network::{measured, quantile};
+use super::case::{self, Group, Lab, LaunchTimes, Trouble};
+use super::live::{Live, STOPPED, stopped};
+use super::network::{Guard, measured, quantile};
 use super::table::{Cell, Measured, Plot, Row, Section};
 use super::{Budget, KernelBench, groups, network};
 use crate::baked::library;
@@ -215,44 +216,85 @@ const SOBEL_DOCUMENT: [(&str, f64); 8] = [
 /// What a kernel took, or why it was not run.
 type Outcome = Result<(LaunchTimes, f64), String>;
 
-/// A case: kernel, work-group, size; its outcome; seconds that everything about it took.
-type Done = (String, Group, Problem, Outcome, f64);
+/// A case that was tried.
+struct Done {
+    kernel: String,
+    group: Group,
+    real: Problem,
+    outcome: Outcome,
+    /// Microseconds of a launch, also where one was enough.
+    us: Option<f64>,
+    /// Seconds that everything about it took.
+    all: f64,
+}
+
+/// Multiply-adds, or elements, of a problem.
+fn work(p: Problem) -> f64 {
+    p.h as f64 * p.w as f64 * p.l.max(1) as f64
+}
+
+/// Rows, columns and common dimension of a case that is so small that nothing has to be known before it runs.
+const SMALL: usize = 128;
+
+/// What of more than so many times its work a case says nothing.
+const FAR: f64 = 8.5;
+
+/// What larger cases may take more than their work says: caches that do not hold them.
+const STEEPEST: f64 = 1.5;
+
+/// Microseconds of a launch, and seconds of everything about it, of a case of `work` out of smaller cases (work,
+/// microseconds, seconds): from the largest of them, as its time grew since the one before it, at least as its work.
+fn predicted(smaller: &[(f64, f64, f64)], work: f64) -> Option<(f64, f64)> {
+    let largest = |below: f64| {
+        let below = smaller.iter().filter(move |c| c.0 < below);
+        below.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)))
+    };
+    let &(last, us, all) = largest(f64::INFINITY)?;
+    let grew = largest(last).map_or(1.0, |before| (us / before.1).ln() / (last / before.0).ln());
+    let grew = if grew.is_nan() { 1.0 } else { grew.clamp(1.0, STEEPEST) };
+    let more = work / last;
+    Some((us * more.powf(grew), all * more))
+}
+
+/// A table by size that is to be measured.
+struct Growing<'a> {
+    id: &'static str,
+    title: &'static str,
+    kernels: Vec<&'a Kernel>,
+    sizes: Vec<usize>,
+    document: &'static [(&'static str, &'static [(usize, f64)])],
+    /// Each kernel with the best work-group of its sweep.
+    best: bool,
+}
 
 /// Measures and arranges.
-pub(crate) struct Tables<'a> {
+pub(crate) struct Tables<'a, 'p> {
     lab: &'a mut Lab,
     kernels: Vec<&'a Kernel>,
     options: &'a KernelBench,
     budget: Budget,
+    live: &'a mut Live<'p>,
     done: Vec<Done>,
     peak: Option<f64>,
     nominal: Option<f64>,
     wrong: Vec<Unsound>,
 }
 
-/// Sections, and more lines for the head.
-pub(crate) struct Measurements {
-    /// Lines of the head: the measured peaks.
-    pub(crate) head: Vec<(String, String)>,
-    /// Tables.
-    pub(crate) sections: Vec<Section>,
-    /// Kernels that computed something else when they were timed.
-    pub(crate) wrong: Vec<Unsound>,
-}
-
-impl<'a> Tables<'a> {
+impl<'a, 'p> Tables<'a, 'p> {
     /// Tables of the given kernels, which are known to be right.
     pub(crate) fn new(
         lab: &'a mut Lab,
         kernels: Vec<&'a Kernel>,
         options: &'a KernelBench,
         budget: Budget,
-    ) -> Tables<'a> {
+        live: &'a mut Live<'p>,
+    ) -> Tables<'a, 'p> {
         Tables {
             lab,
             kernels,
             options,
             budget,
+            live,
             done: Vec::new(),
             peak: None,
             nominal: None,
@@ -260,23 +302,50 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// Everything that the kernels belong to, within the budget.
-    pub(crate) fn run(mut self) -> Result<Measurements, Error> {
+    /// Everything that the kernels belong to, within the budget; each table is printed when it is finished. Gives the
+    /// kernels that computed something else when they were timed.
+    pub(crate) fn run(mut self) -> Result<Vec<Unsound>, Error> {
         let head = self.peaks();
-        // Cheap tables first and sweeps over work-groups last, so that the time is spent on many tables.
-        let mut small: Vec<Section> = self.shapes();
-        small.extend(self.sobel());
-        small.extend(self.sdk());
-        small.extend(self.tutorial());
-        small.extend(self.order());
-        if self.options.names.is_empty() {
-            small.extend(network::sections(&self.lab.device, self.peak, self.nominal, self.options)?);
+        self.live.head(head)?;
+        // What was asked for comes first. Else cheap tables do, and sweeps over work-groups last, so that the time is
+        // spent on many tables.
+        if self.options.sizes.is_empty() {
+            self.fixed()?;
+            self.by_size()?;
+            self.arm()?;
+        } else {
+            self.by_size()?;
+            self.arm()?;
+            let sobel = self.sobel();
+            self.put(sobel)?;
+            self.fixed()?;
         }
-        let mut sections = self.by_size();
-        sections.extend(self.others());
-        sections.extend(self.arm());
-        sections.extend(small);
-        Ok(Measurements { head, sections, wrong: self.wrong })
+        Ok(self.wrong)
+    }
+
+    /// Tables whose sizes are those of the documents.
+    fn fixed(&mut self) -> Result<(), Error> {
+        self.shapes()?;
+        if self.options.sizes.is_empty() {
+            let sobel = self.sobel();
+            self.put(sobel)?;
+        }
+        for table in [Self::sdk, Self::tutorial, Self::order] {
+            let section = if stopped() { None } else { table(self) };
+            self.put(section)?;
+        }
+        if self.options.names.is_empty() && self.options.library.is_none() {
+            let guard = Guard { budget: &self.budget, progress: self.live.progress };
+            let peaks = (self.peak, self.nominal);
+            let live = &mut *self.live;
+            let put = &mut |section| live.section(section);
+            network::sections(&self.lab.device, peaks, self.options, &guard, put)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, section: Option<Section>) -> Result<(), Error> {
+        section.map_or(Ok(()), |section| self.live.section(section))
     }
 
     fn has(&self, codename: &str) -> Option<&'a Kernel> {
@@ -286,44 +355,68 @@ impl<'a> Tables<'a> {
             .find(|k| k.codename == codename || k.aliases.iter().any(|a| a == codename))
     }
 
-    /// Measures a case once; a launch is predicted from the largest smaller case of the same kernel.
+    /// Measures a case once; a launch is predicted from smaller cases of the same kernel.
     fn measure(&mut self, kernel: &'a Kernel, group: Group, real: Problem) -> Outcome {
         let name = &*kernel.codename;
-        if let Some(found) = self.done.iter().find(|d| d.0 == name && d.1 == group && d.2 == real) {
-            return found.3.clone();
+        let same = |d: &&Done| d.kernel == name && d.group == group && d.real == real;
+        if let Some(found) = self.done.iter().find(same) {
+            return found.outcome.clone();
         }
-        let work = |p: Problem| p.h as f64 * p.w as f64 * p.l.max(1) as f64;
-        let known = |done: &[Done]| {
-            let smaller = done.iter().filter(|d| d.0 == name && work(d.2) <= work(real));
-            let found =
-                smaller.filter_map(|d| Some((work(d.2), quantile(&d.3.as_ref().ok()?.0.run, 0.5), d.4)));
-            found.max_by(|a, b| a.0.total_cmp(&b.0))
+        if stopped() {
+            return Err(STOPPED.into());
+        }
+        let smaller = |done: &[Done], mine: bool| -> Vec<(f64, f64, f64)> {
+            let of = done.iter().filter(|d| d.kernel == name && work(d.real) <= work(real));
+            let of = of.filter(|d| !mine || d.group == group);
+            of.filter_map(|d| Some((work(d.real), d.us?, d.all))).collect()
         };
-        if known(&self.done).is_none() && work(real) > 1e7 {
-            // Nothing smaller was measured: a small case first, so that nobody waits for minutes.
-            let small = |n: usize| n.min(128);
-            let _ =
-                self.measure(kernel, group, Problem { h: small(real.h), w: small(real.w), l: small(real.l) });
+        // Another work-group tells more than nothing.
+        let known = |done: &[Done]| {
+            predicted(&smaller(done, true), work(real))
+                .or_else(|| predicted(&smaller(done, false), work(real)))
+        };
+        let large = work(real) > work(Problem { h: SMALL, w: SMALL, l: SMALL });
+        let near = |done: &[Done]| smaller(done, false).iter().any(|c| c.0 * FAR >= work(real));
+        let mut first = Ok(());
+        if large && !near(&self.done) {
+            // Nothing near was measured: a case of half the sizes first, so that nobody waits for minutes.
+            let half = |n: usize| n.min(n.div_ceil(2).max(SMALL));
+            let half = Problem { h: half(real.h), w: half(real.w), l: half(real.l) };
+            first = self.measure(kernel, group, half).map(drop);
         }
         let repeats = self.options.repeat.max(1);
-        let refused = known(&self.done)
-            .and_then(|(w, us, all)| {
-                let more = work(real) / w;
-                self.budget.refuses(us * more, (all * more).max(us * more * (repeats + 1) as f64 / 1e6))
-            })
-            .or_else(|| self.budget.refuses(0.0, 0.0));
+        let refused = match (known(&self.done), first) {
+            (Some((us, all)), _) => self.budget.refuses(us, all.max(us * (repeats + 1) as f64 / 1e6)),
+            // What nothing is known of may take any time.
+            (None, Err(why)) if large && self.budget.longest().is_some() => Some(why),
+            (None, _) => self.budget.refuses(0.0, 0.0),
+        };
+        let of_time =
+            self.budget.left().map_or(String::new(), |left| format!("{:>4} s left: ", left.as_secs()));
+        self.live.progress.show(&format!("{of_time}{name} {}", case::shape(real)));
         let start = Instant::now();
+        let mut us = None;
         let outcome = match refused {
             Some(why) => Err(why),
-            None => self.lab.time(kernel, group, real, repeats).map_err(|trouble| {
-                let text = trouble.to_string();
-                if matches!(trouble, Trouble::Wrong(_)) && !self.wrong.iter().any(|u| u.kernel == name) {
-                    self.wrong.push(Unsound { kernel: name.to_string(), trouble });
-                }
-                text
-            }),
+            None => {
+                let found = self.lab.time(kernel, group, real, (repeats, self.budget.longest()));
+                us = match &found {
+                    Ok((times, _)) => Some(quantile(&times.run, 0.5)),
+                    Err(Trouble::Slow(us)) => Some(*us),
+                    Err(_) => None,
+                };
+                found.map_err(|trouble| {
+                    let text = trouble.to_string();
+                    if matches!(trouble, Trouble::Wrong(_)) && !self.wrong.iter().any(|u| u.kernel == name) {
+                        self.wrong.push(Unsound { kernel: name.to_string(), trouble });
+                    }
+                    text
+                })
+            }
         };
-        self.done.push((name.to_string(), group, real, outcome.clone(), start.elapsed().as_secs_f64()));
+        let all = start.elapsed().as_secs_f64();
+        let kernel = name.to_string();
+        self.done.push(Done { kernel, group, real, outcome: outcome.clone(), us, all });
         outcome
     }
 
@@ -411,59 +504,80 @@ impl<'a> Tables<'a> {
         if self.options.sizes.is_empty() { table.to_vec() } else { self.options.sizes.clone() }
     }
 
-    fn by_size(&mut self) -> Vec<Section> {
-        // All tables grow together from small sizes to large ones, so that the budget serves each of them.
-        let mut sections = Vec::new();
-        let mut plans: Vec<(&BySize, Vec<&'a Kernel>, Vec<usize>)> = Vec::new();
-        for table in BY_SIZE {
-            let kernels: Vec<&'a Kernel> = table.kernels.iter().filter_map(|k| self.has(k)).collect();
-            if !kernels.is_empty() {
-                plans.push((table, kernels, self.sizes(table.sizes)));
-            }
+    /// Products in GFLOPS by size.
+    fn by_size(&mut self) -> Result<(), Error> {
+        let own =
+            |kernels: &[&str]| -> Vec<&'a Kernel> { kernels.iter().filter_map(|k| self.has(k)).collect() };
+        let growing = |id, title, kernels, sizes: &[usize], document| {
+            let sizes = self.sizes(sizes);
+            Growing { id, title, kernels, sizes, document, best: false }
+        };
+        let product = |k: &&Kernel| matches!(k.operation, Operation::Matmul | Operation::Affine);
+        let named: Vec<&'a Kernel> = self.named().into_iter().filter(product).collect();
+        let mut tables = Vec::new();
+        if named.len() > 1 {
+            let table = growing("named", "Products that were named", named, TABLE_8_2, &[]);
+            tables.push(Growing { best: true, ..table });
         }
-        let others = (self.other_kernels(), self.sizes(TABLE_8_2));
-        let growing: Vec<(&[&'a Kernel], &[usize])> =
-            plans.iter().map(|p| (&*p.1, &*p.2)).chain(std::iter::once((&*others.0, &*others.1))).collect();
-        let mut sizes: Vec<usize> = growing.iter().flat_map(|g| g.1.iter().copied()).collect();
+        tables.extend(BY_SIZE.iter().map(|t| growing(t.id, t.title, own(t.kernels), t.sizes, t.document)));
+        // Products that no document's table has, at the sizes of table 8.2.
+        let title = "Other products: SDK, Adreno, tutorial, fused layers";
+        tables.push(growing("products", title, self.other_kernels(), TABLE_8_2, &[]));
+        tables.retain(|t| !t.kernels.is_empty());
+        // All tables grow together from small sizes to large ones, so that the budget serves each of them.
+        let mut sizes: Vec<usize> = tables.iter().flat_map(|t| t.sizes.iter().copied()).collect();
         sizes.sort_unstable();
         sizes.dedup();
         for size in sizes {
-            for kernel in growing.iter().filter(|g| g.1.contains(&size)).flat_map(|g| g.0.iter()) {
-                self.gflops(kernel, kernel.restrictions.work_group, size);
-            }
-        }
-        for (table, kernels, sizes) in plans {
-            let mut columns: Vec<String> = kernels.iter().map(|k| k.codename.to_string()).collect();
-            columns.extend(table.document.iter().map(|d| d.0.to_string()));
-            let mut rows = Vec::new();
-            for &size in &sizes {
-                let mut cells: Vec<Cell> =
-                    kernels.iter().map(|k| self.gflops(k, k.restrictions.work_group, size)).collect();
-                for (_, figures) in table.document {
-                    let figure = figures.iter().find(|f| f.0 == size);
-                    cells.push(figure.map_or(Cell::Empty, |f| Cell::Document(f.1)));
+            for table in tables.iter().filter(|t| t.sizes.contains(&size)) {
+                for kernel in &table.kernels {
+                    self.product(kernel, size, table.best);
                 }
-                rows.push(Row { label: size.to_string(), cells });
+                if table.sizes.iter().max() == Some(&size) {
+                    let section = self.size_table(table);
+                    self.live.section(section)?;
+                }
             }
-            sections.push(gflops_section(table.id, table.title, &kernels, columns, rows));
         }
-        sections
+        Ok(())
     }
 
-    /// Products that no document's table has, at the sizes of table 8.2.
-    fn others(&mut self) -> Option<Section> {
-        let kernels = self.other_kernels();
-        if kernels.is_empty() {
-            return None;
+    fn product(&mut self, kernel: &'a Kernel, size: usize, best: bool) -> Cell {
+        match best {
+            true => self.over_groups(&[kernel], size, false),
+            false => self.gflops(kernel, kernel.restrictions.work_group, size),
         }
+    }
+
+    fn size_table(&mut self, table: &Growing<'a>) -> Section {
+        let mut columns: Vec<String> = table.kernels.iter().map(|k| k.codename.to_string()).collect();
+        columns.extend(table.document.iter().map(|d| d.0.to_string()));
         let mut rows = Vec::new();
-        for size in self.sizes(TABLE_8_2) {
-            let cells = kernels.iter().map(|k| self.gflops(k, k.restrictions.work_group, size)).collect();
+        for &size in &table.sizes {
+            let mut cells: Vec<Cell> =
+                table.kernels.iter().map(|k| self.product(k, size, table.best)).collect();
+            for (_, figures) in table.document {
+                let figure = figures.iter().find(|f| f.0 == size);
+                cells.push(figure.map_or(Cell::Empty, |f| Cell::Document(f.1)));
+            }
             rows.push(Row { label: size.to_string(), cells });
         }
-        let columns = kernels.iter().map(|k| k.codename.to_string()).collect();
-        let title = "Other products: SDK, Adreno, tutorial, fused layers";
-        Some(gflops_section("products", title, &kernels, columns, rows))
+        let mut s = gflops_section(table.id, table.title, &table.kernels, columns, rows);
+        if table.best && table.kernels.iter().any(|k| !k.restrictions.sweep.is_empty()) {
+            s.notes.push("Where a kernel has a sweep over work-groups, the best of it.".into());
+        }
+        s
+    }
+
+    /// The kernels that the command line names by themselves, in its order.
+    fn named(&self) -> Vec<&'a Kernel> {
+        let mut found: Vec<&'a Kernel> = Vec::new();
+        for kernel in self.options.names.iter().filter_map(|name| self.has(name)) {
+            if !found.iter().any(|k| k.codename == kernel.codename) {
+                found.push(kernel);
+            }
+        }
+        found
     }
 
     fn other_kernels(&self) -> Vec<&'a Kernel> {
@@ -477,7 +591,7 @@ impl<'a> Tables<'a> {
     }
 
     /// ARM's two tables of products, over the work-group sizes of each kernel's sweep.
-    fn arm(&mut self) -> Vec<Section> {
+    fn arm(&mut self) -> Result<(), Error> {
         let about = [
             (
                 "arm_1_3",
@@ -490,7 +604,10 @@ impl<'a> Tables<'a> {
                 &ARM_1_4,
             ),
         ];
-        about.into_iter().filter_map(|(id, title, kinds)| self.arm_table(id, title, kinds)).collect()
+        about.into_iter().try_for_each(|(id, title, kinds)| {
+            let section = self.arm_table(id, title, kinds);
+            self.put(section)
+        })
     }
 
     fn arm_table(&mut self, id: &str, title: &str, kinds: &[ArmKind]) -> Option<Section> {
@@ -545,9 +662,8 @@ impl<'a> Tables<'a> {
     }
 
     /// Bias and activations on three shapes, in milliseconds.
-    fn shapes(&mut self) -> Vec<Section> {
-        let mut sections = Vec::new();
-        for (id, title, operations) in [
+    fn shapes(&mut self) -> Result<(), Error> {
+        let tables = [
             ("thesis_9_1", "Bias (thesis, fig. 9.1)", &[Operation::Bias][..]),
             (
                 "thesis_9_2",
@@ -556,30 +672,41 @@ impl<'a> Tables<'a> {
             ),
             ("argmax", "Arg-max of columns", &[Operation::ArgMax]),
             ("repack", "From row major to column major (thesis, §8.3.3)", &[Operation::Repack]),
-        ] {
-            let kernels: Vec<&'a Kernel> =
-                self.kernels.iter().copied().filter(|k| operations.contains(&k.operation)).collect();
-            let rows: Vec<Row> = kernels
-                .into_iter()
-                .map(|k| {
-                    let problem = |(h, w): (usize, usize)| {
-                        // The arg-max goes down the columns: its operand's rows are the common dimension.
-                        match k.operation {
-                            Operation::ArgMax => Problem { h: 1, w, l: h },
-                            Operation::Repack => Problem { h, w, l: h },
-                            _ => Problem { h, w, l: 0 },
-                        }
-                    };
-                    let cells = SHAPES.map(|s| self.ms(k, k.restrictions.work_group, problem(s))).to_vec();
-                    Row { label: k.codename.to_string(), cells }
-                })
-                .collect();
-            if !rows.is_empty() {
-                let columns = SHAPES.iter().map(|(h, w)| format!("{h}×{w}")).collect();
-                sections.push(section(id, title, "kernel", "ms", false, columns, rows, Plot::Bars));
-            }
+        ];
+        let of = |kernel: &Kernel| tables.iter().position(|t| t.2.contains(&kernel.operation));
+        let mut named: Vec<&'a Kernel> = self.named();
+        named.retain(|k| of(k).is_some());
+        // Of one table they stand side by side anyway.
+        if named.iter().any(|k| of(k) != of(named[0])) {
+            self.shape_table("named_shapes", "Kernels that were named", named)?;
         }
-        sections
+        for (id, title, operations) in tables {
+            let kernels =
+                self.kernels.iter().copied().filter(|k| operations.contains(&k.operation)).collect();
+            self.shape_table(id, title, kernels)?;
+        }
+        Ok(())
+    }
+
+    fn shape_table(&mut self, id: &str, title: &str, kernels: Vec<&'a Kernel>) -> Result<(), Error> {
+        if kernels.is_empty() {
+            return Ok(());
+        }
+        let mut rows = Vec::new();
+        for k in kernels {
+            let problem = |(h, w): (usize, usize)| {
+                // The arg-max goes down the columns: its operand's rows are the common dimension.
+                match k.operation {
+                    Operation::ArgMax => Problem { h: 1, w, l: h },
+                    Operation::Repack => Problem { h, w, l: h },
+                    _ => Problem { h, w, l: 0 },
+                }
+            };
+            let cells = SHAPES.map(|s| self.ms(k, k.restrictions.work_group, problem(s))).to_vec();
+            rows.push(Row { label: k.codename.to_string(), cells });
+        }
+        let columns = SHAPES.iter().map(|(h, w)| format!("{h}×{w}")).collect();
+        self.live.section(section(id, title, "kernel", "ms", false, columns, rows, Plot::Bars))
     }
 
     /// The Sobel filter on square images: the document's size, then larger ones until even the fastest kernel computes
@@ -809,5 +936,22 @@ fn section(
         rows,
         notes: Vec::new(),
         plot,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_takes_as_its_work_says_or_as_it_grew() {
+        let near = |found: Option<(f64, f64)>, us: f64| (found.unwrap().0 / us - 1.0).abs() < 1e-9;
+        assert_eq!(predicted(&[], 1e6), None);
+        assert!(near(predicted(&[(1e6, 50.0, 0.1)], 8e6), 400.0));
+        // A launch that is nothing but a launch tells little, a cache that does not hold the operands much.
+        assert!(near(predicted(&[(1e5, 40.0, 0.1), (1e6, 50.0, 0.1)], 8e6), 400.0));
+        assert!(near(predicted(&[(1e6, 50.0, 0.1), (1e4, 0.05, 0.1)], 4e6), 400.0));
+        // Two of the same work: the slower one.
+        assert!(near(predicted(&[(1e6, 50.0, 0.1), (1e6, 70.0, 0.1)], 2e6), 140.0));
     }
 }

@@ -16,14 +16,14 @@ use crate::engine::tuning::{self, identity, tuned_name};
 use crate::error::{Error, Kind};
 use crate::escape;
 use crate::ir::plan::Plan;
-use crate::lab::Target;
+use crate::lab::live::Progress;
 use crate::lab::network::{Harness, measured, quantile};
 use crate::lab::render::{self, OutputFormat};
 use crate::lab::table::{Cell, Plot, Report, Row, Section};
+use crate::lab::{Target, too_long};
 use crate::planner;
 use crate::registry::{DRIVERS_CHOICE, EngineKind, Kernel, Operation, PlanRecipe};
 use std::borrow::Cow;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -184,12 +184,10 @@ impl Tune {
         self.sources.check_for("tune", kernels)?;
         let weights = baked_tensors();
         let mut timed: Vec<Timed> = Vec::new();
-        let progress = std::io::stderr().is_terminal();
+        let progress = Progress::new();
         let count = all.len();
         for (n, variant) in all.into_iter().enumerate() {
-            if progress {
-                eprint!("\r{}/{count} {:<70}", n + 1, variant.label);
-            }
+            progress.show(&format!("{}/{count} {}", n + 1, variant.label));
             // The finalists need a third of the time.
             let left = end.saturating_duration_since(Instant::now());
             let mut t = Timed { variant, harness: None, times: Vec::new(), trouble: None };
@@ -205,9 +203,7 @@ impl Tune {
             timed.push(t);
             keep_the_fastest(&mut timed);
         }
-        if progress {
-            eprint!("\r{:<80}\r", "");
-        }
+        progress.clear();
         finals(&mut timed, end)?;
         let mut notes = vec![format!(
             "Microseconds of a full batch, from f32 records on the host to classes; each variant checked first. At most {} s.",
@@ -216,12 +212,13 @@ impl Tune {
         notes.extend(without);
         let mut saved = None;
         for on_host in [true, false] {
-            let Some(best) = fastest(&timed, on_host) else { continue };
+            let Some((best, how_sure)) = choice(&timed, on_host) else { continue };
             let identity = identity(device.as_ref().filter(|_| !on_host));
             let times = (quantile(&best.times, 0.5), measured(&best.times).spread.unwrap_or_default());
+            let (name, label) = (&identity.0, &best.variant.label);
             notes.push(match tuning::remember(&best.variant.plan, &best.variant.recipe, &identity, times) {
-                Ok(file) => format!("{}: {} from now on ({file})", identity.0, best.variant.label),
-                Err(why) => format!("{}: {} is the fastest, but {why}", identity.0, best.variant.label),
+                Ok(file) => format!("{name}: {label} from now on, {how_sure} ({file})"),
+                Err(why) => format!("{name}: {label}, {how_sure}; but {why}"),
             });
             let faster = saved.as_ref().is_none_or(|(b, _): &(&Timed, _)| best.per_record() < b.per_record());
             // What is asked for is saved: the named device's, under `auto` the fastest.
@@ -276,7 +273,9 @@ fn first_look(
     let device = device.filter(|_| !t.variant.on_host);
     let recipe = &t.variant.recipe;
     let start = Instant::now();
-    let mut harness = Harness::new((network(), weights), device, recipe, recipe.batch, false, sources)?;
+    let refuses = |longest, _| too_long(longest).map(|why| format!("{why} (-b: fewer records in a batch)"));
+    let mut harness =
+        Harness::new((network(), weights), device, recipe, (recipe.batch, false), sources, &refuses)?;
     let report = selftest::run(harness.engine.as_mut(), network(), &baked::golden())?;
     if !report.passed() {
         return Err(Error::check(report.to_string()));
@@ -291,6 +290,9 @@ fn first_look(
     Ok(())
 }
 
+/// How much slower than the others a plan may be at the first look to be timed again.
+const CLOSE: f64 = 2.0;
+
 /// Ends the engines of all but each side's fastest.
 fn keep_the_fastest(timed: &mut [Timed]) {
     for on_host in [true, false] {
@@ -301,8 +303,15 @@ fn keep_the_fastest(timed: &mut [Timed]) {
             rates
         };
         if let Some(&last) = rates.get(FINALISTS - 1) {
-            let slower = |t: &&mut Timed| t.variant.on_host == on_host && t.per_record() > last;
-            timed.iter_mut().filter(slower).for_each(|t| t.harness = None);
+            // The plan itself stays where noise may have put others before it: it is what others must be told from.
+            let itself = timed.iter().position(|t| t.variant.on_host == on_host);
+            for (i, t) in timed.iter_mut().enumerate().filter(|(_, t)| t.variant.on_host == on_host) {
+                let stays = Some(i) == itself || t.variant.label == baked::plan().name;
+                let most = if stays { last * CLOSE } else { last };
+                if t.per_record() > most {
+                    t.harness = None;
+                }
+            }
         }
     }
 }
@@ -326,6 +335,68 @@ fn finals(timed: &mut [Timed], end: Instant) -> Result<(), Error> {
 fn fastest(timed: &[Timed], on_host: bool) -> Option<&Timed> {
     let running = timed.iter().filter(|t| t.harness.is_some() && t.variant.on_host == on_host);
     running.min_by(|a, b| a.per_record().total_cmp(&b.per_record()))
+}
+
+/// Runs that a spread can be told from; of fewer it is taken for a part of their time.
+const ENOUGH: usize = 5;
+
+/// Time of a record, its spread, and whether it is of the baked plan.
+#[derive(Clone, Copy)]
+struct Candidate {
+    time: f64,
+    spread: f64,
+    baked: bool,
+}
+
+/// Which of these to use: the fastest, where it is told from all others. Else of those that are not told from it the
+/// baked plan, or the first one: another run must not find another one. The second number is the fastest of the rest,
+/// or, where the fastest is not told from others, the one that the kept one is compared with; then whether it is told.
+fn choose(all: &[Candidate]) -> Option<(usize, Option<usize>, bool)> {
+    let order = |a: &usize, b: &usize| all[*a].time.total_cmp(&all[*b].time);
+    let fastest = (0..all.len()).min_by(order)?;
+    let near = |&i: &usize| all[i].time - all[fastest].time <= all[i].spread + all[fastest].spread;
+    let kept = (0..all.len()).filter(near).find(|&i| all[i].baked).or_else(|| (0..all.len()).find(near))?;
+    let next = (0..all.len()).filter(|&i| i != fastest).min_by(order);
+    let sure = next.is_none_or(|next| !near(&next));
+    Some((kept, if kept == fastest { next } else { Some(fastest) }, sure))
+}
+
+/// What is used on one side from now on, and how sure that is.
+fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
+    let side = || timed.iter().filter(move |t| t.variant.on_host == on_host);
+    let running: Vec<&Timed> = side().filter(|t| t.harness.is_some()).collect();
+    let candidate = |t: &&Timed| {
+        let median = quantile(&t.times, 0.5);
+        let spread = measured(&t.times).spread.unwrap_or_default() / median;
+        let spread = if t.times.len() < ENOUGH { spread.max(0.25) } else { spread };
+        let baked = t.variant.label == baked::plan().name;
+        Candidate { time: t.per_record(), spread: spread * t.per_record(), baked }
+    };
+    let all: Vec<Candidate> = running.iter().map(candidate).collect();
+    let (kept, next, sure) = choose(&all)?;
+    let mut text = match next {
+        None => "nothing else ran".to_string(),
+        Some(next) => {
+            let percent = |part: f64| 100.0 * part / all[kept].time;
+            let gap = percent((all[next].time - all[kept].time).abs());
+            let spread = percent(all[kept].spread + all[next].spread);
+            let name = &running[next].variant.label;
+            let baked = if all[kept].baked { "the baked plan" } else { "the first of them" };
+            match sure {
+                true => format!("{gap:.1} % faster than \"{name}\", both spread by ±{spread:.1} %"),
+                false => {
+                    let not_told = format!("{gap:.1} % apart, both spread by ±{spread:.1} %");
+                    format!("{baked}: it cannot be told from \"{name}\", {not_told}")
+                }
+            }
+        }
+    };
+    let late = side().filter(|t| matches!(t.trouble, Some(Trouble::Late(_)))).count();
+    if late > 0 {
+        let count = side().count();
+        text += &format!("; cannot tell about {late} of {count} variants, not tried in this time");
+    }
+    Some((running[kept], text))
 }
 
 /// The plan as a file for MORTONNET_PLAN.
@@ -422,6 +493,30 @@ fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A winner is told from the next by more than what both spread; else the same one is kept in every run.
+    #[test]
+    fn the_same_one_is_kept_where_times_do_not_tell() {
+        let of = |all: &[(f64, f64, bool)]| {
+            choose(
+                &all.iter()
+                    .map(|&(time, spread, baked)| Candidate { time, spread, baked })
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[(5.0, 0.1, false)]), Some((0, None, true)));
+        // Told: 1 apart, 0.3 of spread.
+        assert_eq!(of(&[(5.0, 0.1, true), (4.0, 0.2, false)]), Some((1, Some(0), true)));
+        // Not told: the baked one, or the first, whichever was the fastest this time.
+        for (a, b) in [(5.0, 4.9), (4.9, 5.0)] {
+            let kept = |baked| of(&[(a, 0.1, false), (b, 0.1, baked), (9.0, 0.1, false)]).unwrap();
+            assert_eq!((kept(true).0, kept(true).2), (1, false));
+            assert_eq!((kept(false).0, kept(false).2), (0, false));
+        }
+        // The fastest is not told from one, but from the baked one.
+        assert_eq!(of(&[(5.0, 0.1, true), (4.0, 0.1, false), (4.1, 0.1, false)]), Some((1, Some(2), false)));
+    }
 
     #[test]
     fn the_plan_itself_comes_first_and_groups_are_those_of_sweeps() {

@@ -4,7 +4,10 @@
 //! build calls it with the sizes it knows, the program calls it again with the limits of the device it found.
 
 mod covers;
+pub(crate) mod json;
+pub(crate) mod mistakes;
 mod parameters;
+pub(crate) mod read;
 mod wire;
 
 use crate::ir::layout::Layout;

@@ -1,8 +1,12 @@
 //! `mortonnet bench` on both witnesses: everything is right, a wrong kernel is found and not timed.
 
+use super::signals::{Lines, end, send, started};
 use super::support::{DIGITS, Folder, Witness, command, feed, on, root, run, shim};
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 fn bench(witness: Witness, args: &[&str]) -> super::support::Run {
     bench_with(witness, &[], args)
@@ -359,4 +363,211 @@ fn a_layout_is_drawn() {
     assert_eq!(json["sections"][0]["plot"], "grid");
     let r = run(DIGITS, &["bench", "--layout", "C_4_2_C", "--sizes", "6x4"], "");
     assert!(r.code == Some(2) && r.err.contains("chunks of 4 rows × 2 columns do not divide"), "{}", r.err);
+}
+
+/// The command on a device, all streams piped.
+fn piped(witness: Witness, args: &[&str]) -> Command {
+    let mut c = command(DIGITS);
+    on(witness, &mut c, "/dev/null".as_ref());
+    c.arg("bench").args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    c
+}
+
+const INT: i32 = 2;
+
+/// Tables are there before the run ends; a signal ends it with those and with what the next one has by then.
+#[test]
+fn a_signal_ends_a_run_with_what_is_done() {
+    let folder = Folder::new();
+    let page = folder.path("page.html");
+    // Products grow for minutes behind the bias.
+    let endless = ["bias_rm", "matmul_naive", "--repeat", "3", "--full", "--report", page.to_str().unwrap()];
+    let mut child = started(&mut piped(Witness::Pocl, &[&endless[..], &["-o", "csv"]].concat()), INT);
+    let (out, err) = (Lines::of(child.stdout.take()), Lines::of(child.stderr.take()));
+    let first = std::iter::from_fn(|| Some(out.next())).find(|l| l.starts_with("thesis_9_1,")).unwrap();
+    assert!(first.contains(",ms,") && child.try_wait().unwrap().is_none(), "{first}");
+    send(&child, INT);
+    assert_eq!(end(&mut child).signal(), Some(INT));
+    assert!(err.rest().iter().any(|l| l.starts_with("mortonnet: incomplete: a signal ended the run")));
+    let html = fs::read_to_string(&page).unwrap();
+    assert!(html.contains("<dt>incomplete</dt>") && html.contains("Bias (thesis, fig. 9.1)"), "{html}");
+    // JSON is one document, whole all the same.
+    let mut child = started(&mut piped(Witness::Pocl, &[&endless[..5], &["-o", "json"]].concat()), INT);
+    let (out, err) = (Lines::of(child.stdout.take()), Lines::of(child.stderr.take()));
+    send(&child, INT);
+    assert_eq!(end(&mut child).signal(), Some(INT), "{:?}", err.rest());
+    let v: serde_json::Value = serde_json::from_str(&out.rest().join("\n")).unwrap();
+    assert!(v["head"]["incomplete"].is_string() && v["head"]["date"].is_string(), "{v}");
+}
+
+/// In the middle of a check that takes a simulator long: the second signal does not wait for it.
+#[test]
+fn the_second_signal_ends_a_run_at_once() {
+    let args = ["convolution_packed_4x4", "--check", "-o", "csv"];
+    let mut child = started(&mut piped(Witness::Oclgrind, &args), INT);
+    let out = Lines::of(child.stdout.take());
+    assert!(out.next().starts_with("section,row,"));
+    send(&child, INT);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(child.try_wait().unwrap().is_none());
+    let start = Instant::now();
+    send(&child, INT);
+    assert_eq!(end(&mut child).signal(), Some(INT));
+    assert!(start.elapsed() < Duration::from_secs(5) && out.rest().is_empty());
+}
+
+/// A terminal's last line says what is being done; a file gets nothing of it.
+#[test]
+fn progress_is_for_terminals() {
+    let program = format!("{DIGITS} bench bias_rm --check -o csv");
+    let mut c = command("script");
+    on(Witness::Pocl, &mut c, "/dev/null".as_ref());
+    let r = feed(c.args(["-qec", &program, "/dev/null"]), "");
+    assert!(r.out.contains("\rchecking 1/1 bias_rm "), "{}{}", r.out, r.err);
+    let r = bench(Witness::Pocl, &["bias_rm", "--check", "-o", "csv"]);
+    assert!(r.code == Some(0) && !r.err.contains("checking") && !r.out.contains('\r'), "{}", r.err);
+}
+
+/// Kernels of several tables stand in one if they were named, in the order of their names, before all others; sizes that
+/// were asked for come before fixed ones.
+#[test]
+fn what_was_named_comes_first_and_side_by_side() {
+    let tables = |args: &[&str]| {
+        let r = bench(Witness::Pocl, &[args, &["--repeat", "2", "-o", "json"]].concat());
+        assert_eq!(r.code, Some(0), "{}", r.err);
+        let v: serde_json::Value = serde_json::from_str(&r.out).unwrap();
+        v["sections"].as_array().unwrap().clone()
+    };
+    let ids = |all: &[serde_json::Value]| -> Vec<String> {
+        all.iter().map(|s| s["id"].as_str().unwrap().to_string()).collect()
+    };
+    let names = ["matmul_columns", "matmul_blocked_nt", "affine_packed_4x4"];
+    let all = tables(&[&names[..], &["--sizes", "32,65"]].concat());
+    assert_eq!(ids(&all), ["check", "named", "products", "arm_1_3", "tutorial"]);
+    assert_eq!(all[1]["columns"], serde_json::json!(names));
+    for row in all[1]["rows"].as_array().unwrap() {
+        let cells = row["cells"].as_array().unwrap();
+        assert!(cells.len() == 3 && cells.iter().all(|c| c["value"].as_f64().unwrap() > 0.0), "{row}");
+    }
+    let all = tables(&["bias_rm", "relu_rm"]);
+    assert_eq!(ids(&all), ["check", "named_shapes", "thesis_9_1", "thesis_9_2"]);
+    assert_eq!(all[1]["rows"][1]["label"], "relu_rm");
+    // One has nothing to stand beside, and those of one table stand there.
+    assert_eq!(ids(&tables(&["matmul_morton_4_4", "--sizes", "32"]))[1], "thesis_8_2");
+    assert_eq!(ids(&tables(&["bias_rm", "bias_cm"])), ["check", "thesis_9_1"]);
+}
+
+/// A kernel that is slower at larger sizes than its work says is not predicted: one launch is enough to see it.
+#[test]
+fn a_long_launch_is_the_only_one() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("matmul")).unwrap();
+    let source = fs::read_to_string(root().join("kernels/matmul/naive.cl")).unwrap();
+    // In one work-item of a larger product: 3 s of what no compiler leaves out.
+    let slow = "if (l > 300 && get_global_id(0) + get_global_id(1) == 0) {\n\
+        volatile float x = 0.0f;\n for (uint i = 0; i < 1500000000u; i++) x += 1.0f;\n }\n float sum = 0.0f";
+    folder.put("matmul/naive.cl", source.replace("float sum = 0.0f", slow));
+    let dir = folder.0.to_str().unwrap();
+    let args = ["matmul_naive", "--kernels", dir, "--sizes", "256,320,640", "--repeat", "2", "-o", "csv"];
+    let r = bench(Witness::Pocl, &args);
+    assert_eq!(r.code, Some(0), "{}", r.err);
+    let cell = |size: &str| {
+        let begin = format!("thesis_7_1,{size},matmul_naive,");
+        r.out.lines().find_map(|l| l.strip_prefix(&*begin)).unwrap_or_else(|| panic!("{}", r.out)).to_string()
+    };
+    assert!(cell("256").contains("GFLOPS"), "{}", r.out);
+    assert!(cell("320").contains("skipped: the first launch took "), "{}", r.out);
+    assert!(cell("640").contains("skipped: a launch would take about "), "{}", r.out);
+}
+
+/// A kernel of another work-group or with a source of its own comes out of a file, is checked, and stands beside others.
+#[test]
+fn a_library_of_the_users_is_checked_and_timed() {
+    let folder = Folder::new();
+    let library = fs::read(root().join("kernels/library.json")).unwrap();
+    let library: serde_json::Value = serde_json::from_slice(&library).unwrap();
+    let entry = |name: &str| {
+        let found = library["sources"].as_array().unwrap().iter().find(|k| k["codename"] == name);
+        found.unwrap().clone()
+    };
+    let mut mine = entry("matmul_naive_grouped");
+    (mine["codename"], mine["restrictions"]["workGroup"]) = ("matmul_mine".into(), serde_json::json!([2, 8]));
+    mine.as_object_mut().unwrap().remove("aliases");
+    let put = |entries: &[&serde_json::Value]| {
+        let file = serde_json::json!({"format": 1, "sources": entries});
+        folder.put("mine.json", file.to_string()).to_str().unwrap().to_string()
+    };
+    let file = put(&[&mine]);
+    let args = ["--library", &file, "--sizes", "32", "--repeat", "2", "-o", "csv"];
+    let r = bench(Witness::Pocl, &args);
+    assert_eq!(r.code, Some(0), "{}", r.err);
+    let checked: Vec<&str> = r.out.lines().filter(|l| l.contains(",result,")).collect();
+    assert!(checked.len() == 1 && checked[0].starts_with("check,matmul_mine,result,\"right"), "{}", r.out);
+    assert!(r.out.lines().any(|l| l.starts_with("products,32,matmul_mine,")), "{}", r.out);
+    // Beside a baked one; one of a baked name stands in its place, with a source of its own.
+    let own = fs::read_to_string(root().join("kernels/matmul/naive.cl")).unwrap();
+    fs::create_dir_all(folder.path("matmul")).unwrap();
+    folder.put("matmul/other.cl", own.replace("matmul_naive", "matmul_other"));
+    let mut other = entry("matmul_naive");
+    (other["function"], other["source"]) = ("matmul_other".into(), "matmul/other.cl".into());
+    let file = put(&[&mine, &other]);
+    let dir = folder.0.to_str().unwrap();
+    let both = ["matmul_mine", "matmul_naive", "matmul_rmcm", "--kernels", dir];
+    let r = bench(Witness::Pocl, &[&both, &args[..1], &[&*file], &args[2..]].concat());
+    assert_eq!(r.code, Some(0), "{}", r.err);
+    for name in &both[..3] {
+        assert!(r.out.lines().any(|l| l.starts_with(&format!("named,32,{name},"))), "{}", r.out);
+    }
+    folder.put("matmul/other.cl", own.replace("matmul_naive", "matmul_other").replace("= 0.0f", "= 0.25f"));
+    let r = bench(Witness::Pocl, &[&both, &args[..1], &[&*file], &args[2..]].concat());
+    assert!(r.code == Some(1) && r.err.contains("matmul_naive: WRONG"), "{}", r.err);
+}
+
+/// With the messages of the build.
+#[test]
+fn mistakes_of_a_users_library_are_named() {
+    let folder = Folder::new();
+    let refused = |text: &str, args: &[&str], code: i32, part: &str| {
+        let file = folder.put("mine.json", text);
+        let r = bench(Witness::Pocl, &[&["--library", file.to_str().unwrap()], args].concat());
+        assert!(r.code == Some(code) && r.out.is_empty() && r.err.contains(part), "{part}: {}", r.err);
+    };
+    let entry = |codename: &str, more: &str| {
+        format!(
+            "{{\"format\": 1, \"sources\": [{{\"codename\": \"{codename}\", \"function\": \"matmul_naive\", \
+             \"source\": \"matmul/naive.cl\", \"restrictions\": {{\"arglist\": \"lw\", \"flop\": 2, {more} \
+             \"scale\": {{\"rows\": 1, \"cols\": 1}}}}}}]}}"
+        )
+    };
+    let operands = ["a", "b", "r"]
+        .map(|o| format!("\"{o}\": {{\"representation\": \"R\", \"rowAlign\": 1, \"colAlign\": 1}},"))
+        .concat();
+    let whole = entry("matmul_mine", &operands);
+    refused("{\n\"format\": 1,\n]", &[], 1, "mine.json:3:1: not valid JSON: expected a string");
+    refused("{\"format\": 2}", &[], 1, "mine.json: the key \"sources\" is missing");
+    refused("{\"format\": 2}", &[], 1, "mine.json: format: expected 1, found 2");
+    refused(
+        &entry("mine", &operands),
+        &[],
+        1,
+        "sources[0]: codename: expected OPERATION_VARIANT with one of ",
+    );
+    refused(&entry("matmul_mine", ""), &[], 1, "sources[0]: restrictions: matmul needs an operand a");
+    refused(&entry("matmul_mine", "\"tiel\": 1,"), &[], 1, "unknown key \"tiel\"; expected arglist, ");
+    let lost = whole.replace("naive.cl", "lost.cl").replace("matmul_naive", "matmul_lost");
+    refused(
+        &lost,
+        &[],
+        1,
+        "matmul_mine: expected its source matmul/lost.cl in the folder of --kernels, or in ",
+    );
+    refused(&whole, &["bias_rm"], 2, "bench bias_rm runs none of its kernels (matmul_mine)");
+    refused(&whole, &["--plan", "generic"], 2, "--plan is for networks, which bench --library leaves out");
+    refused(
+        "{\"format\": 1, \"sources\": []}",
+        &[],
+        2,
+        "expected a kernel with a source, which a device runs",
+    );
+    refused(&whole, &["network"], 2, "bench network does not use --library, which is for bench, ");
 }

@@ -246,3 +246,25 @@ fn a_wrong_variant_is_named_and_not_timed() {
         r.err
     );
 }
+
+/// What is remembered is told from the next by a number, or said to be not told.
+#[test]
+fn how_sure_the_choice_is_stands_beside_it() {
+    let folder = Folder::new();
+    let args = ["tune", "-d", "0", "--time-limit", "4", "-o", "json"];
+    let r = tuned(DIGITS, &folder.path("cache"), &args);
+    assert_eq!(r.code, Some(0), "{}", r.err);
+    let v: serde_json::Value = serde_json::from_str(&r.out).unwrap();
+    let notes = v["sections"][0]["notes"].as_array().unwrap().iter().map(|n| n.as_str().unwrap());
+    let chosen: Vec<&str> = notes.filter(|n| n.contains(" from now on, ")).collect();
+    assert_eq!(chosen.len(), 2, "{}", r.out);
+    // The host has one plan.
+    assert!(chosen[0].contains("nothing else ran"), "{}", chosen[0]);
+    let how = chosen[1];
+    assert!(how.contains(" % faster than ") || how.contains(": it cannot be told from "), "{how}");
+    assert!(how.contains(", both spread by ±"), "{how}");
+    let late = v["sections"][0]["rows"].as_array().unwrap().iter();
+    let late =
+        late.filter(|row| row["cells"][1]["skipped"].as_str().is_some_and(|s| s.contains("not tried")));
+    assert_eq!(how.contains("cannot tell about "), late.count() > 0, "{how}");
+}

@@ -5,13 +5,12 @@ use super::tail::Tail;
 use super::{Source, default_name};
 use crate::bake::Mistakes;
 use crate::bake::draft::Draft;
-use crate::bake::json::{self, Object};
+use crate::bake::json::{self, Map, Object, Value as Json};
 use crate::bake::matrix::Files;
 use crate::bake::model::{self, Given, Read};
 use crate::ir::graph::Value;
 use crate::ir::network::InputOrder;
 use crate::ir::op::{Axis, Op};
-use serde_json::{Map, Value as Json};
 use std::path::Path;
 
 /// A graph, the order of its input's values, what its output means, and the model's inputs, where it has several.

@@ -5,12 +5,11 @@
 
 use crate::bake::Mistakes;
 use crate::bake::draft::Draft;
-use crate::bake::json::{Object, found};
+use crate::bake::json::{Object, Value, found};
 use crate::bake::matrix::{self, Files, MOST_ELEMENTS};
 use crate::ir::graph::{self, Role, Shape};
 use crate::ir::network::FinalActivation;
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
-use serde_json::Value;
 use std::path::Path;
 
 /// A layer by its name in the file.

@@ -1,0 +1,132 @@
+//! A report while it grows: each table is printed as soon as it is finished, progress stands on a terminal's stderr, and a
+//! signal to stop ends the run with what is done.
+
+use super::Page;
+use super::render::{OutputFormat, Parts};
+use super::table::{Cell, Report, Section};
+use super::{against, host, html, render};
+use crate::error::Error;
+use crate::escape;
+use crate::sys::signal;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+/// Why a case is left out after a signal.
+pub(crate) const STOPPED: &str = "the run was stopped before";
+
+/// Whether somebody wants the run to end. Compilers in drivers replace the handler: it is installed again.
+pub(crate) fn stopped() -> bool {
+    signal::keep();
+    signal::stop().is_some()
+}
+
+/// What is being done, in the last line of a terminal; nothing where stderr is none.
+#[derive(Clone, Copy)]
+pub(crate) struct Progress {
+    shown: bool,
+}
+
+/// Characters of that line, fewer than any terminal has.
+const LINE: usize = 79;
+
+impl Progress {
+    /// Shown where stderr is a terminal.
+    pub(crate) fn new() -> Progress {
+        Progress { shown: std::io::stderr().is_terminal() }
+    }
+
+    /// Replaces the line.
+    pub(crate) fn show(self, text: &str) {
+        if self.shown {
+            let text: String = render::clean(text).chars().take(LINE).collect();
+            // Nobody needs it: a terminal that is gone is no error.
+            let _ = write!(std::io::stderr(), "\r{text:<LINE$}");
+        }
+    }
+
+    /// Takes the line away, before anything else is said.
+    pub(crate) fn clear(self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r{:<LINE$}\r", "");
+        }
+    }
+}
+
+/// A report that is printed while it grows.
+pub(crate) struct Live<'p> {
+    page: &'p Page,
+    print: &'p mut dyn FnMut(&str) -> Result<(), Error>,
+    parts: Parts,
+    /// `--against`
+    other: Option<Report>,
+    report: Report,
+    /// What is being done.
+    pub(crate) progress: Progress,
+}
+
+impl<'p> Live<'p> {
+    /// An empty report that goes where `page` says. Another report to compare with is read now: after minutes would be late.
+    pub(crate) fn new(
+        page: &'p Page,
+        print: &'p mut dyn FnMut(&str) -> Result<(), Error>,
+    ) -> Result<Live<'p>, Error> {
+        let read = |file: &Path| {
+            let place = escape::path(file);
+            let text = std::fs::read_to_string(file).map_err(|e| Error::io(&place, e))?;
+            against::read(&text).map_err(|e| Error::input(&place, e))
+        };
+        Ok(Live {
+            page,
+            print,
+            parts: Parts::new(page.output),
+            other: page.against.as_deref().map(read).transpose()?,
+            report: Report::default(),
+            progress: Progress::new(),
+        })
+    }
+
+    fn put(&mut self, text: &str) -> Result<(), Error> {
+        self.progress.clear();
+        if text.is_empty() { Ok(()) } else { (self.print)(text) }
+    }
+
+    /// Adds lines to the head.
+    pub(crate) fn head(&mut self, mut lines: Vec<(String, String)>) -> Result<(), Error> {
+        if let (true, Some(other)) = (self.report.head.is_empty(), &self.other) {
+            lines.push(("compared with".into(), against::device(other).into()));
+        }
+        let text = self.parts.head(&lines);
+        self.report.head.extend(lines);
+        self.put(&text)
+    }
+
+    /// Adds a table. After a signal to stop, one of nothing but reasons is left out.
+    pub(crate) fn section(&mut self, section: Section) -> Result<(), Error> {
+        let empty = |cell: &Cell| matches!(cell, Cell::Empty | Cell::Skipped(_) | Cell::Document(_));
+        if stopped() && section.rows.iter().flat_map(|row| &row.cells).all(empty) {
+            return Ok(());
+        }
+        let section = match &self.other {
+            Some(other) => against::beside(&section, other),
+            None => section,
+        };
+        let text = self.parts.section(&section);
+        self.report.sections.push(section);
+        self.put(&text)
+    }
+
+    /// What remains to be printed, and the page.
+    pub(crate) fn end(mut self, subject: &str) -> Result<(), Error> {
+        if self.page.output == OutputFormat::Json {
+            let text = render::text(&self.report, OutputFormat::Json);
+            self.put(&text)?;
+        }
+        self.progress.clear();
+        let Some(file) = &self.page.file else { return Ok(()) };
+        let title = format!("mortonnet bench: {subject}");
+        if !self.report.head.iter().any(|(name, _)| name == "date") {
+            self.report.head.extend(host::origin());
+        }
+        std::fs::write(file, html::page(&self.report, &title)).map_err(|e| Error::io(escape::path(file), e))
+    }
+}
