@@ -523,6 +523,30 @@ fn a_library_of_the_users_is_checked_and_timed() {
     assert!(r.code == Some(1) && r.err.contains("matmul_naive: WRONG"), "{}", r.err);
 }
 
+/// The kernel that docs/EXTENDING.md shows, by the command that it shows.
+#[test]
+fn the_documented_kernel_runs_without_a_build() {
+    let document = fs::read_to_string(root().join("docs/EXTENDING.md")).unwrap();
+    let example = document.split("### An example").nth(1).unwrap();
+    let block = |language: &str| {
+        let begin = format!("```{language}\n");
+        example.split(&begin).nth(1).unwrap().split("```").next().unwrap().to_string()
+    };
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("mine/matmul")).unwrap();
+    folder.put("mine/matmul/rows_1x8.cl", block("c"));
+    folder.put("mine/library.json", block("json"));
+    let line = block("console").replace("mine", folder.path("mine").to_str().unwrap());
+    let line = line.trim().strip_prefix("$ mortonnet bench ").unwrap().replace("1000", "104");
+    let args: Vec<&str> = line.split(' ').chain(["--repeat", "2", "-o", "csv"]).collect();
+    for witness in [Witness::Pocl, Witness::Oclgrind] {
+        let r = bench(witness, &args);
+        assert_eq!(r.code, Some(0), "{}", r.err);
+        assert!(r.out.contains("check,matmul_rows_1x8,result,\"right"), "{}", r.out);
+        assert!(r.out.lines().any(|l| l.starts_with("named,96,matmul_rows_1x8,")), "{}", r.out);
+    }
+}
+
 /// With the messages of the build.
 #[test]
 fn mistakes_of_a_users_library_are_named() {
