@@ -2,7 +2,7 @@
 """From a model file to its first class, and what has to be copied for that: mortonnet-bake, cargo build, ONNX Runtime, LiteRT
 and emx-onnx-cgen with gcc, in one run on the same cores.
 
-usage: benches/model_to_class.py [--models NAME...] [--runs N] [--cores 0,1]
+usage: target/zoo-python/bin/python benches/model_to_class.py [--models NAME...] [--runs N] [--cores 0,1]
 
 Needs what `tests/run --all` makes (target/zoo, target/zoo-python), what `release/make x86_64` makes (target/dist) and gcc;
 installs emx-onnx-cgen into target/zoo-python. For each model, in turns: a first record from a file, its class checked against
@@ -82,16 +82,16 @@ def cargo(model, target):
 def emx(model, folder, values, outputs):
     """The model as C, with a main."""
     command = [PYTHON.with_name("emx-onnx-cgen"), "compile", model, folder / "net.c", "--model-name", "net"]
-    taken, _ = timed([*command, "--large-weight-threshold", 10**9])  # all weights in the source, none in a file beside it
+    # All weights in the source, none in a file beside it; a batch of one (N is the dimension's name in these models).
+    taken, _ = timed([*command, "--large-weight-threshold", 10**9, "--input-dim", "N=1"])
     source = (folder / "net.c").read_text()
-    batch = "1, " if source[source.rindex("void net("):].startswith("void net(int") else ""
     (folder / "net.c").write_text(source + f"""
 #include <stdio.h>
 static float x[{values}], y[{outputs}];
 int main(int n, char **a) {{
     FILE *f = fopen(a[1], "rb");
     if (!f || fread(x, 4, {values}, f) != {values}) return 1;
-    net({batch}(void *)x, (void *)y);
+    net((void *)x, (void *)y);
     int best = 0;
     for (int i = 1; i < {outputs}; i++) if (y[i] > y[best]) best = i;
     printf("%d\\n", best);
