@@ -111,12 +111,12 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
     let n = network();
     let fits = if cfg!(feature = "lab") { fits_json(request.batch) } else { String::new() };
     Ok(format!(
-        "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"shape\":{},\"inputs\":{},\"outputs\":{},\
+        "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"shape\":\"{}\",\"inputs\":{},\"outputs\":{},\
          \"output\":\"{}\",\"flop\":{},\"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}]}}\n",
         env!("CARGO_PKG_VERSION"),
         quoted(&n.name),
         n.hash,
-        quoted(&n.shape()),
+        n.shape(),
         n.width,
         n.outputs(),
         n.output.kind.name(),

@@ -99,7 +99,8 @@ fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
     variants_of(engine, class.map_or("", |c| &*c.plan), batch, &admits)
 }
 
-/// The variants of one engine that `admits` lets through, those of the plan called `plan` first.
+/// The variants of one engine that `admits` lets through: plans as they are, the one called `plan` and the baked one first;
+/// then what can be changed of them, in the same order. So a run that has little time has compared plans.
 fn variants_of(
     engine: EngineKind,
     plan: &str,
@@ -107,11 +108,8 @@ fn variants_of(
     admits: &dyn Fn(&Plan) -> bool,
 ) -> Vec<Variant> {
     let mut plans: Vec<&PlanRecipe> = library().plans.iter().filter(|p| p.engine == engine).collect();
-    if let Some(first) = plans.iter().position(|p| p.name == plan) {
-        plans[..=first].rotate_right(1);
-    }
-    let mut found: Vec<Variant> = Vec::new();
-    let mut seen: Vec<Plan> = Vec::new();
+    plans.sort_by_key(|p| (p.name != plan, p.name != baked::plan().name));
+    let mut all: Vec<(&PlanRecipe, String, PlanRecipe)> = Vec::new();
     for plan in plans {
         let base = PlanRecipe { batch: batch.unwrap_or(plan.batch), ..plan.clone() };
         let kernels = |recipe: &PlanRecipe| -> Vec<&'static Kernel> {
@@ -140,23 +138,22 @@ fn variants_of(
                 }));
             }
         }
-        for (label, mut recipe) in recipes {
-            let Ok(lowered) = planner::plan(network(), &recipe, library(), None) else { continue };
-            let same = |p: &Plan| (&p.steps, p.batch) == (&lowered.steps, lowered.batch);
-            if seen.iter().any(same) || !admits(&lowered) {
-                continue;
-            }
-            seen.push(lowered);
-            if label != recipe.name {
-                recipe.name = tuned_name(&recipe.name).into();
-            }
-            found.push(Variant {
-                on_host: engine == EngineKind::Host,
-                label,
-                plan: plan.name.clone(),
-                recipe,
-            });
+        all.extend(recipes.into_iter().map(|(label, recipe)| (plan, label, recipe)));
+    }
+    all.sort_by_key(|(plan, label, _)| **label != *plan.name);
+    let mut found: Vec<Variant> = Vec::new();
+    let mut seen: Vec<Plan> = Vec::new();
+    for (plan, label, mut recipe) in all {
+        let Ok(lowered) = planner::plan(network(), &recipe, library(), None) else { continue };
+        let same = |p: &Plan| (&p.steps, p.batch) == (&lowered.steps, lowered.batch);
+        if seen.iter().any(same) || !admits(&lowered) {
+            continue;
         }
+        seen.push(lowered);
+        if label != recipe.name {
+            recipe.name = tuned_name(&recipe.name).into();
+        }
+        found.push(Variant { on_host: engine == EngineKind::Host, label, plan: plan.name.clone(), recipe });
     }
     found
 }

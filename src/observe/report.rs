@@ -312,10 +312,10 @@ pub(crate) fn quoted(text: &str) -> String {
 fn json(running: Facts<'_>, profiles: &[DeviceProfile<'_>], times: &StreamTimes, totals: Totals) -> String {
     let summary = totals.summary;
     let mut s = format!(
-        "{{\"program\":{},\"model\":{},\"hash\":{},\"device\":{},\"plan\":{},\"laid_out_again\":{},\"records\":{},\"batches\":{},\"marked\":{}",
-        quoted(env!("CARGO_PKG_VERSION")),
+        "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"device\":{},\"plan\":{},\"laid_out_again\":{},\"records\":{},\"batches\":{},\"marked\":{}",
+        env!("CARGO_PKG_VERSION"),
         quoted(&network().name),
-        quoted(&network().hash),
+        network().hash,
         quoted(running.device),
         quoted(&plans(profiles)),
         running.laid_out_again,

@@ -5,7 +5,8 @@
 //! system hands signals to any thread. So calls are restarted (SA_RESTART): no driver sees a failure because of this.
 //!
 //! A write to a full pipe is waited for, since what it holds belongs to its reader. The second signal to stop does what
-//! the first usually does, at once and in any place.
+//! the first usually does, at once and in any place. One that comes with the first is no second wish: timeout(1) signals its
+//! child, then its group.
 
 use libc::{SIG_DFL, SIG_IGN, SIGINT, SIGTERM, SIGUSR1, c_int};
 use std::io;
@@ -15,6 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst};
 
 /// The signal that wants the program to stop, or 0.
 static STOP: AtomicI32 = AtomicI32::new(0);
+/// When it came, in [`ticks`].
+static SINCE: AtomicU32 = AtomicU32::new(0);
 /// Whether somebody wants to know how far it is.
 static ASKED: AtomicBool = AtomicBool::new(false);
 /// The eventfd, once there is one.
@@ -116,14 +119,25 @@ fn handle(signal: c_int) {
     }
 }
 
+/// A clock that a handler may read, and that no driver changes: tenths of a second, or a little more.
+fn ticks() -> u32 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes a timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    (now.tv_sec as u32) << 3 | (now.tv_nsec >> 27) as u32
+}
+
 /// The handler: on any thread, in the middle of anything. Atomics and calls that signal-safety(7) allows, no more.
 extern "C" fn note(signal: c_int) {
+    let now = ticks();
     // SAFETY: the location is this thread's; write reads 8 bytes, and fails without harm where the count is full.
     unsafe {
         let errno = *libc::__errno_location();
         if signal == SIGUSR1 {
             ASKED.store(true, SeqCst);
-        } else if STOP.swap(signal, SeqCst) != 0 {
+        } else if STOP.swap(signal, SeqCst) == 0 {
+            SINCE.store(now, SeqCst);
+        } else if now.wrapping_sub(SINCE.load(SeqCst)) > 1 {
             // Takes effect when the handler returns.
             libc::signal(signal, SIG_DFL);
             libc::raise(signal);

@@ -403,12 +403,12 @@ fn a_signal_ends_a_run_with_what_is_done() {
 /// In the middle of a check that takes a simulator long: the second signal does not wait for it.
 #[test]
 fn the_second_signal_ends_a_run_at_once() {
-    let args = ["convolution_packed_4x4", "--check", "-o", "csv"];
+    let args = ["affine_tiled_128x128", "--check", "-o", "csv"];
     let mut child = started(&mut piped(Witness::Oclgrind, &args), INT);
     let out = Lines::of(child.stdout.take());
     assert!(out.next().starts_with("section,row,"));
     send(&child, INT);
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(400));
     assert!(child.try_wait().unwrap().is_none());
     let start = Instant::now();
     send(&child, INT);

@@ -227,8 +227,11 @@ fn the_second_signal_kills_at_once() {
         let folder = Folder::new();
         let (path, mut feed) = fifo(&folder);
         let (mut child, _) = blocked(false, &path, &mut feed);
+        // timeout(1) sends its signal twice, one directly behind the other: that is one wish.
         send(&child, first);
-        sleep(Duration::from_millis(50));
+        sleep(Duration::from_millis(10));
+        send(&child, first);
+        sleep(Duration::from_millis(390));
         assert!(child.try_wait().unwrap().is_none());
         send(&child, second);
         assert_eq!(end(&mut child).signal(), Some(second));
