@@ -9,9 +9,9 @@ use crate::engine::opencl::{OpenClEngine, Wanted};
 use crate::engine::sources::Sources;
 use crate::engine::{Engine, SLOTS};
 use crate::ir::graph::{Graph, Role, Shape};
-use crate::ir::half;
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
+use crate::ir::values;
 use crate::observe::profile::Phases;
 use crate::ops::bound::{score_bound, too_close};
 use crate::ops::edges::Builder;
@@ -59,14 +59,10 @@ impl Case {
             features: Vec::new().into(),
             transform: Transform::Identity,
             output: Output { kind, ..baked.output },
-            weights: if input.below(4) == 0 { Precision::F16 } else { Precision::F32 },
+            weights: [Precision::F16, Precision::I8, Precision::F32, Precision::F32][input.below(4)],
             ..baked
         };
-        if network.weights == Precision::F16 {
-            let weights = tensors.iter_mut().zip(network.graph.tensors.iter());
-            let weights = weights.filter(|(_, tensor)| tensor.role == Role::Weights);
-            weights.flat_map(|(numbers, _)| numbers).for_each(|x| *x = half::to_f32(half::from_f32(*x)));
-        }
+        values::round(network.weights, &network.graph, &mut tensors);
         Some(Case { network, tensors, random: b.random })
     }
 
