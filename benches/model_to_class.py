@@ -2,11 +2,12 @@
 """From a model file to its first class, and what has to be copied for that: mortonnet-bake, cargo build, ONNX Runtime, LiteRT
 and emx-onnx-cgen with gcc, in one run on the same cores.
 
-usage: target/zoo-python/bin/python benches/model_to_class.py [--models NAME...] [--runs N] [--cores 0,1]
+usage: target/zoo-python/bin/python benches/model_to_class.py [--models NAME...] [--runs N] [--cores 0,1] [--target aarch64]
 
 Needs what `tests/run --all` makes (target/zoo, target/zoo-python), what `release/make x86_64` makes (target/dist) and gcc;
 installs emx-onnx-cgen into target/zoo-python. For each model, in turns: a first record from a file, its class checked against
-the model's own result.
+the model's own result. With --target aarch64 everything is made here for a board's CPU and started under qemu, the runtimes
+out of that CPU's wheels in that CPU's Python (made by benches/peers/aarch64-python; needs tests/boards/setup too).
 
 make    what is done once for a model: mortonnet-bake; `cargo build --release` with everything but this package compiled; emx-onnx-cgen
         and `gcc -O3 -march=native` of the C that it writes, with a main that reads a record and prints the class. The runtimes read
@@ -50,6 +51,33 @@ print(net.get_tensor(o["index"]).argmax(), flush=True)
 }
 
 
+class Here:
+    """This machine."""
+
+    bake, cargo, folder, gcc = (), ["cargo", "build"], "release", ["gcc", "-march=native"]
+    run, python = [], [PYTHON]
+    site = next((ROOT / "target/zoo-python/lib").glob("python*/site-packages"))
+
+    def ready(self):
+        pass
+
+
+class Aarch64:
+    """A board's CPU, emulated; files of its own Debian, but for mortonnet, which gets the oldest C library."""
+
+    root = ROOT / "target/aarch64-python"
+    bake, folder = ("--target", "aarch64"), "aarch64-unknown-linux-gnu/release"
+    cargo = [ROOT / "target/boards/zigbuild", "zigbuild", "--offline", "--target", "aarch64-unknown-linux-gnu.2.19"]
+    gcc = ["aarch64-linux-gnu-gcc", "-mcpu=cortex-a53"]
+    run = ["qemu-aarch64-static", "-L", root]
+    python = [*run, "-E", f"PYTHONHOME={root}/usr", "-E", f"PYTHONPATH={root}/wheels", root / "usr/bin/python3.11"]
+    site = root / "wheels"
+
+    def ready(self):
+        subprocess.run([ROOT / "tests/boards/setup"], check=True)
+        subprocess.run([ROOT / "benches/peers/aarch64-python"], check=True)
+
+
 def timed(command, **how):
     """Seconds until it has ended, and what it printed."""
     start = time.perf_counter()
@@ -72,14 +100,14 @@ def size(path):
     return path.stat().st_size if path.is_file() else sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
 
 
-def cargo(model, target):
+def cargo(on, model, target):
     """`cargo build --release` of this package alone."""
     unset = ("MORTONNET_PLAN", "MORTONNET_WEIGHTS")
     environment = {k: v for k, v in os.environ.items() if k not in unset} | {"MORTONNET_MODEL": str(model)}
-    return timed(["cargo", "build", "--release", "--quiet", "--target-dir", target], cwd=ROOT, env=environment)[0]
+    return timed([*on.cargo, "--release", "--quiet", "--target-dir", target], cwd=ROOT, env=environment)[0]
 
 
-def emx(model, folder, values, outputs):
+def emx(on, model, folder, values, outputs):
     """The model as C, with a main."""
     command = [PYTHON.with_name("emx-onnx-cgen"), "compile", model, folder / "net.c", "--model-name", "net"]
     # All weights in the source, none in a file beside it; a batch of one (N is the dimension's name in these models).
@@ -98,7 +126,7 @@ int main(int n, char **a) {{
     return 0;
 }}
 """)
-    return taken + timed(["gcc", "-O3", "-march=native", "-w", "-o", folder / "emx", folder / "net.c", "-lm"])[0]
+    return taken + timed([*on.gcc, "-O3", "-w", "-o", folder / "emx", folder / "net.c", "-lm"])[0]
 
 
 def shown(values, factor, unit):
@@ -106,7 +134,7 @@ def shown(values, factor, unit):
     return f"{middle * factor:.3g} {unit} ({low * factor:.3g} to {high * factor:.3g})"
 
 
-def measure(name, runs, work):
+def measure(on, name, runs, work):
     import numpy as np
 
     inputs, results = np.load(ZOO / f"{name}_inputs.npy"), np.load(ZOO / f"{name}_results.npy")
@@ -116,24 +144,25 @@ def measure(name, runs, work):
     expected = int(results[0].argmax())
     models = {kind: ZOO / f"{name}.{kind}" for kind in ("onnx", "tflite")}
     made = {}
-    bakes = [timed([DIST / "mortonnet-bake-x86_64", models["tflite"], "-o", work / "baked", "--plan", "host"])[0] for _ in range(runs)]
-    made["mortonnet-bake"] = (bakes, [work / "baked", "-d", "host", "-f", "f32", record], size(work / "baked"))
+    bake = [DIST / "mortonnet-bake-x86_64", models["tflite"], "-o", work / "baked", "--plan", "host", *on.bake]
+    bakes = [timed(bake)[0] for _ in range(runs)]
+    made["mortonnet-bake"] = (bakes, [*on.run, work / "baked", "-d", "host", "-f", "f32", record], size(work / "baked"))
     target = ROOT / "target/bench-model"
-    cargo(ROOT / "model/digits", target)
-    builds = [cargo(models["tflite"], target)]
-    shutil.copy(target / "release/mortonnet", work / "built")
-    made["cargo build"] = (builds, [work / "built", "-d", "host", "-f", "f32", record], size(work / "built"))
-    site = next((ROOT / "target/zoo-python/lib").glob("python*/site-packages"))
+    cargo(on, ROOT / "model/digits", target)
+    builds = [cargo(on, models["tflite"], target)]
+    shutil.copy(target / on.folder / "mortonnet", work / "built")
+    made["cargo build"] = (builds, [*on.run, work / "built", "-d", "host", "-f", "f32", record], size(work / "built"))
     for runtime, (kind, packages, script) in RUNTIMES.items():
         (work / f"{kind}.py").write_text(script)
-        parts = [part for package in packages for part in site.glob(f"{package}*") if ".dist-info" not in part.name]
-        made[runtime] = ([], [PYTHON, work / f"{kind}.py", models[kind], record], size(models[kind]) + sum(map(size, parts)))
-    made["emx-onnx-cgen, gcc"] = ([emx(models["onnx"], work, inputs.shape[1], results.shape[1])], [work / "emx", record], size(work / "emx"))
+        parts = [part for package in packages for part in on.site.glob(f"{package}*") if ".dist-info" not in part.name]
+        made[runtime] = ([], [*on.python, work / f"{kind}.py", models[kind], record], size(models[kind]) + sum(map(size, parts)))
+    taken = emx(on, models["onnx"], work, inputs.shape[1], results.shape[1])
+    made["emx-onnx-cgen, gcc"] = ([taken], [*on.run, work / "emx", record], size(work / "emx"))
     starts = {what: [] for what in made}
     for turn in range(runs + 2):
         for what, (_, command, _) in made.items():
             taken, line = first_line(command)
-            found = line.decode().strip()
+            found = line.decode().strip() or sys.exit(f"{name}: {what} ended without a class")
             if found != str(expected):
                 print(f"note: {name}: {what} says {found}, the model's own result is {expected}", file=sys.stderr)
             if turn >= 2:  # the first turns warm the file cache
@@ -148,14 +177,17 @@ def main():
     parser.add_argument("--models", nargs="*", default=["mobilenet-v1-0.25", "ds-cnn"])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--cores", default="0,1")
+    parser.add_argument("--target", choices=["aarch64"])
     options = parser.parse_args()
+    on = Aarch64() if options.target else Here()
+    on.ready()
     subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "emx-onnx-cgen"], check=True)
     os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})
     os.environ["MORTONNET_CACHE"] = ""
     print("| model | with | make | start to first class | files |\n|---|---|--:|--:|--:|")
     for name in options.models:
         with tempfile.TemporaryDirectory() as work:
-            measure(name, options.runs, Path(work))
+            measure(on, name, options.runs, Path(work))
 
 
 if __name__ == "__main__":
