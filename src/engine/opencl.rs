@@ -27,11 +27,10 @@ use crate::engine::sources::Sources;
 use crate::error::{Error, Kind};
 use crate::ir::layout::Offsets;
 use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Extent, Plan, Role, Step, places};
-use crate::ir::scale::BESIDE;
 use crate::observe::profile::{Phases, StepClock};
 use crate::observe::trace::{CLOCK, Clocks, Name, Track};
-use crate::planner::bind::Sizes;
-use crate::registry::{DeviceClass, DeviceLimits, Operation, Parameter, Traits, operands};
+use crate::planner::bind::touched;
+use crate::registry::{DeviceClass, DeviceLimits, Operation, Traits};
 use std::time::Duration;
 
 /// What of a batch the host reads.
@@ -426,40 +425,6 @@ fn takes_all(plan: &Plan) -> bool {
     plan.steps.iter().any(|s| s.args.contains(&Arg::Constants))
 }
 
-/// Bytes that the kernel of a step may touch of each of its arguments, for a full batch, by what the registry knows of
-/// its operands: the plan's own sizes of buffers and constants do not enter.
-pub(crate) fn touched(plan: &Plan, step: &Step) -> Vec<usize> {
-    let arglist = library().kernel(&step.kernel).map_or("", |k| &k.1.restrictions.arglist);
-    let (operands, args) = operands(step);
-    let sizes = step.args.len() - args.len();
-    let size = |letter: char| match arglist.find(letter).map(|at| &step.args[at]) {
-        Some(&Arg::Size(n)) => n as usize,
-        _ => 0,
-    };
-    let mut of = Sizes { middle: size('m'), second: size('s'), ..Sizes::of(step.problem) };
-    // The first constant: weights of a convolution, pairs of rows.
-    let constant = step.args.iter().find_map(|a| if let Arg::Constant(i) = *a { Some(i) } else { None });
-    if let Some(c) = constant.map(|i| &plan.constants[i]) {
-        (of.weights, of.pairs) = (c.padded, c.padded.0);
-    }
-    let bytes = |(operand, arg): (&Parameter, &Arg)| {
-        let (rows, cols) = of.of_operand(step.operation, operand);
-        let size = match *arg {
-            Arg::Constants => return places(&plan.constants).1,
-            Arg::Constant(i) => plan.constants[i].precision.bytes(),
-            _ => 4,
-        };
-        match *arg {
-            // Biases and the scales beside them.
-            Arg::Constant(i) if plan.constants[i].scales.is_some() => {
-                rows.next_multiple_of(BESIDE) * 2 * size
-            }
-            _ => rows * cols * size,
-        }
-    };
-    vec![0; sizes].into_iter().chain(operands.iter().zip(args).map(bytes)).collect()
-}
-
 /// The hidden buffers of a plan, `None` for the others: parts of one arena; on a device with memory of its own each
 /// for itself, because NVIDIA's driver waits 6 µs between kernels whose sub-buffers overlap (measured on an H200).
 fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<Buffer>>, Error> {
@@ -513,7 +478,7 @@ impl Slot {
             })
             .collect::<Result<_, _>>()?;
         let bind = |(step, kernel): (&Step, Kernel)| {
-            let touched = touched(plan, step);
+            let touched = touched(plan, step, library());
             let argument = |(arg, bytes): (&Arg, usize)| match *arg {
                 Arg::Size(n) => Argument::U32(n),
                 Arg::Scalar(x) => Argument::F32(x),
@@ -675,7 +640,7 @@ mod tests {
         for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
             let Ok(Model { plan, .. }) = Model::baked(recipe, None) else { continue };
             for step in plan.steps.iter() {
-                for (arg, touched) in step.args.iter().zip(touched(&plan, step)) {
+                for (arg, touched) in step.args.iter().zip(touched(&plan, step, library())) {
                     let has = match *arg {
                         Arg::Buffer(i) => plan.buffers[i].len(plan.padded_batch) * 4,
                         Arg::Constant(i) => plan.constants[i].bytes(),

@@ -12,7 +12,7 @@ use crate::cl::{
 };
 use crate::engine::NAN_CLASS;
 use crate::engine::model::{self, Model, Values};
-use crate::engine::opencl::{limits, touched};
+use crate::engine::opencl::limits;
 use crate::engine::sources::Sources;
 use crate::error::Error;
 use crate::ir::half;
@@ -21,6 +21,7 @@ use crate::ir::network::{Activation, Kind, Precision};
 use crate::ir::plan::{Arg, BufferRole, places};
 use crate::ir::scale::{self, BESIDE};
 use crate::ir::values;
+use crate::planner::bind::touched;
 use crate::planner::bind::{Call, Sizes, bind, repack_options};
 use crate::registry::{EngineKind, Holds, Kernel as Entry, Operation, Parameter, PlanRecipe, Problem};
 use std::time::{Duration, Instant};
@@ -765,7 +766,7 @@ impl Lab {
             let at = if let Arg::Buffer(i) = *arg { i + 1 } else { 0 };
             Argument::Buffer { buffer: &all[at].1.view, bytes }
         };
-        let arguments: Vec<_> = step.args.iter().zip(touched(plan, step)).map(argument).collect();
+        let arguments: Vec<_> = step.args.iter().zip(touched(plan, step, library())).map(argument).collect();
         let kernel = kernel.bind(&arguments)?;
         let global = [step.global.0.items(records), step.global.1.items(records)];
         let local = step.local.map(|(y, x)| [y, x]);

@@ -2,9 +2,10 @@
 //! `bench` alike. What `bench` verifies is therefore what an engine launches.
 
 use crate::ir::layout::{Layout, Order};
-use crate::ir::plan::{Arg, Extent};
+use crate::ir::plan::{Arg, Extent, Plan, Step, places};
+use crate::ir::scale::BESIDE;
 use crate::ir::view::Geometry;
-use crate::registry::{Dim, Kernel, Operation, Parameter, Problem};
+use crate::registry::{Dim, Kernel, Library, Operation, Parameter, Problem, operands};
 
 /// Sizes of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +179,40 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
             r.dimensions((Extent::Fixed(rows), per_granule(granule.div_ceil(sx) * pixels)))
         }
     }
+}
+
+/// Bytes that the kernel of a step may touch of each of its arguments, for a full batch, by what the registry knows of
+/// its operands: the plan's own sizes of buffers and constants do not enter.
+pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize> {
+    let arglist = library.kernel(&step.kernel).map_or("", |k| &k.1.restrictions.arglist);
+    let (operands, args) = operands(step);
+    let sizes = step.args.len() - args.len();
+    let size = |letter: char| match arglist.find(letter).map(|at| &step.args[at]) {
+        Some(&Arg::Size(n)) => n as usize,
+        _ => 0,
+    };
+    let mut of = Sizes { middle: size('m'), second: size('s'), ..Sizes::of(step.problem) };
+    // The first constant: weights of a convolution, pairs of rows.
+    let constant = step.args.iter().find_map(|a| if let Arg::Constant(i) = *a { Some(i) } else { None });
+    if let Some(c) = constant.map(|i| &plan.constants[i]) {
+        (of.weights, of.pairs) = (c.padded, c.padded.0);
+    }
+    let bytes = |(operand, arg): (&Parameter, &Arg)| {
+        let (rows, cols) = of.of_operand(step.operation, operand);
+        let size = match *arg {
+            Arg::Constants => return places(&plan.constants).1,
+            Arg::Constant(i) => plan.constants[i].precision.bytes(),
+            _ => 4,
+        };
+        match *arg {
+            // Biases and the scales beside them.
+            Arg::Constant(i) if plan.constants[i].scales.is_some() => {
+                rows.next_multiple_of(BESIDE) * 2 * size
+            }
+            _ => rows * cols * size,
+        }
+    };
+    vec![0; sizes].into_iter().chain(operands.iter().zip(args).map(bytes)).collect()
 }
 
 /// Mistakes that a test makes in [`bind`], to see that the checks of `bench` find them.

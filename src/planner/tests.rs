@@ -121,6 +121,26 @@ fn operations_that_differ_have_other_programs() {
     }
 }
 
+/// The slopes of a PReLU stand where its summands would, also where the plan's variant for few records finds them among
+/// the constants of the first.
+#[test]
+fn arguments_are_as_large_as_kernels_take_them() {
+    for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+        let mut graph = Graph::new(Shape::vector(39));
+        let value = graph.push("prelu", Op::PRelu, &[0], &[(Role::Factors, 39, 1)]).unwrap();
+        graph.push("affine", Op::Affine, &[value], &[(Role::Weights, 2, 39), (Role::Biases, 2, 1)]).unwrap();
+        let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
+        assert_eq!(check(&plan, library()), Vec::<String>::new());
+        for step in plan.steps.iter().filter(|s| s.operation == Operation::Scale) {
+            let constants = step.args.iter().filter_map(|a| match *a {
+                Arg::Constant(i) => Some(&*plan.constants[i].name),
+                _ => None,
+            });
+            assert_eq!(constants.collect::<Vec<_>>(), ["prelu"; 2], "{}", recipe.name);
+        }
+    }
+}
+
 /// Values that stand alike are combined element by element.
 #[test]
 fn sums_of_values_that_stand_alike() {

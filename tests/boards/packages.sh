@@ -1,11 +1,11 @@
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2154,SC2016
 # Debian packages of other architectures, read by scripts that set "to" (a folder, as a full path) and "suite".
 
 # begin_packages NAME ARCHITECTURE ARCHITECTURES: an apt with folders of its own, in $to/NAME.apt, so that this
 # machine's packages know nothing of foreign architectures. end_packages NAME unpacks what it fetched into $to/NAME.
 begin_packages() {
     apt=$to/$1.apt
-    rm -rf "$apt" "$to/$1"
+    rm -rf "$apt" "${to:?}/$1"
     mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$apt/log" "$apt/empty" "$to/$1"
     : > "$apt/status"
     # The mirror that this machine uses for Debian.

@@ -4,13 +4,14 @@ use super::{Group, Guarded, Lab, Trouble};
 use crate::baked::library;
 use crate::cl::Argument;
 use crate::engine::model::{self, Model};
-use crate::engine::opencl::{limits, touched};
+use crate::engine::opencl::limits;
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::ir::op::Op;
 use crate::ir::plan::{Arg, BufferRole, Step};
 use crate::ir::values;
 use crate::ops::edges::{self, Builder};
 use crate::planner::bind::ADDS;
+use crate::planner::bind::touched;
 use crate::registry::{EngineKind, Kernel as Entry, Operation, PlanRecipe};
 
 /// Kernels that say in which layout a plan's matrices are that any kernel takes.
@@ -166,7 +167,8 @@ impl Lab {
                     Arg::Constants => return None,
                 })
             };
-            let arguments: Option<Vec<_>> = step.args.iter().zip(touched(plan, step)).map(argument).collect();
+            let arguments: Option<Vec<_>> =
+                step.args.iter().zip(touched(plan, step, library())).map(argument).collect();
             let arguments = arguments.ok_or_else(|| wrong("it takes all constants".into()))?;
             let bound = program.kernel(&kernel.function)?.bind(&arguments)?;
             let global = [step.global.0.items(RECORDS.0), step.global.1.items(RECORDS.0)];
