@@ -2,7 +2,9 @@
 //! read and not overwritten before its last use, layouts meet, operands are as large as their kernels take them, ranges
 //! cover every row and record.
 
-use super::bind::{ADDS, repack_options, touched as bytes_touched};
+#[cfg(any(test, fuzzing, feature = "lab"))]
+use super::bind::touched as bytes_touched;
+use super::bind::{ADDS, repack_options};
 use crate::ir::layout::Layout;
 use crate::ir::network::Precision;
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Extent, Placing, Plan, Step};
@@ -106,8 +108,12 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             repack(plan, step, &touched(step)).into_iter().for_each(|t| say(step, t));
         }
         if plan.engine == EngineKind::OpenCl {
-            let sizes = step.args.iter().zip(bytes_touched(plan, step, library));
-            sizes.for_each(|(arg, bytes)| small(plan, arg, bytes).into_iter().for_each(|t| say(step, t)));
+            // What runs is refused by the engine where an argument is too small.
+            #[cfg(any(test, fuzzing, feature = "lab"))]
+            {
+                let sizes = step.args.iter().zip(bytes_touched(plan, step, library));
+                sizes.for_each(|(arg, bytes)| small(plan, arg, bytes).into_iter().for_each(|t| say(step, t)));
+            }
             ranges(plan, step, kernel).into_iter().for_each(|t| say(step, t));
         }
     }
@@ -115,6 +121,7 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
 }
 
 /// Whether an argument has fewer bytes than the kernel may touch.
+#[cfg(any(test, fuzzing, feature = "lab"))]
 fn small(plan: &Plan, arg: &Arg, bytes: usize) -> Option<String> {
     let (name, has) = match *arg {
         Arg::Buffer(i) => (&plan.buffers[i].name, plan.buffers[i].len(plan.padded_batch) * 4),
