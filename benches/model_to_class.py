@@ -7,10 +7,10 @@ usage: target/zoo-python/bin/python benches/model_to_class.py [--models NAME...]
 Needs what `tests/run --all` makes (target/zoo, target/zoo-python), what `release/make x86_64` makes (target/dist) and gcc;
 installs emx-onnx-cgen into target/zoo-python. For each model, in turns: a first record from a file, its class checked against
 the model's own result. With --target aarch64 everything is made here for a board's CPU and started under qemu, the runtimes
-out of that CPU's wheels in that CPU's Python (made by benches/peers/aarch64-python; needs tests/boards/setup too).
+out of that CPU's wheels in that CPU's Python (tests/boards/setup and benches/peers/aarch64-python fetch what is missing).
 
 make    what is done once for a model: mortonnet-bake; `cargo build --release` with everything but this package compiled; emx-onnx-cgen
-        and `gcc -O3 -march=native` of the C that it writes, with a main that reads a record and prints the class. The runtimes read
+        and `gcc -O3` for this CPU (or a Cortex-A53) of the C that it writes, with a main that reads a record and prints the class. The runtimes read
         the model at each start.
 start   from before the process starts to its first line on stdout
 files   bytes that a machine needs for it, beside the C library and, for the runtimes, Python itself: program or model, and the
@@ -130,8 +130,8 @@ int main(int n, char **a) {{
 
 
 def shown(values, factor, unit):
-    low, middle, high = min(values), statistics.median(values), max(values)
-    return f"{middle * factor:.3g} {unit} ({low * factor:.3g} to {high * factor:.3g})"
+    low, middle, high = (float(f"{v * factor:.3g}") for v in (min(values), statistics.median(values), max(values)))
+    return f"{middle:g} {unit} ({low:g} to {high:g})"
 
 
 def measure(on, name, runs, work):

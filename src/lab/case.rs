@@ -21,8 +21,7 @@ use crate::ir::network::{Activation, Kind, Precision};
 use crate::ir::plan::{Arg, BufferRole, places};
 use crate::ir::scale::{self, BESIDE};
 use crate::ir::values;
-use crate::planner::bind::touched;
-use crate::planner::bind::{Call, Sizes, bind, repack_options};
+use crate::planner::bind::{Call, Sizes, bind, repack_options, touched};
 use crate::registry::{EngineKind, Holds, Kernel as Entry, Operation, Parameter, PlanRecipe, Problem};
 use std::time::{Duration, Instant};
 

@@ -2,9 +2,7 @@
 //! read and not overwritten before its last use, layouts meet, operands are as large as their kernels take them, ranges
 //! cover every row and record.
 
-#[cfg(any(test, fuzzing, feature = "lab"))]
-use super::bind::touched as bytes_touched;
-use super::bind::{ADDS, repack_options};
+use super::bind::{self, ADDS, repack_options};
 use crate::ir::layout::Layout;
 use crate::ir::network::Precision;
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Extent, Placing, Plan, Step};
@@ -108,10 +106,9 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             repack(plan, step, &touched(step)).into_iter().for_each(|t| say(step, t));
         }
         if plan.engine == EngineKind::OpenCl {
-            // What runs is refused by the engine where an argument is too small.
-            #[cfg(any(test, fuzzing, feature = "lab"))]
-            {
-                let sizes = step.args.iter().zip(bytes_touched(plan, step, library));
+            // A program without the lab leaves it to the engine, which refuses such arguments.
+            if cfg!(any(test, fuzzing, feature = "lab")) {
+                let sizes = step.args.iter().zip(bind::touched(plan, step, library));
                 sizes.for_each(|(arg, bytes)| small(plan, arg, bytes).into_iter().for_each(|t| say(step, t)));
             }
             ranges(plan, step, kernel).into_iter().for_each(|t| say(step, t));
@@ -121,7 +118,6 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
 }
 
 /// Whether an argument has fewer bytes than the kernel may touch.
-#[cfg(any(test, fuzzing, feature = "lab"))]
 fn small(plan: &Plan, arg: &Arg, bytes: usize) -> Option<String> {
     let (name, has) = match *arg {
         Arg::Buffer(i) => (&plan.buffers[i].name, plan.buffers[i].len(plan.padded_batch) * 4),

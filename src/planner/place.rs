@@ -179,7 +179,7 @@ impl Planner<'_> {
             granule,
         };
         let network = self.network;
-        let mut kept = 0;
+        let mut last = 0;
         let launch = bind(&call, |operand| match operand.holds {
             Holds::Constants => {
                 let l = sizes.problem.l;
@@ -187,14 +187,14 @@ impl Planner<'_> {
                 options = format!("{options} {layers}").trim_start().to_string();
                 Arg::Constants
             }
-            // A PReLU has no summands: its slopes stand there, wherever they are.
-            Holds::Biases if op == Some(Op::PRelu) => Arg::Constant(kept),
+            // A PReLU has no summands; its slopes, the operand before, stand there.
+            Holds::Biases if op == Some(Op::PRelu) => Arg::Constant(last),
             Holds::Weights | Holds::Biases | Holds::Factors | Holds::Pairs => {
                 let at = keep(constants, d.kernel, constant_of(network, d, operand, &sizes));
                 if let (true, Some(rows)) = (operand.name == "a", panel(d.kernel, &constants[at])) {
                     let _ = write!(options, " -DPANEL={rows}");
                 }
-                kept = at;
+                last = at;
                 Arg::Constant(at)
             }
             // Without an arg-max it is not written.

@@ -108,9 +108,9 @@ fn variable(name: &str) -> Option<OsString> {
     let value = std::env::var_os(name);
     // What somebody's tuning left at home changes what runs: unit tests have a folder of their own.
     #[cfg(test)]
-    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/target/tests-cache").into();
-    #[cfg(test)]
-    let value = value.or((name == "MORTONNET_CACHE").then_some(own));
+    let value = value.or_else(|| {
+        (name == "MORTONNET_CACHE").then(|| concat!(env!("CARGO_MANIFEST_DIR"), "/target/tests-cache").into())
+    });
     value
 }
 

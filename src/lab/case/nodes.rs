@@ -10,8 +10,7 @@ use crate::ir::op::Op;
 use crate::ir::plan::{Arg, BufferRole, Step};
 use crate::ir::values;
 use crate::ops::edges::{self, Builder};
-use crate::planner::bind::ADDS;
-use crate::planner::bind::touched;
+use crate::planner::bind::{ADDS, touched};
 use crate::registry::{EngineKind, Kernel as Entry, Operation, PlanRecipe};
 
 /// Kernels that say in which layout a plan's matrices are that any kernel takes.
