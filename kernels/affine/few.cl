@@ -7,9 +7,14 @@
 // ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: as in common/weights.
 // STEP: from a row of b to the next, where that is the same for all.
+// LINES: a work-item that asks for weights fetches the 128 bytes around them, where other work-groups' rows are, into the
+// cache that all share (NVIDIA's GPUs from compute capability 7.5).
 #ifndef QUADS
 #define QUADS 2
 #define SLICES 128
+#endif
+#ifndef LINES
+#define LINES 0
 #endif
 #define GROUP (QUADS * SLICES)
 // Weights under way at a time, of each work-item.
@@ -19,6 +24,28 @@
 #else
 #define VALUE(k) b[PLACE_B(l, w, (k), col)]
 #endif
+
+UNIT weights_at(global const UNIT *p)
+{
+#if LINES && defined(__NV_CL_C_VERSION)
+#define LINE_LOAD "ld.global.nc.L1::no_allocate.L2::128B."
+#ifdef BYTE_WEIGHTS
+    uint x;
+    __asm(LINE_LOAD "u32 %0, [%1];" : "=r"(x) : "l"(p));
+    return as_char4(x);
+#elif defined HALF_WEIGHTS
+    ulong x;
+    __asm(LINE_LOAD "u64 %0, [%1];" : "=l"(x) : "l"(p));
+    return x;
+#else
+    float4 x;
+    __asm(LINE_LOAD "v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(p));
+    return x;
+#endif
+#else
+    return *p;
+#endif
+}
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void affine_few(uint l, uint w, uint h, float2 params,
@@ -47,7 +74,7 @@ kernel void affine_few(uint l, uint w, uint h, float2 params,
             float x[AHEAD];
 #pragma unroll
             for (uint i = 0; i < AHEAD; ++i) {
-                weights[i] = pa[(k + i * SLICES) * fours];
+                weights[i] = weights_at(pa + (k + i * SLICES) * fours);
                 x[i] = VALUE(k + i * SLICES);
             }
 #pragma unroll
@@ -55,7 +82,7 @@ kernel void affine_few(uint l, uint w, uint h, float2 params,
                 sum = fma(WIDE(weights[i]), (float4)(x[i]), sum);
         }
         for (; k < l; k += SLICES)
-            sum = fma(WIDE(pa[k * fours]), (float4)(VALUE(k)), sum);
+            sum = fma(WIDE(weights_at(pa + k * fours)), (float4)(VALUE(k)), sum);
     }
     vstore4(sum, id, sums);
     barrier(CLK_LOCAL_MEM_FENCE);

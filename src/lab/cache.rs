@@ -1484,7 +1484,7 @@ mod tests {
                     pairs().map(|(i, j)| k + i + l * (col * tile + j)).collect(),
                 ]
             }
-            "matmul_tiled" | "affine_tiled" | "affine_mma" => {
+            "matmul_tiled" | "matmul_mma" | "affine_tiled" | "affine_mma" => {
                 let tile = kernel.restrictions.tile?;
                 let ks = k..l.min(k + define("BK"));
                 // A tile is a panel, or as many as there are warps.

@@ -68,8 +68,9 @@ fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
     // Made for the work-groups of large GPUs.
     const WIDE: (&str, &str) = ("OCLGRIND_MAX_WGSIZE", "1024");
     let settings = |name: &str| match name {
-        "layers_few" => vec![WIDE],
-        _ if name.contains("image") || name.starts_with("matmul_tiled") => {
+        "layers_few" | "affine_few_1024" => vec![WIDE],
+        "affine_few" => vec![("OCLGRIND_MAX_WGSIZE", "512")],
+        _ if ["image", "matmul_tiled", "matmul_mma"].iter().any(|f| name.contains(f)) => {
             vec![LARGE, ("OCLGRIND_UNINITIALIZED", "0")]
         }
         _ if ["affine_tiled", "affine_mma"].iter().any(|f| name.starts_with(f))
