@@ -541,7 +541,7 @@ impl Lab {
         ]);
         if entry.of_few() {
             // Few records; sums with and without their unrolled loop, rows behind a panel.
-            // (Fewer terms than they are for make them slow, not wrong.)
+            // Their least number of terms is one of speed: they are right with fewer, too.
             sizes = vec![(1, 1, 1), (17, 3, 5), (9, 2, 5 * define("SLICES") + 3), (145, 1, 3)];
         } else {
             sizes.iter_mut().for_each(|s| s.2 = s.2.max(entry.restrictions.least_l));
