@@ -2,7 +2,8 @@
 // whatever the layouts.
 // Differs: the baseline.
 // Source: own.
-// Layouts: factors and bias plain, one for each row; b FROM, r TO, as in common/place.
+// Layouts: factors and bias plain, one for each row; b FROM, r TO, as in common/place. r may have more rows than b: there
+// is nothing to read for those.
 // PRELU: 1: x where it is above 0, else x times its factor; bias is not read.
 // ACTIVATION: as in common/activation.
 #ifndef PRELU
@@ -16,7 +17,9 @@ kernel void scale_any(uint l, uint w, uint h, float2 params,
 {
     const uint row = get_global_id(0);
     const uint col = get_global_id(1);
-    float x = b[PLACE_B(l, w, row, col)];
+    float x = 0.0f;
+    if (row < l)
+        x = b[PLACE_B(l, w, row, col)];
 #if PRELU
     x = x < 0.0f ? x * factors[row] : x;
 #else

@@ -155,6 +155,40 @@ fn random_graphs_are_right_on_opencl_under_every_plan() {
     }
 }
 
+/// A step with more rows than it has to read takes nothing for them: what stands behind is of other records, or nobody's.
+#[test]
+fn rows_of_padding_hold_nothing_of_other_records() {
+    let all = cl::devices(cl::Library::open().expect("the tests need OpenCL")).unwrap();
+    for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+        let mut b = Builder::new(Shape::vector(3), 5);
+        let value = b.push(Op::PRelu, &[0], &[(Role::Factors, 3, 1)]).unwrap();
+        b.push(Op::Affine, &[value], &[(Role::Weights, 21, 3), (Role::Biases, 21, 1)]).unwrap();
+        let case = network(b, Kind::Values, InputOrder::Chw);
+        let model = Model::new(case.network.clone(), &case.tensors, recipe, library(), Some(20)).unwrap();
+        let (wanted, sources) = (Wanted { scores: true, classes: false }, Sources::default().uncached());
+        let device = &all.devices[0];
+        let engine = OpenClEngine::new(device, &model, wanted, false, &sources, &mut Phases::default());
+        let mut engine = engine.unwrap_or_else(|e| panic!("{}: {e}", recipe.name));
+        // Then one record where infinite ones stood beside others before.
+        for records in [20, 1] {
+            for n in 0..records {
+                let value = if n < 16 { 0.5 } else { f32::INFINITY };
+                engine.record(0, n).unwrap().fill(&[value; 3]);
+            }
+            engine.submit(0, records).unwrap();
+            engine.collect(0).unwrap();
+            let expected = case.network.scores(&case.tensors, &[0.5; 3]);
+            for n in 0..records.min(16) {
+                let answer = engine.answer(0, n);
+                for (found, expected) in answer.scores.iter().zip(&expected) {
+                    let near = (f64::from(found) - expected).abs() <= 1e-4;
+                    assert!(near, "{}: record {n} of {records}: {found}, not {expected}", recipe.name);
+                }
+            }
+        }
+    }
+}
+
 /// Two operands that are the same rows turned the same way: their copies share a constant.
 #[test]
 fn values_that_are_turned_twice() {
