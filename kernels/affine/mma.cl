@@ -1,14 +1,18 @@
 // Affine layer on tensor cores, with the accuracy of floats: a work-group computes BM rows for BN records, a warp 32 rows
 // for all of them.
-// Each operand is a sum of two numbers of TF32 (11 binary digits, the exponents of floats: nothing overflows that would
-// not as a float); of the four products the three larger ones are summed in floats. Halves and bytes are one such number.
-// A product may be four units of 2^-23 off; eight terms have that much beside the errors of their sums.
+// Each operand is a sum of two halves (11 binary digits each) times a power of two; of the four products the three larger
+// ones are summed in floats. Rows of weights and records have powers of their own: those that bring the largest number so far
+// to 2^11 to 2^15, so that none overflows that does not as a float. Where a larger one comes, the sums so far are brought to
+// its power; that depends on nothing but the row and the record. Halves and bytes are one such number as they are.
+// A term is off by 3 units of 2^-24, and by 2^-34 of the largest number of its row or record.
 // Differs from affine/tiled: the same tile, parts and slices; weights go from memory to the registers of the one warp that
 // multiplies them, only values are shared. A panel of 32 rows is what a warp takes: a work-item has four rows at a time,
-// those of a fragment of mma.m16n8k8 and of the next.
+// those of a fragment of mma.m16n8k16 and of the next. A stage is 16 terms for each slice: a work-item fetches 16 values, four
+// terms of four records, and makes halves of them where they stand, while others multiply the stage before. What it then
+// reads for a tile of records is one vector. Results are four rows of a record, one vector.
 // Where there is no PTX a work-item computes the same sums of the tile that its fragments hold.
 // Source: own.
-// Layouts: a R_32_1_C; b R, or with RECORDS C (a record's values contiguous); r R, one after the other for each part.
+// Layouts: a R_32_1_C; b C (a record's values contiguous); r C, of each record the parts after each other.
 // ACTIVATION: as in common/activation.
 // HALF_WEIGHTS, BYTE_WEIGHTS: as in common/weights and common/bias.
 //
@@ -18,8 +22,6 @@
 #define TILES 13
 #define SLICES 2
 #define BK 32
-#define STAGES 3
-#define RECORDS 0
 #endif
 // Tiles of columns whose products are under way at a time.
 #ifndef TURN
@@ -30,62 +32,119 @@
 #define AHEAD 2
 #endif
 
+// One stage is multiplied, of the next one halves are made, the third comes.
+#define STAGES 3
 // x % n: a pair of / and % is compiled to what oclgrind's check of values does not know.
 #define REST(x, n) ((x) - mul24((x) / (uint)(n), (uint)(n)))
 #define BM (32 * WARPS)
 #define BN (8 * TILES)
 #define MEMBERS (32 * WARPS)
 #define GROUP (MEMBERS * SLICES)
-// Steps of eight that a slice makes in a stage.
-#define STEPS (BK / 8 / SLICES)
-// Values are read by eight columns (or rows) and four rows (or columns) at a time: from 32 banks.
-#if RECORDS
-#define WIDTH (BK + 4)
-#define STAGE (BN * WIDTH)
-#define AT(k, n) ((n) * WIDTH + (k))
-#define MOVES (BN * BK)
-#else
-#define WIDTH (BN + (40 - BN % 32) % 32)
-#define STAGE (BK * WIDTH)
-#define AT(k, n) ((k) * WIDTH + (n))
-#define MOVES (BN * BK / 4)
-#endif
-// The place is a multiple of eight bytes; that is worth 8 % of a network. oclgrind's check of values takes the other store.
+#define STAGE (BK * BN)
+#define FOURS (BN / 4)
 #ifdef __NV_CL_C_VERSION
 #define PTX 1
-#define DEPTH STAGES
-#define STORE2(to, x, y) (*(global float2 *)(to) = (float2)((x), (y)))
 #else
 #define PTX 0
-#define DEPTH 2
-#define STORE2(to, x, y) vstore2((float2)((x), (y)), 0, (to))
+#define BEHIND 0
 #endif
-#define NB ((MOVES + GROUP - 1) / GROUP)
-#define HAS_B(i) (MOVES % GROUP == 0 || id + (i) * GROUP < MOVES)
 
-#if BK % (8 * SLICES) || (SLICES > 1 && DEPTH * STAGE < (SLICES - 1) * 4 * TILES * MEMBERS)
-#error "affine_mma: 8 * SLICES divides BK, and the sums of half a warp's rows of every slice fit into the stages"
+#if BK != 16 * SLICES || TILES > 4 * WARPS || (SLICES > 1 && STAGES * STAGE < (SLICES - 1) * 4 * TILES * MEMBERS)
+#error "affine_mma: a stage is 16 terms for each slice, a work-item fetches for at most four records, and the sums of half a warp's rows of every slice fit into the stages"
 #endif
 
 #if PTX
-// c += a b of 16 rows, 8 columns, 8 terms.
-#define MULTIPLY(c, a0, a1, a2, a3, b0, b1) \
-    __asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+// c += a b of 16 rows, 8 columns, 16 terms.
+#define MULTIPLY(c, a, b0, b1) \
+    __asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
           : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3]) \
-          : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
-// The nearest number of TF32, and (to 11 digits, of which the instruction takes no more) what it lacks.
-#define LARGE(x) ((as_uint(x) + 0x1000u) & 0xffffe000u)
-#define SMALL(x, large) (as_uint((x) - as_float(large)) + 0x1000u)
+          : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"(b0), "r"(b1))
+
+// Two numbers as halves, x in the lower one.
+uint halves(float x, float y)
+{
+    uint r;
+    __asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
+    return r;
+}
+
+// What two halves lack of x and y.
+uint lacking(float x, float y, uint large)
+{
+    float p, q;
+    __asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(p), "=f"(q) : "r"(large));
+    return halves(x - p, y - q);
+}
+
+// The larger ones, by size, of two pairs of halves.
+uint larger(uint x, uint y)
+{
+    uint r;
+    __asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+    return r;
+}
+
+// Whether any work-item of the warp has a half above 2^15.
+bool too_large(uint pair)
+{
+    uint r;
+    __asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q;}"
+                   : "=r"(r) : "r"(((pair & 0x7fff7fffu) + 0x07ff07ffu) & 0x80008000u));
+    return r != 0;
+}
+
+// x of another work-item of the warp: of number `lane`, or of the one whose number differs in `bits`.
+float of_lane(float x, uint lane)
+{
+    float r;
+    __asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(r) : "f"(x), "r"(lane));
+    return r;
+}
+float across(float x, uint bits)
+{
+    float r;
+    __asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(r) : "f"(x), "r"(bits));
+    return r;
+}
+
+// The power of two that numbers of a row or record are multiplied with: nothing has been seen yet.
+#define NOTHING 0x1p126f
+// The one that brings the largest of four neighbours' numbers to 2^11 to 2^12, if it is above 2^15 with the power so far.
+float power_for(float most, float power)
+{
+    most = fmax(most, across(most, 1));
+    most = fmax(most, across(most, 2));
+    const bool large = most * power > 0x1p15f && most < INFINITY;
+    return large ? as_float((265u - (as_uint(most) >> 23)) << 23) : power;
+}
+// 1 / power.
+#define INVERSE(power) as_float(0x7f000000u - as_uint(power))
+#define SIZE4(a, b, c, d) fmax(fmax(fabs(a), fabs(b)), fmax(fabs(c), fabs(d)))
+
+// Where the vector of a work-item's quarter of 16 terms stands for record i of four. Eight work-items reach 32 banks, when they
+// fetch and when they multiply.
+#define SLOT(four, i) ((four) * 16 + (((i) * 4 + quarter) ^ ((four) % 2 * 4)))
+#define SLOTS (STAGE / 4)
+// Behind the stages, for two of them: factors of a slice's records, and whether those of a warp are not 1.
+#define BEHIND (2 * SLICES * (BN + WARPS))
+#define FACTORS(odd, slice) (stages + STAGES * STAGE + ((odd) * SLICES + (slice)) * BN)
+#define CHANGED(odd, slice) ((local uint *)(stages + STAGES * STAGE + 2 * SLICES * BN) + ((odd) * SLICES + (slice)) * WARPS)
+#define COPY16(to, from, bytes) \
+    __asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint)(size_t)(to)), "l"(from), "r"((uint)(bytes)) : "memory")
+#define COPY4(to, from, bytes) \
+    __asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((uint)(size_t)(to)), "l"(from), "r"((uint)(bytes)) : "memory")
+#define COMMIT __asm volatile("cp.async.commit_group;" ::: "memory")
+#define ARRIVED __asm volatile("cp.async.wait_group 1;" ::: "memory")
 #endif
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void affine_mma(uint l, uint w, uint h, float2 params,
                        global const UNIT *restrict a,
                        global const float *restrict b,
-                       global const float *restrict bias,
-                       global float *restrict r)
+                       global const float4 *restrict bias,
+                       global float4 *restrict r)
 {
-    local float stages[DEPTH * STAGE] __attribute__((aligned(16)));
+    local float stages[STAGES * STAGE + BEHIND] __attribute__((aligned(16)));
     const uint id = get_local_id(0);
     const uint slice = id / MEMBERS, member = id % MEMBERS;
     const uint lane = id % 32, eighth = lane / 4, quarter = lane % 4;
@@ -100,31 +159,6 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
 
     // Four rows of a column; a warp takes four columns at a time.
     global const UNIT *pa = a + (has_rows ? row : 0) / 4 * l + eighth;
-#define LOAD_A(k) ((k) < end && has_rows ? pa[(k) * 8] : (UNIT)(0))
-
-#if RECORDS
-    // Single values: neighbours are those of a record.
-#define K_OF_B(i) REST(id + (i) * GROUP, BK)
-#define COL_OF_B(i) ((id + (i) * GROUP) / BK)
-    global const float *pb[NB];
-#pragma unroll
-    for (uint i = 0; i < NB; ++i)
-        pb[i] = b + min(first + COL_OF_B(i), w - 1) * l + K_OF_B(i);
-#define FROM_B(k, i) (pb[i] + (k))
-#define TO_B(s, i) (stages + (s) * STAGE + AT(K_OF_B(i), COL_OF_B(i)))
-#define VALUE float
-#else
-    // Four records of a row.
-#define K_OF_B(i) ((id + (i) * GROUP) / (BN / 4))
-#define COL_OF_B(i) (REST(id + (i) * GROUP, BN / 4) * 4)
-    global const float *pb[NB];
-#pragma unroll
-    for (uint i = 0; i < NB; ++i)
-        pb[i] = b + K_OF_B(i) * w + min(first + COL_OF_B(i), w - 4);
-#define FROM_B(k, i) (pb[i] + (k) * w)
-#define TO_B(s, i) (stages + (s) * STAGE + AT(K_OF_B(i), COL_OF_B(i)))
-#define VALUE float4
-#endif
 
     // Of each fragment two rows of two columns; fragment m has rows 2 m and 2 m + 1 of the work-item's four.
     float sum[2][TILES][4];
@@ -136,115 +170,232 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
             for (uint i = 0; i < 4; ++i)
                 sum[m][j][i] = 0.0f;
 
-    const uint shift = slice * (8 * STEPS);
 #if PTX
-#if RECORDS
-#define COPY "cp.async.ca.shared.global [%0], [%1], 4, %2;"
-#else
-#define COPY "cp.async.cg.shared.global [%0], [%1], 16, %2;"
-#endif
-#define FETCH(s, k) \
+    // Four records of which this work-item fetches four terms each, as four vectors. They are its alone until they are
+    // multiplied.
+    const uint four = member / 4;
+    const bool fetches = four < FOURS;
+    local uint4 *slots = (local uint4 *)stages + slice * (4 * BN);
+    local uint4 *own = slots + SLOT(four, 0), *odd_own = slots + SLOT(four, 1);
+#define OWN(stage, i) ((i) % 2 ? odd_own + (stage) : own + (stage))[(i) / 2 * 8]
+    // Records are a multiple of four: behind the last ones are those again.
+    const uint term = slice * 16 + 4 * quarter;
+    uint from = min(first + 4 * four, w - 4) * l + begin + term;
+    const bool aligned = l % 4 == 0;
+    // Fetches the stage that begins with term k: what is behind the last term is 0.
+#define FETCH(stage, k) \
     do { \
-        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-            if (HAS_B(i)) \
-                __asm volatile(COPY ::"r"((uint)(size_t)TO_B(s, i)), "l"(FROM_B(k, i)), \
-                               "r"((k) + K_OF_B(i) < end ? (uint)sizeof(VALUE) : 0u) : "memory"); \
+        const int rest = (int)end - (int)((k) + term); \
+        global const float *pb = b + from; \
+        if (fetches && aligned) \
+            _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
+                COPY16(&OWN(stage, i), pb + i * l, rest > 0 ? 16 : 0); \
+        else if (fetches) \
+            _Pragma("unroll") for (uint i = 0; i < 16; ++i) \
+                COPY4((local float *)&OWN(stage, i / 4) + i % 4, pb + i / 4 * l + i % 4, rest > (int)(i % 4) ? 4 : 0); \
+        from += BK; \
     } while (0)
-    for (uint s = 0; s < DEPTH - 1; ++s) {
-        if (begin + s * BK < end)
-            FETCH(s, begin + s * BK);
-        __asm volatile("cp.async.commit_group;" ::: "memory");
+    pa += (begin + term) * 8;
+    // Loads the weights of the stage that begins with term k. Behind the last one there are none.
+#define LOAD_WEIGHTS(to, k) \
+    do { \
+        if (has_rows && (k) + BK <= end) { \
+            _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
+                (to)[i] = pa[i * 8]; \
+        } else if ((k) < end) { \
+            const int rest = has_rows ? (int)end - (int)((k) + term) : 0; \
+            _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
+                (to)[i] = rest > (int)i ? pa[i * 8] : (UNIT)(0); \
+        } \
+        pa += BK * 8; \
+    } while (0)
+    // Of the work-item's four rows, and of its four records.
+    float row_power[4], power[4];
+#pragma unroll
+    for (uint i = 0; i < 4; ++i) {
+        row_power[i] = NARROW ? 1.0f : NOTHING;
+        power[i] = NOTHING;
     }
-    UNIT weights[AHEAD][STEPS][2];
-#pragma unroll
-    for (uint s = 0; s < AHEAD; ++s)
-#pragma unroll
-        for (uint q = 0; q < 2 * STEPS; ++q)
-            weights[s][q / 2][q % 2] = LOAD_A(begin + s * BK + shift + 4 * q + quarter);
-#else
-#define FILL(s, k) \
+    // Makes halves of the values of a stage; of two stages after each other one is odd.
+#define CONVERT(stage, odd) \
     do { \
-        _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-            if (HAS_B(i)) \
-                *(local VALUE *)TO_B(s, i) = (k) + K_OF_B(i) < end ? *(global const VALUE *)FROM_B(k, i) : (VALUE)(0.0f); \
+        float raw[4][4]; \
+        _Pragma("unroll") for (uint i = 0; i < 4; ++i) { \
+            const float4 x = fetches ? as_float4(OWN(stage, i)) : (float4)(0.0f); \
+            raw[i][0] = x.x, raw[i][1] = x.y, raw[i][2] = x.z, raw[i][3] = x.w; \
+        } \
+        uint large[4][2], most = 0; \
+        _Pragma("unroll") for (uint i = 0; i < 8; ++i) { \
+            large[i / 2][i % 2] = HALVES(raw, i / 2, i % 2); \
+            most = larger(most, large[i / 2][i % 2]); \
+        } \
+        const bool other = too_large(most); \
+        if (other) \
+            _Pragma("unroll") for (uint i = 0; i < 4; ++i) { \
+                const float to = power_for(SIZE4(raw[i][0], raw[i][1], raw[i][2], raw[i][3]), power[i]); \
+                if (fetches && quarter == 0) \
+                    FACTORS(odd, slice)[4 * four + i] = to * INVERSE(power[i]); \
+                power[i] = to; \
+                large[i][0] = HALVES(raw, i, 0); \
+                large[i][1] = HALVES(raw, i, 1); \
+            } \
+        if (lane == 0) \
+            CHANGED(odd, slice)[member / 32] = other; \
+        _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
+            if (fetches) \
+                OWN(stage, i) = (uint4)(large[i][0], large[i][1], LACKING(raw, i, 0, large[i][0]), LACKING(raw, i, 1, large[i][1])); \
     } while (0)
-    FILL(0, begin);
-    barrier(CLK_LOCAL_MEM_FENCE);
-#endif
+#define HALVES(raw, n, i) halves(raw[n][2 * (i)] * power[n], raw[n][2 * (i) + 1] * power[n])
+#define LACKING(raw, n, i, large) lacking(raw[n][2 * (i)] * power[n], raw[n][2 * (i) + 1] * power[n], large)
 
-    uint stage = 0;
-    for (uint k = begin; k < end; k += BK) {
-#if PTX
-        __asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 2) : "memory");
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (k + (DEPTH - 1) * BK < end)
-            FETCH((stage + DEPTH - 1) % DEPTH, k + (DEPTH - 1) * BK);
-        __asm volatile("cp.async.commit_group;" ::: "memory");
-        UNIT next[STEPS][2];
+    if (begin < end)
+        FETCH(0, begin);
+    COMMIT;
+    if (begin + BK < end)
+        FETCH(SLOTS, begin + BK);
+    COMMIT;
+    UNIT weights[AHEAD][4];
 #pragma unroll
-        for (uint q = 0; q < 2 * STEPS; ++q)
-            next[q / 2][q % 2] = LOAD_A(k + AHEAD * BK + shift + 4 * q + quarter);
-        local const float *values = stages + stage * STAGE + AT(shift + quarter, eighth);
+    for (uint s = 0; s < AHEAD; ++s) {
 #pragma unroll
-        for (uint q = 0; q < STEPS; ++q) {
-            const float4 x = WIDE(weights[0][q][0]), y = WIDE(weights[0][q][1]);
-            // Rows of the work-item, then four columns on.
-            const float terms[2][4] = {{x.x, x.y, y.x, y.y}, {x.z, x.w, y.z, y.w}};
-            uint large[2][4], small[2][4];
+        for (uint i = 0; i < 4; ++i)
+            weights[s][i] = (UNIT)(0);
+        LOAD_WEIGHTS(weights[s], begin + s * BK);
+    }
+    ARRIVED;
+    CONVERT(0, 0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    // Of a tile the vectors of this work-item's record.
+    local const uint4 *values = slots + SLOT(eighth / 4, eighth % 4);
+    uint now = 0, then = SLOTS, free = 2 * SLOTS, odd = 0;
+#define CONVERT_NEXT \
+    do { \
+        ARRIVED; \
+        if (k + BK < end) \
+            CONVERT(then, odd ^ 1); \
+    } while (0)
+    for (uint k = begin; k < end;) {
+        // Each of the turns has registers of its own for the weights that come.
 #pragma unroll
-            for (uint i = 0; i < 8; ++i) {
-                large[i / 4][i % 4] = NARROW ? as_uint(terms[i / 4][i % 4]) : LARGE(terms[i / 4][i % 4]);
-                small[i / 4][i % 4] = NARROW ? 0 : SMALL(terms[i / 4][i % 4], large[i / 4][i % 4]);
+        for (uint p = 0; p < AHEAD; ++p) {
+            if (p > 0 && k >= end)
+                break;
+            if (k + 2 * BK < end)
+                FETCH(free, k + 2 * BK);
+            COMMIT;
+            // Half of the warps make halves of the next stage while the others multiply.
+            if (slice % 2)
+                CONVERT_NEXT;
+            // Of each of the work-item's rows four terms.
+            float terms[4][4];
+#pragma unroll
+            for (uint i = 0; i < 4; ++i) {
+                const float4 x = WIDE(weights[p][i]);
+                terms[0][i] = x.x, terms[1][i] = x.y, terms[2][i] = x.z, terms[3][i] = x.w;
             }
+            uint large[2][4], small[2][4];
+            // Of fragment i / 4 the two halves number i % 4: of which row, and of which terms.
+#define ROW(i) ((i) / 4 * 2 + (i) % 2)
+#define PAIR(i) ((i) % 4 / 2 * 2)
+#define LARGE_TERMS \
+            _Pragma("unroll") for (uint i = 0; i < 8; ++i) \
+                large[i / 4][i % 4] = halves(terms[ROW(i)][PAIR(i)] * row_power[ROW(i)], terms[ROW(i)][PAIR(i) + 1] * row_power[ROW(i)])
+            LARGE_TERMS;
+#if !NARROW
+            uint most = 0;
+#pragma unroll
+            for (uint i = 0; i < 8; ++i)
+                most = larger(most, large[i / 4][i % 4]);
+            if (too_large(most)) {
+#pragma unroll
+                for (uint i = 0; i < 4; ++i) {
+                    const float to = power_for(SIZE4(terms[i][0], terms[i][1], terms[i][2], terms[i][3]), row_power[i]);
+                    const float by = to * INVERSE(row_power[i]);
+                    row_power[i] = to;
+#pragma unroll
+                    for (uint j = 0; j < TILES; ++j) {
+                        sum[i / 2][j][i % 2 * 2] *= by;
+                        sum[i / 2][j][i % 2 * 2 + 1] *= by;
+                    }
+                }
+                LARGE_TERMS;
+            }
+#pragma unroll
+            for (uint i = 0; i < 8; ++i)
+                small[i / 4][i % 4] = lacking(terms[ROW(i)][PAIR(i)] * row_power[ROW(i)],
+                                              terms[ROW(i)][PAIR(i) + 1] * row_power[ROW(i)], large[i / 4][i % 4]);
+#endif
+            LOAD_WEIGHTS(weights[p], k + AHEAD * BK);
+            uint any = 0;
+#pragma unroll
+            for (uint g = 0; g < WARPS; ++g)
+                any |= CHANGED(odd, slice)[g];
+            if (any)
+#pragma unroll
+                for (uint j = 0; j < TILES; ++j)
+                    if (CHANGED(odd, slice)[j / 4]) {
+                        local const float *by = FACTORS(odd, slice) + 8 * j + 2 * quarter;
+#pragma unroll
+                        for (uint i = 0; i < 8; ++i)
+                            sum[i / 4][j][i % 4] *= by[i % 2];
+                    }
+            local const uint4 *at = values + now;
 #pragma unroll
             for (uint j0 = 0; j0 < TILES; j0 += TURN) {
-                uint bl[TURN][2], bs[TURN][2];
-#pragma unroll
-                for (uint j = 0; j < TURN; ++j)
-                    if (j0 + j < TILES)
-#pragma unroll
-                        for (uint i = 0; i < 2; ++i) {
-                            const float v = values[AT(q * 8 + i * 4, (j0 + j) * 8)];
-                            bl[j][i] = LARGE(v);
-                            bs[j][i] = SMALL(v, bl[j][i]);
-                        }
-#define PRODUCTS(p, q) \
-                _Pragma("unroll") for (uint j = 0; j < TURN; ++j) \
-                    if (j0 + j < TILES) \
-                        _Pragma("unroll") for (uint m = 0; m < 2; ++m) \
-                            MULTIPLY(sum[m][j0 + j], p[m][0], p[m][1], p[m][2], p[m][3], q[j][0], q[j][1])
-                PRODUCTS(large, bs);
+#define EACH_TILE _Pragma("unroll") for (uint j = 0; j < TURN; ++j) if (j0 + j < TILES)
+                uint4 v[TURN];
+                EACH_TILE
+                    v[j] = at[(j0 + j) * 32];
+#define PRODUCTS(p, q0, q1) EACH_TILE _Pragma("unroll") for (uint m = 0; m < 2; ++m) MULTIPLY(sum[m][j0 + j], p[m], v[j].q0, v[j].q1)
+                PRODUCTS(large, z, w);
 #if !NARROW
-                PRODUCTS(small, bl);
+                PRODUCTS(small, x, y);
 #endif
-                PRODUCTS(large, bl);
+                PRODUCTS(large, x, y);
             }
+            if (slice % 2 == 0)
+                CONVERT_NEXT;
+            barrier(CLK_LOCAL_MEM_FENCE);
+            const uint last = now;
+            now = then, then = free, free = last, odd ^= 1, k += BK;
         }
+    }
+
+    // Of sums the powers are taken away: those of rows, then those of records.
+    if (fetches && quarter == 0)
 #pragma unroll
-        for (uint s = 0; s < AHEAD; ++s)
+        for (uint i = 0; i < 4; ++i)
+            FACTORS(0, slice)[4 * four + i] = INVERSE(power[i]);
+    barrier(CLK_LOCAL_MEM_FENCE);
 #pragma unroll
-            for (uint q = 0; q < 2 * STEPS; ++q)
-                weights[s][q / 2][q % 2] = s + 1 < AHEAD ? weights[s + 1][q / 2][q % 2] : next[q / 2][q % 2];
-        stage = (stage + 1) % DEPTH;
+    for (uint j = 0; j < TILES; ++j) {
+        local const float *by = FACTORS(0, slice) + 8 * j + 2 * quarter;
+#pragma unroll
+        for (uint i = 0; i < 8; ++i)
+            sum[i / 4][j][i % 4] = sum[i / 4][j][i % 4] * INVERSE(row_power[i / 2]) * by[i % 2];
+    }
 #else
-        if (k + BK < end)
-            FILL(stage ^ 1, k + BK);
-        local const float *values = stages + stage * STAGE;
-        for (uint q = shift; q < shift + 8 * STEPS; ++q) {
-            const float4 x = WIDE(LOAD_A(k + q));
+    for (uint k = begin; k < end; k += BK) {
+        for (uint i = id; i < STAGE; i += GROUP) {
+            const uint at = k + i / BN, col = first + REST(i, BN);
+            stages[i] = at < end && col < w ? b[col * l + at] : 0.0f;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (uint q = slice * 16; q < slice * 16 + 16; ++q) {
+            const float4 x = k + q < end && has_rows ? WIDE(pa[(k + q) * 8]) : (float4)(0.0f);
             for (uint j = 0; j < TILES; ++j)
                 for (uint i = 0; i < 2; ++i) {
-                    const float v = values[AT(q, j * 8 + quarter * 2 + i)];
+                    const float v = stages[q * BN + j * 8 + quarter * 2 + i];
                     sum[0][j][i] = fma(x.x, v, sum[0][j][i]);
                     sum[0][j][2 + i] = fma(x.y, v, sum[0][j][2 + i]);
                     sum[1][j][i] = fma(x.z, v, sum[1][j][i]);
                     sum[1][j][2 + i] = fma(x.w, v, sum[1][j][2 + i]);
                 }
         }
-        stage ^= 1;
         barrier(CLK_LOCAL_MEM_FENCE);
-#endif
     }
+#endif
 
 #if SLICES > 1
     // First the sums of one fragment's rows, then of the other's.
@@ -269,24 +420,19 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
 
     if (slice > 0 || !has_rows)
         return;
-    r += part * h * w;
+    const uint at = row + 4 * eighth;
 #pragma unroll
-    for (uint m = 0; m < 2; ++m)
+    for (uint j = 0; j < TILES; ++j)
 #pragma unroll
-        for (uint n = 0; n < 2; ++n) {
-            const uint at = row + 4 * eighth + 2 * m + n;
-#pragma unroll
-            for (uint j = 0; j < TILES; ++j) {
-                const uint col = first + j * 8 + quarter * 2;
-                float x = sum[m][j][2 * n], y = sum[m][j][2 * n + 1];
-                if (parts == 1) {
-                    x += FIRST(bias, at);
-                    y += FIRST(bias, at);
-                    x = ACTIVATE(LAST(x, bias, at));
-                    y = ACTIVATE(LAST(y, bias, at));
-                }
-                if (col < w)
-                    STORE2(r + at * w + col, x, y);
+        for (uint i = 0; i < 2; ++i) {
+            const uint col = first + j * 8 + quarter * 2 + i;
+            float4 x = (float4)(sum[0][j][i], sum[0][j][2 + i], sum[1][j][i], sum[1][j][2 + i]);
+            if (parts == 1) {
+                x += FIRST(bias, at / 4);
+                x = LAST4(x, bias, at / 4);
+                x = ACTIVATE(x);
             }
+            if (col < w)
+                r[(col * parts + part) * (h / 4) + at / 4] = x;
         }
 }

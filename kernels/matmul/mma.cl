@@ -1,7 +1,7 @@
 // A product on tensor cores, with the accuracy of floats: a tile of the result per work-group, its operands staged in local
 // memory, a warp 32 FM rows of 32 FN columns.
-// Each operand is a sum of two numbers of TF32, as in affine/mma; of the four products the three larger ones are summed in
-// floats. Eight terms have the accuracy that a product lacks beside the errors of their sums.
+// Each operand is a sum of two numbers of TF32 (11 binary digits, the exponents of floats: nothing overflows that would not
+// as a float); of the four products the three larger ones are summed in floats. Eight terms have the accuracy that a product lacks beside the errors of their sums.
 // Differs from matmul/tiled: mma.m16n8k8 in place of fma. A work-item takes four rows (columns) of one k at a time, those
 // of two fragments of a (of four of b); a k's fours stand in an order that spreads what a warp reads over all banks.
 // Where there is no PTX a work-item computes the same sums of the tile that its fragments hold.

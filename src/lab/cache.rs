@@ -1496,7 +1496,7 @@ mod tests {
                 let a = (row * panels..(row + 1) * panels).filter(|p| 4 * p * fours < h).flat_map(quads);
                 let a = four(&a.collect::<Vec<_>>());
                 let cols = || (0..tile.1).map(|c| (col * tile.1 + c).min(w - 1));
-                let b = if define("RECORDS") == 1 {
+                let b = if define("RECORDS") == 1 || kernel.function == "affine_mma" {
                     cols().flat_map(|c| ks.clone().map(move |k| c * l + k)).collect()
                 } else {
                     let quads = (0..tile.1 / 4).map(|q| (col * tile.1 / 4 + q).min(w4 - 1));
@@ -1506,10 +1506,11 @@ mod tests {
             }
             "affine_narrow" => {
                 let ks = k..l.min(k + 256);
-                [
-                    four(&ks.clone().map(|k| k * (h / 4) + row).collect::<Vec<_>>()),
-                    four(&ks.map(|k| k * w4 + col).collect::<Vec<_>>()),
-                ]
+                let b = match define("RECORDS") {
+                    1 => (0..4).flat_map(|c| ks.clone().map(move |k| (4 * col + c) * l + k)).collect(),
+                    _ => four(&ks.clone().map(|k| k * w4 + col).collect::<Vec<_>>()),
+                };
+                [four(&ks.map(|k| k * (h / 4) + row).collect::<Vec<_>>()), b]
             }
             "affine_few" => {
                 let (quads, slices) = (define("QUADS"), define("SLICES"));

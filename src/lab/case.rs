@@ -640,7 +640,9 @@ impl Lab {
         if !parts.intact()? {
             return Err(Trouble::Wrong(format!("wrote outside its parts at {}", shape(real))));
         }
-        let all = parts.read::<f32>(PARTS * h * w)?;
+        let layout = entry.restrictions.r.as_ref().and_then(|o| o.representation.clone());
+        let size = (PARTS * h, w);
+        let all = layout.unwrap_or(Layout::R).unpack(&parts.read::<f32>(PARTS * h * w)?, size, size);
         let sum: Vec<f32> = (0..h * w).map(|i| all[i] + all[h * w + i] + all[2 * h * w + i]).collect();
         let found = Layout::R.unpack(&sum, (real.h, real.w), (h, w));
         let product = reference::Product {
