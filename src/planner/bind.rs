@@ -160,12 +160,7 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
     }
     if let (Some((y, x)), Some(group)) = (r.tile, call.group) {
         let rows = Extent::Fixed(p.h.div_ceil(y) * group.0 * call.sizes.parts);
-        // A tile may be of several granules.
-        let columns = match x % granule {
-            0 => Extent::Records { records: x, items: group.1 },
-            _ => per_granule(granule.div_ceil(x) * group.1),
-        };
-        return r.dimensions((rows, columns));
+        return r.dimensions((rows, per_granule(granule.div_ceil(x) * group.1)));
     }
     match call.kernel.operation {
         Operation::ArgMax => (per_granule(granule), Extent::Fixed(1)),
