@@ -607,3 +607,23 @@ fn modelled_times_are_those_of_launches_and_work() {
     let shared = us(EngineKind::Host, 4, 5, 1000, 1_000_000) - launch;
     assert!((shared - work / 4.0).abs() < 1e-6 * work, "{shared}");
 }
+
+/// A full batch has as many tiles of columns as it needs: a work-group more for each is the layer twice.
+#[test]
+fn a_full_batch_has_no_tiles_without_records() {
+    let mut tiled = 0;
+    for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+        for (outputs, inputs) in [(10, 4096), (100, 784), (2500, 784)] {
+            let plan = plan(&affine(outputs, inputs), recipe, library(), None).unwrap();
+            for step in plan.full().iter() {
+                let r = &library().kernel(&step.kernel).unwrap().1.restrictions;
+                let (Some((_, x)), Some(local)) = (r.tile, step.local) else { continue };
+                let items = r.dimensions((step.global.0.items(plan.batch), step.global.1.items(plan.batch)));
+                let groups = items.1 / r.dimensions(local).1;
+                assert_eq!(groups, plan.columns(plan.batch).div_ceil(x), "{}: {}", recipe.name, step.kernel);
+                tiled += 1;
+            }
+        }
+    }
+    assert!(tiled > 10, "{tiled}");
+}
