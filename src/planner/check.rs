@@ -242,7 +242,14 @@ fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
             ));
         }
     }
-    None
+    // Where all stand alike every element is written.
+    let (image, shape) = geometry.output;
+    let rows = image.first + (shape.h - 1) * image.line + shape.w * image.pixel;
+    let alike = step.operation == Operation::Combine && step.global.1 == Extent::Fixed(1);
+    (rows < written.padded_rows && !alike).then(|| {
+        let (name, all) = (&written.name, written.padded_rows);
+        format!("writes {rows} rows of {name}, which has {all}: the others would hold anything")
+    })
 }
 
 /// Whether the work-items compute every row of every record, for batches around a granule and the full one.

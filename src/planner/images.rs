@@ -338,7 +338,11 @@ impl<'l> Planner<'l> {
             // One element for all pixels.
             stands = Image { pixel: 0, line: 0, ..stands };
         }
-        let View { matrix, map } = self.whole(first, i)?;
+        let View { mut matrix, mut map } = self.whole(first, i)?;
+        if shape.h * shape.w > 1 && self.matrices[matrix].pixels_of.is_none() {
+            // A vector's rows: behind the last pixel may be others, and its pixels cannot be made wider.
+            View { matrix, map } = self.copy(first, i)?;
+        }
         let input = self.reads(kernel, matrix, last);
         self.family(kernel, input);
         // One layout for both.

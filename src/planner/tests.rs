@@ -608,6 +608,23 @@ fn modelled_times_are_those_of_launches_and_work() {
     assert!((shared - work / 4.0).abs() < 1e-6 * work, "{shared}");
 }
 
+/// An image that is a vector's rows: what is combined pixel by pixel leaves no rows of padding that nobody writes.
+#[test]
+fn vectors_as_images_are_written_whole() {
+    for recipe in library().plans.iter() {
+        for arithmetic in Arithmetic::ALL {
+            let mut graph = Graph::new(Shape::vector(46));
+            let shape = Shape { c: 1, h: 1, w: 46 };
+            let gelu = graph.push("gelu", Op::Activation(Activation::Gelu), &[0], &[]).unwrap();
+            let image = graph.push("reshape", Op::Reshape(shape), &[gelu], &[]).unwrap();
+            let value = graph.push("combine", Op::Combine(arithmetic), &[image, image], &[]).unwrap();
+            graph.push("affine", Op::Affine, &[value], &[(Role::Weights, 17, 46), (Role::Biases, 17, 1)]).unwrap();
+            let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
+            assert_eq!(check(&plan, library()), Vec::<String>::new());
+        }
+    }
+}
+
 /// A full batch has as many tiles of columns as it needs: a work-group more for each is the layer twice.
 #[test]
 fn a_full_batch_has_no_tiles_without_records() {
