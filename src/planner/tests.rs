@@ -618,7 +618,9 @@ fn vectors_as_images_are_written_whole() {
             let gelu = graph.push("gelu", Op::Activation(Activation::Gelu), &[0], &[]).unwrap();
             let image = graph.push("reshape", Op::Reshape(shape), &[gelu], &[]).unwrap();
             let value = graph.push("combine", Op::Combine(arithmetic), &[image, image], &[]).unwrap();
-            graph.push("affine", Op::Affine, &[value], &[(Role::Weights, 17, 46), (Role::Biases, 17, 1)]).unwrap();
+            graph
+                .push("affine", Op::Affine, &[value], &[(Role::Weights, 17, 46), (Role::Biases, 17, 1)])
+                .unwrap();
             let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
             assert_eq!(check(&plan, library()), Vec::<String>::new());
         }
