@@ -109,12 +109,14 @@ float across(float x, uint bits)
 
 // The power of two that numbers of a row or record are multiplied with: nothing has been seen yet.
 #define NOTHING 0x1p126f
+// What is larger is above 2^15 as a half: a row's or record's own numbers decide, whoever of the warp has voted.
+#define LARGEST 0x1.002p15f
 // The one that brings the largest of four neighbours' numbers to 2^11 to 2^12, if it is above 2^15 with the power so far.
 float power_for(float most, float power)
 {
     most = fmax(most, across(most, 1));
     most = fmax(most, across(most, 2));
-    const bool large = most * power > 0x1p15f && most < INFINITY;
+    const bool large = most * power > LARGEST && most < INFINITY;
     return large ? as_float((265u - (as_uint(most) >> 23)) << 23) : power;
 }
 // 1 / power.
@@ -372,8 +374,11 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
     for (uint j = 0; j < TILES; ++j) {
         local const float *by = FACTORS(0, slice) + 8 * j + 2 * quarter;
 #pragma unroll
-        for (uint i = 0; i < 8; ++i)
-            sum[i / 4][j][i % 4] = sum[i / 4][j][i % 4] * INVERSE(row_power[i / 2]) * by[i % 2];
+        for (uint i = 0; i < 8; ++i) {
+            // The smaller one first: nothing overflows on the way.
+            const float of_row = INVERSE(row_power[i / 2]), of_record = by[i % 2];
+            sum[i / 4][j][i % 4] = sum[i / 4][j][i % 4] * fmin(of_row, of_record) * fmax(of_row, of_record);
+        }
     }
 #else
     for (uint k = begin; k < end; k += BK) {
