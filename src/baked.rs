@@ -66,7 +66,7 @@ fn read() -> Result<Head, String> {
 
 static HEAD: LazyLock<Result<Head, String>> = LazyLock::new(read);
 
-static SOURCES: LazyLock<Result<KernelSources, String>> = LazyLock::new(|| block().read(Section::Sources));
+static SOURCES: LazyLock<Result<KernelSources, String>> = LazyLock::new(|| block().sources());
 
 /// Whether what every start needs is as the build left it. `main` asks before anything else does.
 ///

@@ -8,7 +8,7 @@
 //! network    network with graph; whether the golden vectors came with it
 //! plan       plan; where each constant starts in its section; steps of each plan of the library
 //! library    kernels, recipes, device classes
-//! sources    kernel sources: path, text
+//! sources    kernel sources: path, text; as a block of LZ4 behind its size (u32), a third of the bytes
 //! constants  each in its plan's layout, at a multiple of a page
 //! golden     inputs, scores, inputs that overflow: f32 each
 //! ```
@@ -19,6 +19,7 @@
 use crate::ir::network::Network;
 use crate::ir::plan::Plan;
 use crate::ir::wire::{self, Wire};
+use crate::registry::KernelSources;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
@@ -26,7 +27,7 @@ use std::borrow::Cow;
 const MAGIC: [u8; 8] = *b"mortonnt";
 
 /// The version of the format: another one is not read.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The block and its constants start at multiples of this many bytes.
 pub(crate) const PAGE: usize = 4096;
@@ -43,7 +44,7 @@ pub(crate) enum Section {
     Plan,
     /// [`crate::registry::Library`]
     Library,
-    /// [`crate::registry::KernelSources`]
+    /// [`KernelSources`], compressed
     Sources,
     /// Constants, each from a page on.
     Constants,
@@ -123,6 +124,11 @@ pub(crate) fn write(sections: [&[u8]; Section::ALL.len()]) -> Vec<u8> {
     bytes
 }
 
+/// What the section of sources holds.
+pub(crate) fn compressed(sources: &KernelSources) -> Vec<u8> {
+    lz4_flex::block::compress_prepend_size(&wire::bytes(sources))
+}
+
 /// A block whose header is as it was written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block(&'static [u8]);
@@ -187,6 +193,17 @@ impl Block {
     pub(crate) fn read<T: Wire>(self, section: Section) -> Result<T, String> {
         self.check(section)?;
         wire::value(self.section(section)).map_err(|_| format!("its {} cannot be read", section.name()))
+    }
+
+    /// The kernel sources.
+    ///
+    /// # Errors
+    /// Their section is not as it was written.
+    pub(crate) fn sources(self) -> Result<KernelSources, String> {
+        self.check(Section::Sources)?;
+        let cannot = || format!("its {} cannot be read", Section::Sources.name());
+        let bytes = lz4_flex::block::decompress_size_prepended(self.section(Section::Sources));
+        wire::value(bytes.map_err(|_| cannot())?.leak()).map_err(|_| cannot())
     }
 
     /// Checks every section.

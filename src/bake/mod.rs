@@ -278,7 +278,7 @@ impl Baked {
             &wire::bytes(&network),
             &wire::bytes(&plan),
             &wire::bytes(&self.library),
-            &wire::bytes(&self.sources),
+            &block::compressed(&self.sources),
             &self.constants,
             &inputs,
             &scores,

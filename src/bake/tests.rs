@@ -165,7 +165,7 @@ fn the_block_holds_what_was_baked() {
         assert_eq!(found, baked.plan);
         assert_eq!((&*offsets, steps.len()), (&*baked.offsets, baked.steps.len()));
         assert!(block.read::<Library>(Section::Library).unwrap() == baked.library);
-        assert!(block.read::<KernelSources>(Section::Sources).unwrap() == baked.sources);
+        assert!(block.sources().unwrap() == baked.sources);
         assert_eq!(block.section(Section::Constants), baked.constants);
         let bytes: Vec<u8> = baked.golden.scores.iter().flat_map(|v| v.to_le_bytes()).collect();
         assert_eq!(block.section(Section::GoldenScores), bytes);

@@ -3,7 +3,7 @@
 use crate::block::{Block, NetworkSection, PlanSection, Section, VERSION, hex};
 use crate::ir::network::{Network, named};
 use crate::ir::plan::Plan;
-use crate::registry::{KernelSources, Library};
+use crate::registry::Library;
 use std::fmt::Write;
 
 /// All of it as text: a line for each section, value, node, constant, buffer and step.
@@ -15,7 +15,7 @@ pub(crate) fn text(block: Block) -> Result<String, String> {
     let (network, given): NetworkSection = block.read(Section::Network)?;
     let (plan, (offsets, steps)): PlanSection = block.read(Section::Plan)?;
     let library: Library = block.read(Section::Library)?;
-    let sources: KernelSources = block.read(Section::Sources)?;
+    let sources = block.sources()?;
     let mut s = String::new();
     let _ = writeln!(s, "block version {VERSION}, {} bytes, SHA-256 {}", block.len(), block.hash());
     for section in Section::ALL {

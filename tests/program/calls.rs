@@ -168,9 +168,14 @@ fn the_host_takes_over_under_auto() {
     }
     assert!(taken_over >= 5, "{taken_over} of {calls:?}");
     // What was read when it failed is computed again, in whichever batch.
+    // From a file: a pipe that pauses ends a batch early.
+    let file = folder.path("records.csv");
+    fs::write(&file, &input).unwrap();
     let mut batches = std::collections::BTreeSet::new();
     for launch in 1..=12 {
-        let r = run(&[("MORTONNET_SHIM_DIE", &format!("0:{launch}:-36"))]);
+        let mut c = auto(&folder, &shim);
+        c.env("MORTONNET_SHIM_DIE", format!("0:{launch}:-36")).arg(&file);
+        let r = bounded(&mut c, "", Duration::from_secs(60), 2 << 30);
         assert_eq!((r.code, &r.out), (Some(0), &expected), "{launch}: {}", r.err);
         let first = r.err.split("; from record ").nth(1).and_then(|rest| rest.split(' ').next());
         batches.extend(first.map(str::to_string));
