@@ -1,10 +1,12 @@
 // Affine layer on tensor cores, with the accuracy of floats: a work-group computes BM rows for BN records, a warp 32 rows
 // for all of them.
 // Each operand is a sum of two halves (11 binary digits each) times a power of two; of the four products the three larger
-// ones are summed in floats. Rows of weights and records have powers of their own: those that bring the largest number so far
-// to 2^11 to 2^15, so that none overflows that does not as a float. Where a larger one comes, the sums so far are brought to
-// its power; that depends on nothing but the row and the record. Halves and bytes are one such number as they are.
-// A term is off by 3 units of 2^-24, and by 2^-34 of the largest number of its row or record.
+// ones are summed in floats. At first all rows of weights have one power, all records another one. Rows and records whose
+// largest number is then above 2^15, where halves overflow, or below 2^2, where they lose digits, are computed again: with
+// powers of their own, that bring the largest number so far to 2^11 to 2^15. Where a larger one comes, the sums so far are
+// brought to its power. What a record gets depends on nothing but the weights and itself. Weights that are halves or bytes
+// are one such number as they are.
+// A term is off by 3 units of 2^-24, and by 2^-26 of the largest number of its row or record.
 // Differs from affine/tiled: the same tile, parts and slices; weights go from memory to the registers of the one warp that
 // multiplies them, only values are shared. A panel of 32 rows is what a warp takes: a work-item has four rows at a time,
 // those of a fragment of mma.m16n8k16 and of the next. A stage is 16 terms for each slice: a work-item fetches 16 values, four
@@ -42,86 +44,52 @@
 #define GROUP (MEMBERS * SLICES)
 #define STAGE (BK * BN)
 #define FOURS (BN / 4)
-#ifdef __NV_CL_C_VERSION
-#define PTX 1
-#else
-#define PTX 0
-#define BEHIND 0
+// Of a work-item's columns the number of that in place i of tile j.
+#define COLUMN(j, i) (2 * (j) + (i))
+
+#if BK != 16 * SLICES || TILES > 4 * WARPS || TILES > 15 || 8 * WARPS >= BN || (SLICES > 1 && STAGES * STAGE < (SLICES - 1) * 4 * TILES * MEMBERS)
+#error "affine_mma: a stage is 16 terms for each slice, a work-item fetches for at most four records and has at most 30 columns, fours of rows are fewer than records, and the sums of half a warp's rows of every slice fit into the stages"
 #endif
 
-#if BK != 16 * SLICES || TILES > 4 * WARPS || (SLICES > 1 && STAGES * STAGE < (SLICES - 1) * 4 * TILES * MEMBERS)
-#error "affine_mma: a stage is 16 terms for each slice, a work-item fetches for at most four records, and the sums of half a warp's rows of every slice fit into the stages"
-#endif
-
-#if PTX
-// c += a b of 16 rows, 8 columns, 16 terms.
-#define MULTIPLY(c, a, b0, b1) \
-    __asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-          : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3]) \
-          : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"(b0), "r"(b1))
-
-// Two numbers as halves, x in the lower one.
-uint halves(float x, float y)
-{
-    uint r;
-    __asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
-    return r;
-}
+#if WARP
+// The powers of two that numbers of rows and of records are multiplied with at first.
+#define ROW_POWER (NARROW ? 1.0f : 0x1p12f)
+#define RECORD_POWER 0x1p7f
+// The largest number that halves hold well with its power, and the smallest largest one.
+#define LARGEST 0x1p15f
+#define SMALLEST 0x1p2f
 
 // What two halves lack of x and y.
 uint lacking(float x, float y, uint large)
 {
-    float p, q;
-    __asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(p), "=f"(q) : "r"(large));
-    return halves(x - p, y - q);
+    const float2 of = of_halves(large);
+    return halves(x - of.x, y - of.y);
 }
 
-// The larger ones, by size, of two pairs of halves.
-uint larger(uint x, uint y)
+// The largest of four neighbours' numbers.
+float of_four(float x)
 {
-    uint r;
-    __asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
-    return r;
+    x = fmax(x, across(x, 1));
+    return fmax(x, across(x, 2));
 }
+// Whether the power is not the one for numbers of which this is the largest.
+#define MISFITS(most, power) ((most) * (power) > LARGEST || ((most) * (power) < SMALLEST && (most) > 0.0f))
 
-// Whether any work-item of the warp has a half above 2^15.
-bool too_large(uint pair)
-{
-    uint r;
-    __asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q;}"
-                   : "=r"(r) : "r"(((pair & 0x7fff7fffu) + 0x07ff07ffu) & 0x80008000u));
-    return r != 0;
-}
-
-// x of another work-item of the warp: of number `lane`, or of the one whose number differs in `bits`.
-float of_lane(float x, uint lane)
-{
-    float r;
-    __asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(r) : "f"(x), "r"(lane));
-    return r;
-}
-float across(float x, uint bits)
-{
-    float r;
-    __asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(r) : "f"(x), "r"(bits));
-    return r;
-}
-
-// The power of two that numbers of a row or record are multiplied with: nothing has been seen yet.
+// A power before anything has been seen.
 #define NOTHING 0x1p126f
-// What is larger is above 2^15 as a half: a row's or record's own numbers decide, whoever of the warp has voted.
-#define LARGEST 0x1.002p15f
-// The one that brings the largest of four neighbours' numbers to 2^11 to 2^12, if it is above 2^15 with the power so far.
+// The power that brings the largest of four neighbours' numbers to 2^11 to 2^12, if it is too large with the one so far. A half of
+// what is larger is above 2^15: a row's or record's own numbers decide, whoever of the warp has voted.
 float power_for(float most, float power)
 {
-    most = fmax(most, across(most, 1));
-    most = fmax(most, across(most, 2));
-    const bool large = most * power > LARGEST && most < INFINITY;
+    most = of_four(most);
+    const bool large = most * power > 0x1.002p15f && most < INFINITY;
     return large ? as_float((265u - (as_uint(most) >> 23)) << 23) : power;
 }
+// Not 0 if a half of the pair is above 2^15.
+#define TOO_LARGE(pair) ((((pair) & 0x7fff7fffu) + 0x07ff07ffu) & 0x80008000u)
 // 1 / power.
 #define INVERSE(power) as_float(0x7f000000u - as_uint(power))
-#define SIZE4(a, b, c, d) fmax(fmax(fabs(a), fabs(b)), fmax(fabs(c), fabs(d)))
+#define SIZE4(x) fmax(fmax(fabs((x)[0]), fabs((x)[1])), fmax(fabs((x)[2]), fabs((x)[3])))
 
 // Where the vector of a work-item's quarter of 16 terms stands for record i of four. Eight work-items reach 32 banks, when they
 // fetch and when they multiply.
@@ -131,39 +99,22 @@ float power_for(float most, float power)
 #define BEHIND (2 * SLICES * (BN + WARPS))
 #define FACTORS(odd, slice) (stages + STAGES * STAGE + ((odd) * SLICES + (slice)) * BN)
 #define CHANGED(odd, slice) ((local uint *)(stages + STAGES * STAGE + 2 * SLICES * BN) + ((odd) * SLICES + (slice)) * WARPS)
-#define COPY16(to, from, bytes) \
-    __asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint)(size_t)(to)), "l"(from), "r"((uint)(bytes)) : "memory")
-#define COPY4(to, from, bytes) \
-    __asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((uint)(size_t)(to)), "l"(from), "r"((uint)(bytes)) : "memory")
-#define COMMIT __asm volatile("cp.async.commit_group;" ::: "memory")
-#define ARRIVED __asm volatile("cp.async.wait_group 1;" ::: "memory")
+// Behind the stages, after the first sums: which fours of rows and which records misfit, and whether any does.
+#define MISFIT ((local uint *)(stages + STAGES * STAGE))
+#else
+#define BEHIND 0
 #endif
 
-__attribute__((reqd_work_group_size(GROUP, 1, 1)))
-kernel void affine_mma(uint l, uint w, uint h, float2 params,
-                       global const UNIT *restrict a,
-                       global const float *restrict b,
-                       global const float4 *restrict bias,
-                       global float4 *restrict r)
+// A work-item's sums of the terms from `begin` to `end`: of each fragment two rows of two columns; fragment m has rows 2 m and
+// 2 m + 1 of the work-item's four. `follow`: powers are those of the largest number so far; else they are the first ones, and
+// MISFIT gets the rows and records that these are not for. `pa`: the warp's rows, if it has some.
+__attribute__((always_inline)) void sums(const bool follow, float sum[2][TILES][4], local float *stages, uint l, uint w,
+                                         uint begin, uint end, bool has_rows, global const UNIT *pa, global const float *b)
 {
-    local float stages[STAGES * STAGE + BEHIND] __attribute__((aligned(16)));
     const uint id = get_local_id(0);
     const uint slice = id / MEMBERS, member = id % MEMBERS;
     const uint lane = id % 32, eighth = lane / 4, quarter = lane % 4;
-    const uint tiles = (h + BM - 1) / BM, parts = get_num_groups(0) / tiles;
-    const uint part = (uint)get_group_id(0) / tiles, tile = REST((uint)get_group_id(0), tiles);
-    const uint depth = ((l + BK - 1) / BK + parts - 1) / parts * BK;
-    const uint begin = min(part * depth, l), end = min(begin + depth, l);
     const uint first = get_group_id(1) * BN;
-    // Of a last tile of rows some warps have none.
-    const uint row = tile * BM + member / 32 * 32;
-    const bool has_rows = row < h;
-
-    // Four rows of a column; a warp takes four columns at a time.
-    global const UNIT *pa = a + (has_rows ? row : 0) / 4 * l + eighth;
-
-    // Of each fragment two rows of two columns; fragment m has rows 2 m and 2 m + 1 of the work-item's four.
-    float sum[2][TILES][4];
 #pragma unroll
     for (uint m = 0; m < 2; ++m)
 #pragma unroll
@@ -172,7 +123,7 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
             for (uint i = 0; i < 4; ++i)
                 sum[m][j][i] = 0.0f;
 
-#if PTX
+#if WARP
     // Four records of which this work-item fetches four terms each, as four vectors. They are its alone until they are
     // multiplied.
     const uint four = member / 4;
@@ -191,10 +142,10 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
         global const float *pb = b + from; \
         if (fetches && aligned) \
             _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
-                COPY16(&OWN(stage, i), pb + i * l, rest > 0 ? 16 : 0); \
+                COPY_16(&OWN(stage, i), pb + i * l, rest > 0 ? 16 : 0); \
         else if (fetches) \
             _Pragma("unroll") for (uint i = 0; i < 16; ++i) \
-                COPY4((local float *)&OWN(stage, i / 4) + i % 4, pb + i / 4 * l + i % 4, rest > (int)(i % 4) ? 4 : 0); \
+                COPY_4((local float *)&OWN(stage, i / 4) + i % 4, pb + i / 4 * l + i % 4, rest > (int)(i % 4) ? 4 : 0); \
         from += BK; \
     } while (0)
     pa += (begin + term) * 8;
@@ -211,12 +162,13 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
         } \
         pa += BK * 8; \
     } while (0)
-    // Of the work-item's four rows, and of its four records.
-    float row_power[4], power[4];
+    // Of the work-item's four rows, and of its four records: their powers and largest numbers.
+    float row_power[4], power[4], row_most[4], most[4];
 #pragma unroll
     for (uint i = 0; i < 4; ++i) {
-        row_power[i] = NARROW ? 1.0f : NOTHING;
-        power[i] = NOTHING;
+        row_power[i] = follow && !NARROW ? NOTHING : ROW_POWER;
+        power[i] = follow ? NOTHING : RECORD_POWER;
+        row_most[i] = most[i] = 0.0f;
     }
     // Makes halves of the values of a stage; of two stages after each other one is odd.
 #define CONVERT(stage, odd) \
@@ -226,36 +178,41 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
             const float4 x = fetches ? as_float4(OWN(stage, i)) : (float4)(0.0f); \
             raw[i][0] = x.x, raw[i][1] = x.y, raw[i][2] = x.z, raw[i][3] = x.w; \
         } \
-        uint large[4][2], most = 0; \
+        uint large[4][2], size = 0; \
         _Pragma("unroll") for (uint i = 0; i < 8; ++i) { \
             large[i / 2][i % 2] = HALVES(raw, i / 2, i % 2); \
-            most = larger(most, large[i / 2][i % 2]); \
+            if (follow) \
+                size = larger(size, large[i / 2][i % 2]); \
+            else if (i % 2) \
+                most[i / 2] = fmax(most[i / 2], SIZE4(raw[i / 2])); \
         } \
-        const bool other = too_large(most); \
-        if (other) \
-            _Pragma("unroll") for (uint i = 0; i < 4; ++i) { \
-                const float to = power_for(SIZE4(raw[i][0], raw[i][1], raw[i][2], raw[i][3]), power[i]); \
-                if (fetches && quarter == 0) \
-                    FACTORS(odd, slice)[4 * four + i] = to * INVERSE(power[i]); \
-                power[i] = to; \
-                large[i][0] = HALVES(raw, i, 0); \
-                large[i][1] = HALVES(raw, i, 1); \
-            } \
-        if (lane == 0) \
-            CHANGED(odd, slice)[member / 32] = other; \
+        if (follow) { \
+            const bool other = any_of_warp(TOO_LARGE(size)); \
+            if (other) \
+                _Pragma("unroll") for (uint i = 0; i < 4; ++i) { \
+                    const float to = power_for(SIZE4(raw[i]), power[i]); \
+                    if (fetches && quarter == 0) \
+                        FACTORS(odd, slice)[4 * four + i] = to * INVERSE(power[i]); \
+                    power[i] = to; \
+                    large[i][0] = HALVES(raw, i, 0); \
+                    large[i][1] = HALVES(raw, i, 1); \
+                } \
+            if (lane == 0) \
+                CHANGED(odd, slice)[member / 32] = other; \
+        } \
         _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
             if (fetches) \
-                OWN(stage, i) = (uint4)(large[i][0], large[i][1], LACKING(raw, i, 0, large[i][0]), LACKING(raw, i, 1, large[i][1])); \
+                OWN(stage, i) = (uint4)(large[i][0], large[i][1], REST_OF(raw, i, 0, large[i][0]), REST_OF(raw, i, 1, large[i][1])); \
     } while (0)
 #define HALVES(raw, n, i) halves(raw[n][2 * (i)] * power[n], raw[n][2 * (i) + 1] * power[n])
-#define LACKING(raw, n, i, large) lacking(raw[n][2 * (i)] * power[n], raw[n][2 * (i) + 1] * power[n], large)
+#define REST_OF(raw, n, i, large) lacking(raw[n][2 * (i)] * power[n], raw[n][2 * (i) + 1] * power[n], large)
 
     if (begin < end)
         FETCH(0, begin);
-    COMMIT;
+    COMMIT_COPIES;
     if (begin + BK < end)
         FETCH(SLOTS, begin + BK);
-    COMMIT;
+    COMMIT_COPIES;
     UNIT weights[AHEAD][4];
 #pragma unroll
     for (uint s = 0; s < AHEAD; ++s) {
@@ -264,7 +221,7 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
             weights[s][i] = (UNIT)(0);
         LOAD_WEIGHTS(weights[s], begin + s * BK);
     }
-    ARRIVED;
+    AWAIT_COPIES(1);
     CONVERT(0, 0);
     barrier(CLK_LOCAL_MEM_FENCE);
 
@@ -273,7 +230,7 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
     uint now = 0, then = SLOTS, free = 2 * SLOTS, odd = 0;
 #define CONVERT_NEXT \
     do { \
-        ARRIVED; \
+        AWAIT_COPIES(1); \
         if (k + BK < end) \
             CONVERT(then, odd ^ 1); \
     } while (0)
@@ -285,7 +242,7 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
                 break;
             if (k + 2 * BK < end)
                 FETCH(free, k + 2 * BK);
-            COMMIT;
+            COMMIT_COPIES;
             // Half of the warps make halves of the next stage while the others multiply.
             if (slice % 2)
                 CONVERT_NEXT;
@@ -305,14 +262,17 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
                 large[i / 4][i % 4] = halves(terms[ROW(i)][PAIR(i)] * row_power[ROW(i)], terms[ROW(i)][PAIR(i) + 1] * row_power[ROW(i)])
             LARGE_TERMS;
 #if !NARROW
-            uint most = 0;
+            uint size = 0;
 #pragma unroll
             for (uint i = 0; i < 8; ++i)
-                most = larger(most, large[i / 4][i % 4]);
-            if (too_large(most)) {
+                if (follow)
+                    size = larger(size, large[i / 4][i % 4]);
+                else if (i % 2)
+                    row_most[i / 2] = fmax(row_most[i / 2], SIZE4(terms[i / 2]));
+            if (follow && any_of_warp(TOO_LARGE(size))) {
 #pragma unroll
                 for (uint i = 0; i < 4; ++i) {
-                    const float to = power_for(SIZE4(terms[i][0], terms[i][1], terms[i][2], terms[i][3]), row_power[i]);
+                    const float to = power_for(SIZE4(terms[i]), row_power[i]);
                     const float by = to * INVERSE(row_power[i]);
                     row_power[i] = to;
 #pragma unroll
@@ -332,7 +292,8 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
             uint any = 0;
 #pragma unroll
             for (uint g = 0; g < WARPS; ++g)
-                any |= CHANGED(odd, slice)[g];
+                if (follow)
+                    any |= CHANGED(odd, slice)[g];
             if (any)
 #pragma unroll
                 for (uint j = 0; j < TILES; ++j)
@@ -349,7 +310,7 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
                 uint4 v[TURN];
                 EACH_TILE
                     v[j] = at[(j0 + j) * 32];
-#define PRODUCTS(p, q0, q1) EACH_TILE _Pragma("unroll") for (uint m = 0; m < 2; ++m) MULTIPLY(sum[m][j0 + j], p[m], v[j].q0, v[j].q1)
+#define PRODUCTS(p, q0, q1) EACH_TILE _Pragma("unroll") for (uint m = 0; m < 2; ++m) MULTIPLY_F16(sum[m][j0 + j], p[m], v[j].q0, v[j].q1)
                 PRODUCTS(large, z, w);
 #if !NARROW
                 PRODUCTS(small, x, y);
@@ -365,6 +326,22 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
     }
 
     // Of sums the powers are taken away: those of rows, then those of records.
+    if (!follow) {
+#pragma unroll
+        for (uint m = 0; m < 2; ++m)
+#pragma unroll
+            for (uint i = 0; i < 4 * TILES; ++i)
+                sum[m][i / 4][i % 4] *= 1.0f / (ROW_POWER * RECORD_POWER);
+#pragma unroll
+        for (uint i = 0; i < 4; ++i) {
+            const float largest = of_four(most[i]), of_row = of_four(row_most[i]);
+            if (fetches && MISFITS(largest, RECORD_POWER))
+                MISFIT[1 + 4 * four + i] = MISFIT[0] = 1;
+            if (!NARROW && MISFITS(of_row, ROW_POWER))
+                MISFIT[1 + BN + member / 32 * 8 + eighth] = MISFIT[0] = 1;
+        }
+        return;
+    }
     if (fetches && quarter == 0)
 #pragma unroll
         for (uint i = 0; i < 4; ++i)
@@ -402,6 +379,56 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
     }
 #endif
 
+}
+
+__attribute__((reqd_work_group_size(GROUP, 1, 1)))
+kernel void affine_mma(uint l, uint w, uint h, float2 params,
+                       global const UNIT *restrict a,
+                       global const float *restrict b,
+                       global const float4 *restrict bias,
+                       global float4 *restrict r)
+{
+    local float stages[STAGES * STAGE + BEHIND] __attribute__((aligned(16)));
+    const uint id = get_local_id(0);
+    const uint slice = id / MEMBERS, member = id % MEMBERS;
+    const uint lane = id % 32, eighth = lane / 4, quarter = lane % 4;
+    const uint tiles = (h + BM - 1) / BM, parts = get_num_groups(0) / tiles;
+    const uint part = (uint)get_group_id(0) / tiles, tile = REST((uint)get_group_id(0), tiles);
+    const uint depth = ((l + BK - 1) / BK + parts - 1) / parts * BK;
+    const uint begin = min(part * depth, l), end = min(begin + depth, l);
+    const uint first = get_group_id(1) * BN;
+    // Of a last tile of rows some warps have none.
+    const uint row = tile * BM + member / 32 * 32;
+    const bool has_rows = row < h;
+    // Four rows of a column; a warp takes four columns at a time.
+    global const UNIT *pa = a + (has_rows ? row : 0) / 4 * l + eighth;
+
+    float sum[2][TILES][4];
+    // Which of the work-item's columns are to be stored.
+    uint stored = (1u << 2 * TILES) - 1;
+#if WARP
+    for (uint i = id; i < 1 + BN + BM / 4; i += GROUP)
+        MISFIT[i] = 0;
+    sums(false, sum, stages, l, w, begin, end, has_rows, pa, b);
+#pragma unroll 1
+    for (uint again = 0;; again = 1) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        const bool misfits = !again && MISFIT[0];
+        // Those to be computed again.
+        uint others = 0;
+        if (misfits) {
+#pragma unroll
+            for (uint j = 0; j < TILES; ++j)
+#pragma unroll
+                for (uint i = 0; i < 2; ++i)
+                    others |= MISFIT[1 + 8 * j + 2 * quarter + i] << COLUMN(j, i);
+            if (MISFIT[1 + BN + member / 32 * 8 + eighth])
+                others = stored;
+        }
+#else
+    sums(false, sum, stages, l, w, begin, end, has_rows, pa, b);
+#endif
+
 #if SLICES > 1
     // First the sums of one fragment's rows, then of the other's.
 #pragma unroll
@@ -423,21 +450,28 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
     }
 #endif
 
-    if (slice > 0 || !has_rows)
-        return;
     const uint at = row + 4 * eighth;
+    if (slice == 0 && has_rows)
 #pragma unroll
-    for (uint j = 0; j < TILES; ++j)
+        for (uint j = 0; j < TILES; ++j)
 #pragma unroll
-        for (uint i = 0; i < 2; ++i) {
-            const uint col = first + j * 8 + quarter * 2 + i;
-            float4 x = (float4)(sum[0][j][i], sum[0][j][2 + i], sum[1][j][i], sum[1][j][2 + i]);
-            if (parts == 1) {
-                x += FIRST(bias, at / 4);
-                x = LAST4(x, bias, at / 4);
-                x = ACTIVATE(x);
+            for (uint i = 0; i < 2; ++i) {
+                const uint col = first + j * 8 + quarter * 2 + i;
+                float4 x = (float4)(sum[0][j][i], sum[0][j][2 + i], sum[1][j][i], sum[1][j][2 + i]);
+                if (parts == 1) {
+                    x += FIRST(bias, at / 4);
+                    x = LAST4(x, bias, at / 4);
+                    x = ACTIVATE(x);
+                }
+                if (col < w && stored >> COLUMN(j, i) & 1)
+                    r[(col * parts + part) * (h / 4) + at / 4] = x;
             }
-            if (col < w)
-                r[(col * parts + part) * (h / 4) + at / 4] = x;
-        }
+#if WARP
+        if (!misfits)
+            break;
+        stored = others;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        sums(true, sum, stages, l, w, begin, end, has_rows, pa, b);
+    }
+#endif
 }

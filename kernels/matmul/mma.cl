@@ -23,11 +23,9 @@
 #define BN (32 * FN * WN)
 #define GROUP (32 * WM * WN)
 #define STAGE (BK * (BM + BN))
-#ifdef __NV_CL_C_VERSION
-#define PTX 1
+#if WARP
 #define DEPTH STAGES
 #else
-#define PTX 0
 #define DEPTH 2
 #endif
 // x % n: a pair of / and % is compiled to what oclgrind's check of values does not know.
@@ -44,12 +42,7 @@
 #error "matmul_mma: 8 divides BK, and work-items share a stage of each operand evenly"
 #endif
 
-#if PTX
-// c += a b of 16 rows, 8 columns, 8 terms.
-#define MULTIPLY(c, a, b) \
-    __asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-          : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3]) \
-          : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"((b)[0]), "r"((b)[1]))
+#if WARP
 // The nearest number of TF32, and what it lacks, of which the instruction takes 11 digits: a product is at most 2.25 units
 // of 2^-23 off.
 #define LARGE(x) ((as_uint(x) + 0x1000u) & 0xffffe000u)
@@ -89,21 +82,18 @@ kernel void matmul_mma(uint l, uint w,
             for (uint i = 0; i < 4; ++i)
                 sum[m][j][i] = 0.0f;
 
-#if PTX
-#define COPY(to, from, valid) \
-    __asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" \
-                   ::"r"((uint)(size_t)(to)), "l"(from), "r"((valid) ? 16 : 0) : "memory")
+#if WARP
 #define FETCH(s, k) \
     do { \
         _Pragma("unroll") for (uint i = 0; i < NA; ++i) \
-            COPY(TO_A(s, i), pa + (k) * (BM / 4) + i * GROUP, (k) + K_OF_A(i) < l); \
+            COPY_16(TO_A(s, i), pa + (k) * (BM / 4) + i * GROUP, (k) + K_OF_A(i) < l ? 16 : 0); \
         _Pragma("unroll") for (uint i = 0; i < NB; ++i) \
-            COPY(TO_B(s, i), pb[i] + (k) * w4, (k) + K_OF_B(i) < l); \
+            COPY_16(TO_B(s, i), pb[i] + (k) * w4, (k) + K_OF_B(i) < l ? 16 : 0); \
     } while (0)
     for (uint s = 0; s < DEPTH - 1; ++s) {
         if (s * BK < l)
             FETCH(s, s * BK);
-        __asm volatile("cp.async.commit_group;" ::: "memory");
+        COMMIT_COPIES;
     }
 #else
 #define FILL(s, k) \
@@ -120,12 +110,12 @@ kernel void matmul_mma(uint l, uint w,
     uint stage = 0;
     for (uint k = 0; k < l; k += BK) {
         local const float4 *ta = stages + stage * (STAGE / 4) + row, *tb = stages + stage * (STAGE / 4) + BK * BM / 4 + col;
-#if PTX
-        __asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 2) : "memory");
+#if WARP
+        AWAIT_COPIES(DEPTH - 2);
         barrier(CLK_LOCAL_MEM_FENCE);
         if (k + (DEPTH - 1) * BK < l)
             FETCH((stage + DEPTH - 1) % DEPTH, k + (DEPTH - 1) * BK);
-        __asm volatile("cp.async.commit_group;" ::: "memory");
+        COMMIT_COPIES;
         ta += quarter * (BM / 4) + SPREAD(eighth, quarter);
         tb += quarter * (BN / 4) + SPREAD(eighth, quarter);
 #pragma unroll
@@ -154,7 +144,7 @@ kernel void matmul_mma(uint l, uint w,
 #define PRODUCTS(p, q) \
             _Pragma("unroll") for (uint m = 0; m < 2 * FM; ++m) \
                 _Pragma("unroll") for (uint j = 0; j < 4 * FN; ++j) \
-                    MULTIPLY(sum[m][j], p[m], q[j])
+                    MULTIPLY_TF32(sum[m][j], p[m], q[j][0], q[j][1])
             PRODUCTS(al, bs);
             PRODUCTS(as, bl);
             PRODUCTS(al, bl);

@@ -148,6 +148,7 @@ impl Kernel {
             (self.restrictions.bytes, "common/bias.cl"),
             (moves, "common/geometry.cl"),
             (fours, "common/weights.cl"),
+            (self.restrictions.needs.warp, "common/warp.cl"),
         ];
         let any = self.options_of_layouts().then_some("common/place.cl");
         files.into_iter().filter(|f| f.0).map(|f| f.1).chain(any)

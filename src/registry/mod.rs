@@ -59,6 +59,8 @@ pub(crate) struct Needs {
     pub(crate) host: bool,
     /// Images.
     pub(crate) images: bool,
+    /// `common/warp.cl` in front of its source: instructions of a warp, where the device's compiler has any.
+    pub(crate) warp: bool,
     /// Bytes of local memory in a work-group.
     pub(crate) local_bytes: usize,
 }

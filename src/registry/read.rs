@@ -371,10 +371,11 @@ fn from_one(o: &Object<'_>, key: &str, most: usize, mistakes: &mut Mistakes) -> 
 }
 
 fn read_needs(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Needs> {
-    let o = Object::new(value, place, &["host", "images", "localBytes"], mistakes)?;
+    let o = Object::new(value, place, &["host", "images", "warp", "localBytes"], mistakes)?;
     Some(Needs {
         host: o.flag("host", mistakes).unwrap_or(false),
         images: o.flag("images", mistakes).unwrap_or(false),
+        warp: o.flag("warp", mistakes).unwrap_or(false),
         local_bytes: o.count("localBytes", mistakes).unwrap_or(0),
     })
 }

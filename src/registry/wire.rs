@@ -15,7 +15,7 @@ fields! {
     Operand { representation, row_align, col_align, image, panels }
     Most { h, l, weights, layers, groups }
     Covers { chain, repeated }
-    Needs { host, images, local_bytes }
+    Needs { host, images, warp, local_bytes }
     Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, bytes, flop, work_group, sweep, needs, tile, most, least_l, split }
     Kernel { codename, aliases, about, document, operation, covers, epilogue, function, source, defines, lab_options, restrictions }
     PlanRecipe { name, about, engine, batch, kernels, few, groups, without_lab }
@@ -71,7 +71,7 @@ mod tests {
                     flop: 2,
                     work_group: Some((4, 16)),
                     sweep: vec![(1, 1), (64, 2)].into(),
-                    needs: Needs { host: false, images: true, local_bytes: usize::MAX },
+                    needs: Needs { host: false, images: true, warp: true, local_bytes: usize::MAX },
                     tile: Some((128, 100)),
                     most: Most { h: 1, l: 2, weights: 3, layers: 4, groups: 5 },
                     least_l: 8,

@@ -23,6 +23,17 @@ fn bench_with(witness: Witness, settings: &[(&str, &str)], args: &[&str]) -> sup
     r
 }
 
+/// Kernels with instructions of a warp: neither witness has those, a CPU carries them out.
+#[test]
+#[ignore = "long: tests/run --all"]
+fn kernels_with_instructions_of_a_warp_are_right() {
+    let python = std::env::var("MORTONNET_TEST_PYTHON").expect("MORTONNET_TEST_PYTHON is set by tests/run");
+    let check = Command::new(python).arg(root().join("tests/warp/check.py")).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&check.stdout), String::from_utf8_lossy(&check.stderr));
+    assert!(check.status.success(), "{out}{err}");
+    assert!(out.contains("affine_mma_128x104: 36 cases, ") && out.lines().count() == 5, "{out}");
+}
+
 /// Codenames of all kernels that have a source.
 fn device_kernels() -> Vec<String> {
     let library = fs::read(root().join("kernels/library.json")).unwrap();

@@ -1,0 +1,70 @@
+// Instructions of a warp: 32 work-items with numbers that follow each other, which run in step. This stands in front of every
+// source whose kernel says that it needs them; WARP tells whether they are there, since without PTX it does without.
+// tests/warp has the same for checks on a CPU.
+#ifdef __NV_CL_C_VERSION
+#define WARP 1
+
+// c += a b of 16 rows, 8 columns and 16 terms, a and b halves, two in a uint; or of 8 terms, a and b numbers of TF32.
+// Work-item 4 g + t has of c the rows g and g + 8 of columns 2 t and 2 t + 1; of a the same rows of terms 2 t, 2 t + 1 and those
+// 8 further (of TF32: t and t + 4), of b these terms of column g.
+#define MULTIPLY_F16(c, a, b0, b1) \
+    __asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+          : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3]) \
+          : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"(b0), "r"(b1))
+#define MULTIPLY_TF32(c, a, b0, b1) \
+    __asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+          : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3]) \
+          : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"(b0), "r"(b1))
+
+// Two numbers as halves, x in the lower one.
+uint halves(float x, float y)
+{
+    uint r;
+    __asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
+    return r;
+}
+
+// The lower half, the upper one.
+float2 of_halves(uint pair)
+{
+    float x, y;
+    __asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(x), "=f"(y) : "r"(pair));
+    return (float2)(x, y);
+}
+
+// The larger ones, by size, of two pairs of halves; their signs are of no meaning.
+uint larger(uint x, uint y)
+{
+    uint r;
+    __asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
+    return r;
+}
+
+// Whether any work-item of the warp has a number that is not 0.
+bool any_of_warp(uint x)
+{
+    uint r;
+    __asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q;}"
+                   : "=r"(r) : "r"(x));
+    return r != 0;
+}
+
+// x of the work-item of the warp whose number differs in `bits`.
+float across(float x, uint bits)
+{
+    float r;
+    __asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(r) : "f"(x), "r"(bits));
+    return r;
+}
+
+// Begin to copy 16 (4) bytes to local memory: the first `bytes` (all or none), zeros behind them. COMMIT_COPIES makes those begun since
+// the last one a group; AWAIT_COPIES waits until at most n groups are under way.
+#define COPY_16(to, from, bytes) \
+    __asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint)(size_t)(to)), "l"(from), "r"((uint)(bytes)) : "memory")
+#define COPY_4(to, from, bytes) \
+    __asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((uint)(size_t)(to)), "l"(from), "r"((uint)(bytes)) : "memory")
+#define COMMIT_COPIES __asm volatile("cp.async.commit_group;" ::: "memory")
+#define AWAIT_COPIES(n) __asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
+#else
+#define WARP 0
+#endif
