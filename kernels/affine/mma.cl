@@ -1,12 +1,13 @@
 // Affine layer on tensor cores, with the accuracy of floats: a work-group computes BM rows for BN records, a warp 32 rows
 // for all of them.
 // Each operand is a sum of two halves (11 binary digits each) times a power of two; of the four products the three larger
-// ones are summed in floats. At first all rows of weights have one power, all records another one. Rows and records whose
-// largest number is then above 2^15, where halves overflow, or below 2^2, where they lose digits, are computed again: with
-// powers of their own, that bring the largest number so far to 2^11 to 2^15. Where a larger one comes, the sums so far are
-// brought to its power. What a record gets depends on nothing but the weights and itself. Weights that are halves or bytes
-// are one such number as they are.
-// A term is off by 3 units of 2^-24, and by 2^-26 of the largest number of its row or record.
+// ones are summed in floats. A row's, or a record's, power is at first the one that brings the largest of its first terms to
+// 2^3 to 2^4. Where a later number is then above 2^15, where halves overflow, or all of them are too small for the power of
+// those that begin with zeros, fours of rows, and records, are computed again: with powers that bring the largest number so
+// far to 2^11 to 2^15. Where a larger one comes, the sums so far are brought to its power. What a record gets depends on
+// nothing but the weights and itself. Weights that are halves or bytes are one such number as they are.
+// A term is off by 8 units of 2^-24 at most and 1 mostly, and by 2^-27 of the largest number of its row or record in the part
+// that a slice has of the common dimension; by 2^-23 of it where that begins with zeros.
 // Differs from affine/tiled: the same tile, parts and slices; weights go from memory to the registers of the one warp that
 // multiplies them, only values are shared. A panel of 32 rows is what a warp takes: a work-item has four rows at a time,
 // those of a fragment of mma.m16n8k16 and of the next. A stage is 16 terms for each slice: a work-item fetches 16 values, four
@@ -47,17 +48,17 @@
 // Of a work-item's columns the number of that in place i of tile j.
 #define COLUMN(j, i) (2 * (j) + (i))
 
-#if BK != 16 * SLICES || TILES > 4 * WARPS || TILES > 15 || 8 * WARPS >= BN || (SLICES > 1 && STAGES * STAGE < (SLICES - 1) * 4 * TILES * MEMBERS)
-#error "affine_mma: a stage is 16 terms for each slice, a work-item fetches for at most four records and has at most 30 columns, fours of rows are fewer than records, and the sums of half a warp's rows of every slice fit into the stages"
+#if BK != 16 * SLICES || TILES > 4 * WARPS || TILES > 15 || (SLICES > 1 && STAGES * STAGE < (SLICES - 1) * 4 * TILES * MEMBERS)
+#error "affine_mma: a stage is 16 terms for each slice, a work-item fetches for at most four records and has at most 30 columns, and the sums of half a warp's rows of every slice fit into the stages"
 #endif
 
 #if WARP
-// The powers of two that numbers of rows and of records are multiplied with at first.
-#define ROW_POWER (NARROW ? 1.0f : 0x1p12f)
+// The powers of two for rows and records that begin with zeros: of weights up to 8, of values up to 256.
+#define ROW_POWER 0x1p12f
 #define RECORD_POWER 0x1p7f
-// The largest number that halves hold well with its power, and the smallest largest one.
+// The largest number that halves hold with its power, and the smallest largest one that they hold well.
 #define LARGEST 0x1p15f
-#define SMALLEST 0x1p2f
+#define SMALLEST 0.5f
 
 // What two halves lack of x and y.
 uint lacking(float x, float y, uint large)
@@ -74,6 +75,12 @@ float of_four(float x)
 }
 // Whether the power is not the one for numbers of which this is the largest.
 #define MISFITS(most, power) ((most) * (power) > LARGEST || ((most) * (power) < SMALLEST && (most) > 0.0f))
+
+// The power that brings `most`, the largest of the first terms, to 2^3 to 2^4. Of two such powers the product is a float.
+float first_power(float most, float without)
+{
+    return most >= 0x1p-40f && most <= 0x1p40f ? as_float((257u - (as_uint(most) >> 23)) << 23) : without;
+}
 
 // A power before anything has been seen.
 #define NOTHING 0x1p126f
@@ -96,11 +103,11 @@ float power_for(float most, float power)
 #define SLOT(four, i) ((four) * 16 + (((i) * 4 + quarter) ^ ((four) % 2 * 4)))
 #define SLOTS (STAGE / 4)
 // Behind the stages, for two of them: factors of a slice's records, and whether those of a warp are not 1.
-#define BEHIND (2 * SLICES * (BN + WARPS))
+#define BEHIND (2 * SLICES * (BN + WARPS) + 1 + BN + BM / 4)
 #define FACTORS(odd, slice) (stages + STAGES * STAGE + ((odd) * SLICES + (slice)) * BN)
 #define CHANGED(odd, slice) ((local uint *)(stages + STAGES * STAGE + 2 * SLICES * BN) + ((odd) * SLICES + (slice)) * WARPS)
-// Behind the stages, after the first sums: which fours of rows and which records misfit, and whether any does.
-#define MISFIT ((local uint *)(stages + STAGES * STAGE))
+// Behind those, after the first sums: which fours of rows and which records misfit, and whether any does.
+#define MISFIT ((local uint *)(stages + STAGES * STAGE + 2 * SLICES * (BN + WARPS)))
 #else
 #define BEHIND 0
 #endif
@@ -166,23 +173,34 @@ __attribute__((always_inline)) void sums(const bool follow, float sum[2][TILES][
     float row_power[4], power[4], row_most[4], most[4];
 #pragma unroll
     for (uint i = 0; i < 4; ++i) {
-        row_power[i] = follow && !NARROW ? NOTHING : ROW_POWER;
-        power[i] = follow ? NOTHING : RECORD_POWER;
+        row_power[i] = NARROW ? 1.0f : NOTHING;
+        power[i] = NOTHING;
         row_most[i] = most[i] = 0.0f;
     }
+    // The four terms of each of the work-item's records; of its rows, of weights that have come.
+#define VALUES(to, stage) \
+    _Pragma("unroll") for (uint i = 0; i < 4; ++i) { \
+        const float4 x = fetches ? as_float4(OWN(stage, i)) : (float4)(0.0f); \
+        (to)[i][0] = x.x, (to)[i][1] = x.y, (to)[i][2] = x.z, (to)[i][3] = x.w; \
+    }
+#define TERMS(to, weights) \
+    _Pragma("unroll") for (uint i = 0; i < 4; ++i) { \
+        const float4 x = WIDE((weights)[i]); \
+        (to)[0][i] = x.x, (to)[1][i] = x.y, (to)[2][i] = x.z, (to)[3][i] = x.w; \
+    }
+#define FIRST_POWERS(to, terms, without) \
+    _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
+        (to)[i] = first_power(of_four(SIZE4((terms)[i])), without)
     // Makes halves of the values of a stage; of two stages after each other one is odd.
 #define CONVERT(stage, odd) \
     do { \
         float raw[4][4]; \
-        _Pragma("unroll") for (uint i = 0; i < 4; ++i) { \
-            const float4 x = fetches ? as_float4(OWN(stage, i)) : (float4)(0.0f); \
-            raw[i][0] = x.x, raw[i][1] = x.y, raw[i][2] = x.z, raw[i][3] = x.w; \
-        } \
+        VALUES(raw, stage); \
         uint large[4][2], size = 0; \
         _Pragma("unroll") for (uint i = 0; i < 8; ++i) { \
             large[i / 2][i % 2] = HALVES(raw, i / 2, i % 2); \
             if (follow) \
-                size = larger(size, large[i / 2][i % 2]); \
+                LARGER(size, large[i / 2][i % 2]); \
             else if (i % 2) \
                 most[i / 2] = fmax(most[i / 2], SIZE4(raw[i / 2])); \
         } \
@@ -222,8 +240,19 @@ __attribute__((always_inline)) void sums(const bool follow, float sum[2][TILES][
         LOAD_WEIGHTS(weights[s], begin + s * BK);
     }
     AWAIT_COPIES(1);
-    CONVERT(0, 0);
+    float terms[4][4];
+    if (begin < end) {
+        if (!follow) {
+            VALUES(terms, 0);
+            FIRST_POWERS(power, terms, RECORD_POWER);
+        }
+        CONVERT(0, 0);
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
+    if (!follow && !NARROW) {
+        TERMS(terms, weights[0]);
+        FIRST_POWERS(row_power, terms, ROW_POWER);
+    }
 
     // Of a tile the vectors of this work-item's record.
     local const uint4 *values = slots + SLOT(eighth / 4, eighth % 4);
@@ -246,13 +275,7 @@ __attribute__((always_inline)) void sums(const bool follow, float sum[2][TILES][
             // Half of the warps make halves of the next stage while the others multiply.
             if (slice % 2)
                 CONVERT_NEXT;
-            // Of each of the work-item's rows four terms.
-            float terms[4][4];
-#pragma unroll
-            for (uint i = 0; i < 4; ++i) {
-                const float4 x = WIDE(weights[p][i]);
-                terms[0][i] = x.x, terms[1][i] = x.y, terms[2][i] = x.z, terms[3][i] = x.w;
-            }
+            TERMS(terms, weights[p]);
             uint large[2][4], small[2][4];
             // Of fragment i / 4 the two halves number i % 4: of which row, and of which terms.
 #define ROW(i) ((i) / 4 * 2 + (i) % 2)
@@ -266,7 +289,7 @@ __attribute__((always_inline)) void sums(const bool follow, float sum[2][TILES][
 #pragma unroll
             for (uint i = 0; i < 8; ++i)
                 if (follow)
-                    size = larger(size, large[i / 4][i % 4]);
+                    LARGER(size, large[i / 4][i % 4]);
                 else if (i % 2)
                     row_most[i / 2] = fmax(row_most[i / 2], SIZE4(terms[i / 2]));
             if (follow && any_of_warp(TOO_LARGE(size))) {
@@ -325,23 +348,16 @@ __attribute__((always_inline)) void sums(const bool follow, float sum[2][TILES][
         }
     }
 
-    // Of sums the powers are taken away: those of rows, then those of records.
-    if (!follow) {
-#pragma unroll
-        for (uint m = 0; m < 2; ++m)
-#pragma unroll
-            for (uint i = 0; i < 4 * TILES; ++i)
-                sum[m][i / 4][i % 4] *= 1.0f / (ROW_POWER * RECORD_POWER);
+    if (!follow)
 #pragma unroll
         for (uint i = 0; i < 4; ++i) {
             const float largest = of_four(most[i]), of_row = of_four(row_most[i]);
-            if (fetches && MISFITS(largest, RECORD_POWER))
+            if (fetches && MISFITS(largest, power[i]))
                 MISFIT[1 + 4 * four + i] = MISFIT[0] = 1;
-            if (!NARROW && MISFITS(of_row, ROW_POWER))
+            if (!NARROW && MISFITS(of_row, row_power[i]))
                 MISFIT[1 + BN + member / 32 * 8 + eighth] = MISFIT[0] = 1;
         }
-        return;
-    }
+    // Of sums the powers are taken away: those of rows, then those of records.
     if (fetches && quarter == 0)
 #pragma unroll
         for (uint i = 0; i < 4; ++i)
@@ -352,9 +368,12 @@ __attribute__((always_inline)) void sums(const bool follow, float sum[2][TILES][
         local const float *by = FACTORS(0, slice) + 8 * j + 2 * quarter;
 #pragma unroll
         for (uint i = 0; i < 8; ++i) {
-            // The smaller one first: nothing overflows on the way.
-            const float of_row = INVERSE(row_power[i / 2]), of_record = by[i % 2];
-            sum[i / 4][j][i % 4] = sum[i / 4][j][i % 4] * fmin(of_row, of_record) * fmax(of_row, of_record);
+            const float of_row = INVERSE(row_power[i / 2]), of_record = by[i % 2], both = of_row * of_record;
+            // Where both are no float, the smaller one first: nothing overflows on the way.
+            const bool apart = follow && (both < 0x1p-126f || both > 0x1p126f);
+            sum[i / 4][j][i % 4] *= apart ? fmin(of_row, of_record) : both;
+            if (apart)
+                sum[i / 4][j][i % 4] *= fmax(of_row, of_record);
         }
     }
 #else
@@ -412,7 +431,6 @@ kernel void affine_mma(uint l, uint w, uint h, float2 params,
     sums(false, sum, stages, l, w, begin, end, has_rows, pa, b);
 #pragma unroll 1
     for (uint again = 0;; again = 1) {
-        barrier(CLK_LOCAL_MEM_FENCE);
         const bool misfits = !again && MISFIT[0];
         // Those to be computed again.
         uint others = 0;

@@ -32,13 +32,8 @@ float2 of_halves(uint pair)
     return (float2)(x, y);
 }
 
-// The larger ones, by size, of two pairs of halves; their signs are of no meaning.
-uint larger(uint x, uint y)
-{
-    uint r;
-    __asm("max.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(y));
-    return r;
-}
+// Makes x the larger ones, by size, of two pairs of halves; their signs are of no meaning. From compute capability 8.6 on.
+#define LARGER(x, y) __asm("max.xorsign.abs.f16x2 %0, %0, %1;" : "+r"(x) : "r"(y))
 
 // Whether any work-item of the warp has a number that is not 0.
 bool any_of_warp(uint x)

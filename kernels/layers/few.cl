@@ -28,10 +28,10 @@ float activated(const uint activation, const float2 params, const float x)
          : activation == 5 ? CLIP(x) : x;
 }
 
-// Layer n: as many slices of its terms as there are work-items for, then their sums. VALUE: that of term k.
+// Layer n: as many slices of its terms as there are terms, and work-items for, then their sums. VALUE: that of term k.
 #define LAYER(n, VALUE) \
     { \
-        const uint slices = GROUP_0 / Q##n, slice = id / Q##n, quad = id - mul24(slice, (uint)Q##n); \
+        const uint slices = min((uint)K##n, (uint)(GROUP_0 / Q##n)), slice = id / Q##n, quad = id - mul24(slice, (uint)Q##n); \
         const uint panel = quad / P##n; \
         global const UNIT *pa = (global const UNIT *)a + A##n + panel * (P##n * L##n) + (quad - mul24(panel, (uint)P##n)); \
         float4 sum = (float4)(0.0f); \

@@ -1,7 +1,7 @@
 // A product on tensor cores, with the accuracy of floats: a tile of the result per work-group, its operands staged in local
 // memory, a warp 32 FM rows of 32 FN columns.
 // Each operand is a sum of two numbers of TF32 (11 binary digits, the exponents of floats: nothing overflows that would not
-// as a float); of the four products the three larger ones are summed in floats. Eight terms have the accuracy that a product lacks beside the errors of their sums.
+// as a float, but numbers from 0x1.ffep127 on, half a unit of TF32 below the largest float); of the four products the three larger ones are summed in floats. Eight terms have the accuracy that a product lacks beside the errors of their sums.
 // Differs from matmul/tiled: mma.m16n8k8 in place of fma. A work-item takes four rows (columns) of one k at a time, those
 // of two fragments of a (of four of b); a k's fours stand in an order that spreads what a warp reads over all banks.
 // Where there is no PTX a work-item computes the same sums of the tile that its fragments hold.
@@ -43,7 +43,7 @@
 #endif
 
 #if WARP
-// The nearest number of TF32, and what it lacks, of which the instruction takes 11 digits: a product is at most 2.25 units
+// The nearest number of TF32, and what it lacks, of which the instruction takes 11 digits: a product is at most 4 units
 // of 2^-23 off.
 #define LARGE(x) ((as_uint(x) + 0x1000u) & 0xffffe000u)
 #define SMALL(x, large) as_uint((x) - as_float(large))

@@ -7,6 +7,7 @@ void multiply_tf32(float *c, const uint *a, uint b0, uint b1);
 uint halves(float x, float y);
 float2 of_halves(uint pair);
 uint larger(uint x, uint y);
+#define LARGER(x, y) ((x) = larger(x, y))
 bool any_of_warp(uint x);
 float across(float x, uint bits);
 void copy_async(local void *to, global const void *from, uint whole, uint bytes);

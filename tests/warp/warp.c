@@ -24,6 +24,7 @@ struct Item {
     ucontext_t context;
     // What it waits for with the others of its warp or group, and what it brought.
     enum What waits;
+    void *site;
     uint32_t words[6];
     float *c;
     // Groups of copies under way, the oldest first; the last one is not committed.
@@ -39,6 +40,8 @@ static void (*entry)(const uint32_t *, void *const *);
 static const uint32_t *sizes;
 static void *const *pointers;
 static uint64_t state;
+static char *local_memory;
+static uint32_t local_bytes;
 
 static void wrong(const char *what)
 {
@@ -53,11 +56,11 @@ static uint32_t drawn(uint32_t below)
 }
 
 // Lets others go on until all that take part have come here.
-static struct Item *wait_for(enum What what)
+static struct Item *wait_for(enum What what, void *site)
 {
     struct Item *item = &items[current];
     const uint32_t me = current;
-    item->waits = what;
+    item->waits = what, item->site = site;
     swapcontext(&item->context, &scheduler);
     current = me;
     return item;
@@ -69,15 +72,7 @@ static void body(void)
     for (uint32_t g = 0; g < items[current].groups; ++g)
         if (items[current].lengths[g])
             wrong("it ended, and a copy is under way");
-    wait_for(ENDED);
-}
-
-static float of_half(uint32_t bits)
-{
-    const uint16_t half = (uint16_t)bits;
-    _Float16 x;
-    memcpy(&x, &half, 2);
-    return (float)x;
+    wait_for(ENDED, NULL);
 }
 
 static float as_float(uint32_t bits)
@@ -85,6 +80,29 @@ static float as_float(uint32_t bits)
     float x;
     memcpy(&x, &bits, 4);
     return x;
+}
+
+// By hand: not every Clang knows halves here.
+static float of_half(uint32_t bits)
+{
+    const uint32_t sign = (bits & 0x8000) << 16, exponent = bits >> 10 & 31, digits = bits & 0x3ff;
+    if (exponent == 0)
+        return (sign ? -0x1p-24f : 0x1p-24f) * (float)digits;
+    return as_float(sign | (exponent == 31 ? 255 : exponent + 112) << 23 | digits << 13);
+}
+
+// The nearest half, of two as near the even one.
+static uint32_t to_half(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    const uint32_t sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+    if (size > 0x7f800000)
+        return sign | 0x7e00;
+    if (size < 0x38800000)
+        return sign | (uint32_t)__builtin_rintf(as_float(size) * 0x1p24f);
+    const uint32_t half = ((size + 0xfff + (size >> 13 & 1)) >> 13) - (112 << 10);
+    return sign | (size >= 0x7f800000 || half > 0x7c00 ? 0x7c00 : half);
 }
 
 // What a warp that has come together does. Fragments: see kernels/common/warp.cl.
@@ -143,6 +161,8 @@ static int met(uint32_t first, uint32_t n, enum What what)
     for (uint32_t i = first; i < first + n; ++i)
         if (items[i].waits != what)
             return 0;
+        else if (items[i].site != items[first].site)
+            wrong("its warp or group came to the same instruction at different places");
     if (n == WARP)
         together(items + first, what);
     for (uint32_t i = first; i < first + n; ++i)
@@ -152,6 +172,9 @@ static int met(uint32_t first, uint32_t n, enum What what)
 
 static void run_group(void)
 {
+    // What a group before has left there is nobody's: NaN, and large numbers.
+    for (uint32_t i = 0; i < local_bytes; ++i)
+        local_memory[i] = drawn(2) ? -1 : 0x7e;
     for (uint32_t i = 0; i < count; ++i) {
         struct Item *item = &items[i];
         memset(item->lengths, 0, sizeof item->lengths);
@@ -191,10 +214,11 @@ static void run_group(void)
     }
 }
 
-// Runs `entry` for `count` work-items of each of `g0` x `g1` groups.
-void launch(void (*kernel)(const uint32_t *, void *const *), const uint32_t *s, void *const *p, uint32_t g0, uint32_t g1,
-            uint32_t items_of_group, uint64_t seed)
+// Runs `kernel` for `items_of_group` work-items of each of `g0` x `g1` groups, which have `bytes` of local memory at `local`.
+void launch(void (*kernel)(const uint32_t *, void *const *), const uint32_t *s, void *const *p, char *local, uint32_t bytes,
+            uint32_t g0, uint32_t g1, uint32_t items_of_group, uint64_t seed)
 {
+    local_memory = local, local_bytes = bytes;
     entry = kernel, sizes = s, pointers = p, count = items_of_group, groups[0] = g0, groups[1] = g1, state = seed;
     for (group[1] = 0; group[1] < g1; ++group[1])
         for (group[0] = 0; group[0] < g0; ++group[0])
@@ -206,7 +230,7 @@ void multiply_f16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
     struct Item *item = &items[current];
     memcpy(item->words, a, 16);
     item->words[4] = b0, item->words[5] = b1, item->c = c;
-    wait_for(MULTIPLY_F16);
+    wait_for(MULTIPLY_F16, __builtin_return_address(0));
 }
 
 void multiply_tf32(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
@@ -214,15 +238,12 @@ void multiply_tf32(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
     struct Item *item = &items[current];
     memcpy(item->words, a, 16);
     item->words[4] = b0, item->words[5] = b1, item->c = c;
-    wait_for(MULTIPLY_TF32);
+    wait_for(MULTIPLY_TF32, __builtin_return_address(0));
 }
 
 uint32_t halves(float x, float y)
 {
-    const _Float16 pair[2] = {(_Float16)x, (_Float16)y};
-    uint32_t bits;
-    memcpy(&bits, pair, 4);
-    return bits;
+    return to_half(x) | to_half(y) << 16;
 }
 
 float2 of_halves(uint32_t pair)
@@ -241,14 +262,14 @@ uint32_t larger(uint32_t x, uint32_t y)
 _Bool any_of_warp(uint32_t x)
 {
     items[current].words[0] = x;
-    return wait_for(ANY)->words[0] != 0;
+    return wait_for(ANY, __builtin_return_address(0))->words[0] != 0;
 }
 
 float across(float x, uint32_t bits)
 {
     memcpy(items[current].words, &x, 4);
     items[current].words[1] = bits;
-    return as_float(wait_for(ACROSS)->words[0]);
+    return as_float(wait_for(ACROSS, __builtin_return_address(0))->words[0]);
 }
 
 void copy_async(void *to, const void *from, uint32_t whole, uint32_t bytes)
@@ -305,7 +326,7 @@ float4 load_half4(size_t at, const uint16_t *from) NAMED("_Z11vload_half4mPU9CLp
 void barrier(uint32_t flags)
 {
     (void)flags;
-    wait_for(BARRIER);
+    wait_for(BARRIER, __builtin_return_address(0));
 }
 
 size_t get_local_id(uint32_t d)
