@@ -124,6 +124,11 @@ pub(crate) fn write(sections: [&[u8]; Section::ALL.len()]) -> Vec<u8> {
     bytes
 }
 
+/// What the bytes of a section say.
+fn parsed<T: Wire>(section: Section, bytes: &'static [u8]) -> Result<T, String> {
+    wire::value(bytes).map_err(|_| format!("its {} cannot be read", section.name()))
+}
+
 /// What the section of sources holds.
 pub(crate) fn compressed(sources: &KernelSources) -> Vec<u8> {
     lz4_flex::block::compress_prepend_size(&wire::bytes(sources))
@@ -192,7 +197,7 @@ impl Block {
     /// It is not as it was written.
     pub(crate) fn read<T: Wire>(self, section: Section) -> Result<T, String> {
         self.check(section)?;
-        wire::value(self.section(section)).map_err(|_| format!("its {} cannot be read", section.name()))
+        parsed(section, self.section(section))
     }
 
     /// The kernel sources.
@@ -201,9 +206,9 @@ impl Block {
     /// Their section is not as it was written.
     pub(crate) fn sources(self) -> Result<KernelSources, String> {
         self.check(Section::Sources)?;
-        let cannot = || format!("its {} cannot be read", Section::Sources.name());
         let bytes = lz4_flex::block::decompress_size_prepended(self.section(Section::Sources));
-        wire::value(bytes.map_err(|_| cannot())?.leak()).map_err(|_| cannot())
+        // No bytes are no sources, either.
+        parsed(Section::Sources, bytes.unwrap_or_default().leak())
     }
 
     /// Checks every section.

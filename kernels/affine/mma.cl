@@ -68,7 +68,7 @@ uint lacking(float x, float y, uint large)
 }
 
 // The largest of four neighbours' numbers.
-float of_four(float x)
+float largest_of_four(float x)
 {
     x = fmax(x, across(x, 1));
     return fmax(x, across(x, 2));
@@ -88,7 +88,7 @@ float first_power(float most, float without)
 // what is larger is above 2^15: a row's or record's own numbers decide, whoever of the warp has voted.
 float power_for(float most, float power)
 {
-    most = of_four(most);
+    most = largest_of_four(most);
     const bool large = most * power > 0x1.002p15f && most < INFINITY;
     return large ? as_float((265u - (as_uint(most) >> 23)) << 23) : power;
 }
@@ -190,7 +190,7 @@ __attribute__((always_inline)) void sums(const bool follow, float sum[2][TILES][
     }
 #define FIRST_POWERS(to, terms, without) \
     _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
-        (to)[i] = first_power(of_four(SIZE4((terms)[i])), without)
+        (to)[i] = first_power(largest_of_four(SIZE4((terms)[i])), without)
     // Makes halves of the values of a stage; of two stages after each other one is odd.
 #define CONVERT(stage, odd) \
     do { \
@@ -351,8 +351,8 @@ __attribute__((always_inline)) void sums(const bool follow, float sum[2][TILES][
     if (!follow)
 #pragma unroll
         for (uint i = 0; i < 4; ++i) {
-            const float largest = of_four(most[i]), of_row = of_four(row_most[i]);
-            if (fetches && MISFITS(largest, power[i]))
+            const float of_record = largest_of_four(most[i]), of_row = largest_of_four(row_most[i]);
+            if (fetches && MISFITS(of_record, power[i]))
                 MISFIT[1 + 4 * four + i] = MISFIT[0] = 1;
             if (!NARROW && MISFITS(of_row, row_power[i]))
                 MISFIT[1 + BN + member / 32 * 8 + eighth] = MISFIT[0] = 1;
