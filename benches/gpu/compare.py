@@ -154,11 +154,14 @@ def torch_images(name, batch):
 
 
 def torch_network(sizes, batch):
-    """Replay of a CUDA graph, and from pinned and from ordinary memory to classes on the host, in microseconds."""
+    """Replay of a CUDA graph, the same with TF32 allowed, and from pinned and from ordinary memory to classes on the host, in microseconds."""
     model = network(sizes)
     x, plain = torch.rand(batch, sizes[0], device="cuda"), torch.rand(batch, sizes[0])
     host = plain.pin_memory()
-    return (
+    torch.backends.cuda.matmul.allow_tf32 = True
+    with_tf32 = wall(captured(model, x).replay)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return with_tf32, (
         wall(captured(model, x).replay),
         wall(lambda: model(host.cuda(non_blocking=True)).argmax(1).cpu()),
         wall(lambda: model(plain.cuda()).argmax(1).cpu()),
@@ -205,17 +208,18 @@ def images(ours, options):
 
 def networks(ours, _):
     print("| network | batch | resident | 95th | PyTorch | ratio", end=" ")
-    print("| from page-locked | PyTorch | ratio | from ordinary | PyTorch | ratio |")
-    print("|---" + "|--:" * 11 + "|")
+    print("| from page-locked | PyTorch | ratio | from ordinary | PyTorch | ratio | resident with TF32 allowed, PyTorch | ratio |")
+    print("|---" + "|--:" * 13 + "|")
     for (name, sizes), batch in itertools.product(NETWORKS.items(), (1, BATCH)):
         with torch.inference_mode():
-            peers = torch_network(sizes, batch)
+            with_tf32, peers = torch_network(sizes, batch)
         shape = ("network", "--shape", name, "--batch", str(batch))
         resident, host = ours(*shape)[0], ours(*shape, "--host")[0]
         cells = [f"{float(resident['median_us']):.1f} | {float(resident['p95_us']):.1f}"]
         times = (float(r) for r in (resident["median_us"], host["from_slot_us"], host["median_us"]))
         for i, (time_us, peer) in enumerate(zip(times, peers)):
             cells += [f"{time_us:.1f}"] * (i > 0) + [f"{peer:.1f}", f"{time_us / peer:.2f}"]
+        cells += [f"{with_tf32:.1f}", f"{float(resident['median_us']) / with_tf32:.2f}"]
         print(f"| {name} | {batch} | {' | '.join(cells)} |", flush=True)
     print()
 

@@ -32,16 +32,13 @@ float2 of_halves(uint pair)
     return (float2)(x, y);
 }
 
-// Makes x the larger ones, by size, of two pairs of halves; their signs are of no meaning. From compute capability 8.6 on.
-#define LARGER(x, y) __asm("max.xorsign.abs.f16x2 %0, %0, %1;" : "+r"(x) : "r"(y))
-
-// Whether any work-item of the warp has a number that is not 0.
-bool any_of_warp(uint x)
+// The bytes in bits 0 to 7 and 16 to 23, which have signs, as halves; the other bits are 0.
+uint halves_of_bytes(uint pair)
 {
+    // 1024 and the byte is a half whose last bits are those of the byte.
     uint r;
-    __asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; selp.u32 %0, 1, 0, q;}"
-                   : "=r"(r) : "r"(x));
-    return r != 0;
+    __asm("sub.f16x2 %0, %1, %2;" : "=r"(r) : "r"(pair ^ 0x64806480), "r"(0x64806480));
+    return r;
 }
 
 // x of the work-item of the warp whose number differs in `bits`.
@@ -51,6 +48,18 @@ float across(float x, uint bits)
     __asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(r) : "f"(x), "r"(bits));
     return r;
 }
+
+// A barrier of some warps: those that name the same number, which is not 0, with `items` work-items in all.
+#define BARRIER_OF(number, items) __asm volatile("bar.sync %0, %1;" ::"r"((uint)(number)), "n"(items) : "memory")
+
+// Keep a pointer (to local memory) in its register: the compiler does not compute it anew.
+#define KEEP_POINTER(p) __asm volatile("" : "+l"(p))
+#define KEEP_LOCAL(p) \
+    do { \
+        uint place = (uint)(size_t)(p); \
+        __asm volatile("" : "+r"(place)); \
+        (p) = (local void *)(size_t)place; \
+    } while (0)
 
 // Begin to copy 16 (4) bytes to local memory: the first `bytes` (all or none), zeros behind them. COMMIT_COPIES makes those begun since
 // the last one a group; AWAIT_COPIES waits until at most n groups are under way.

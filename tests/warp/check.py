@@ -24,6 +24,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 KERNELS = HERE.parent.parent / "kernels"
 # Of the sum of the terms' sizes: sums of floats here, not of tensor cores.
 BOUND = 2.0**-20
+# Terms of a stage of affine/mma.
+BK = 32
 # Of the largest number of a row or record: what a term may be off.
 OF_LARGEST = 2.0**-26
 
@@ -120,19 +122,20 @@ def compare(what, found, a, b):
 def affine(kernel, folder):
     rng = np.random.default_rng(1)
     d = kernel["defines"]
-    bm, bn, items = 32 * d["WARPS"], 8 * d["TILES"], 32 * d["WARPS"] * d["SLICES"]
-    first_flag = 3 * d["BK"] * bn + 2 * d["SLICES"] * (bn + d["WARPS"])
+    bm, bn, items = 32 * d["WARPS"], 8 * d["TILES"], 64 * d["WARPS"]
+    first_flag = 3 * BK * bn + 2 * bn
     worst, cases = 0.0, 0
     for weights, options in [("floats", []), ("halves", ["-DHALF_WEIGHTS=1"]), ("bytes", ["-DBYTE_WEIGHTS=1"])]:
         library = build(kernel, options, "n[0], n[1], n[2], (float2)(0.0f), p[0], p[1], p[2], p[3]", folder)
-        sizes = [(32, 4, 8, 1), (160, 108, 61, 1), (128, 104, 128, 2), (96, 8, 200, 3), (bm + 32, bn, 33, 1), (64, 12, 99, 4), (32, 8, 40, 3)]
+        # Terms, parts: none for one slice, whole and half stages, parts without any.
+        sizes = [(32, 4, 16, 1), (160, 108, 64, 1), (128, 104, 128, 2), (96, 8, 208, 3), (bm + 32, bn, 48, 1), (64, 12, 112, 4), (32, 8, 48, 3)]
         for h, w, l, parts in sizes:
             for kind in ("plain", "zeros first", "misfits"):
                 a = rng.normal(0, 0.05, (h, l))
                 b = rng.normal(0, 1, (l, w))
                 if kind == "zeros first":
                     # As images have them, of bytes or of parts of 1.
-                    b = np.abs(b) * np.where(np.arange(w) % 2, 50.0, 0.01)
+                    b = rng.uniform(0.05, 3, (l, w)) * np.where(np.arange(w) % 2, 50.0, 0.01)
                     b[: rng.integers(1, l)] = 0
                 if kind == "misfits":
                     # Rows and records that are large, small, nothing, larger and larger, or hold one that is.
@@ -178,7 +181,7 @@ def affine(kernel, folder):
                 again = ctypes.c_uint32.from_address(library.local_memory + 4 * first_flag).value
                 assert kind == "misfits" or again == 0, f"{kind}: not all fits"
                 # Each part is that of its terms.
-                depth = -(-(-(-l // d["BK"])) // parts) * d["BK"]
+                depth = -(-(-(-l // BK)) // parts) * BK
                 for part in range(parts):
                     k = slice(min(part * depth, l), min(part * depth + depth, l))
                     x, y = a[:, k].astype(np.float64), b[k]

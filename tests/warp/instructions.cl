@@ -6,10 +6,12 @@ void multiply_tf32(float *c, const uint *a, uint b0, uint b1);
 #define MULTIPLY_TF32(c, a, b0, b1) multiply_tf32(c, a, b0, b1)
 uint halves(float x, float y);
 float2 of_halves(uint pair);
-uint larger(uint x, uint y);
-#define LARGER(x, y) ((x) = larger(x, y))
-bool any_of_warp(uint x);
+uint halves_of_bytes(uint pair);
+void barrier_of(uint number, uint items);
+#define BARRIER_OF(number, items) barrier_of(number, items)
 float across(float x, uint bits);
+#define KEEP_POINTER(p)
+#define KEEP_LOCAL(p)
 void copy_async(local void *to, global const void *from, uint whole, uint bytes);
 void commit_copies(void);
 void await_copies(uint n);

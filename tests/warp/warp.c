@@ -12,7 +12,7 @@ typedef float float4 __attribute__((ext_vector_type(4)));
 typedef signed char char4 __attribute__((ext_vector_type(4)));
 
 enum { WARP = 32, MOST_ITEMS = 1024, STACK = 1 << 16, COPIES = 64, GROUPS = 8 };
-enum What { NOTHING, ENDED, BARRIER, MULTIPLY_F16, MULTIPLY_TF32, ANY, ACROSS };
+enum What { NOTHING, ENDED, SOME, BARRIER, MULTIPLY_F16, MULTIPLY_TF32, ACROSS };
 
 struct Copy {
     char *to;
@@ -134,14 +134,6 @@ static void together(struct Item *warp, enum What what)
                 warp[n].c[i] = (float)(warp[n].c[i] + sum);
             }
         break;
-    case ANY: {
-        uint32_t any = 0;
-        for (uint32_t n = 0; n < WARP; ++n)
-            any |= warp[n].words[0];
-        for (uint32_t n = 0; n < WARP; ++n)
-            warp[n].words[0] = any;
-        break;
-    }
     case ACROSS: {
         uint32_t words[WARP];
         for (uint32_t n = 0; n < WARP; ++n)
@@ -168,6 +160,26 @@ static int met(uint32_t first, uint32_t n, enum What what)
     for (uint32_t i = first; i < first + n; ++i)
         items[i].waits = what == ENDED ? ENDED : NOTHING;
     return 1;
+}
+
+// Whether as many work-items as `items[first]` says wait at its barrier of some; those that do go on.
+static int some_met(uint32_t first)
+{
+    const uint32_t number = items[first].words[0], wanted = items[first].words[1];
+    uint32_t there = 0;
+#define AT_BARRIER(i) (items[i].waits == SOME && items[i].words[0] == number)
+    for (uint32_t i = 0; i < count; ++i)
+        if (AT_BARRIER(i)) {
+            ++there;
+            if (items[i].site != items[first].site || items[i].words[1] != wanted)
+                wrong("others wait at this barrier of some at another place, or for another number");
+        }
+    if (there > wanted)
+        wrong("more work-items at a barrier of some than it has");
+    for (uint32_t i = 0; there == wanted && i < count; ++i)
+        if (AT_BARRIER(i))
+            items[i].waits = NOTHING;
+    return there == wanted;
 }
 
 static void run_group(void)
@@ -211,6 +223,8 @@ static void run_group(void)
             }
         if (items[warp * WARP].waits > BARRIER)
             met(warp * WARP, WARP, items[warp * WARP].waits);
+        else if (items[warp * WARP].waits == SOME)
+            some_met(warp * WARP);
     }
 }
 
@@ -251,18 +265,15 @@ float2 of_halves(uint32_t pair)
     return (float2){of_half(pair), of_half(pair >> 16)};
 }
 
-uint32_t larger(uint32_t x, uint32_t y)
+uint32_t halves_of_bytes(uint32_t pair)
 {
-    // Sizes of halves are ordered as their bits are. Signs have no meaning: they are drawn.
-    const uint32_t low = (x & 0x7fff) > (y & 0x7fff) ? x & 0x7fff : y & 0x7fff;
-    const uint32_t high = (x >> 16 & 0x7fff) > (y >> 16 & 0x7fff) ? x >> 16 & 0x7fff : y >> 16 & 0x7fff;
-    return low | high << 16 | (drawn(2) ? 0x8000 : 0) | (drawn(2) ? 0x80000000u : 0);
+    return halves((int8_t)pair, (int8_t)(pair >> 16));
 }
 
-_Bool any_of_warp(uint32_t x)
+void barrier_of(uint32_t number, uint32_t of)
 {
-    items[current].words[0] = x;
-    return wait_for(ANY, __builtin_return_address(0))->words[0] != 0;
+    items[current].words[0] = number, items[current].words[1] = of;
+    wait_for(SOME, __builtin_return_address(0));
 }
 
 float across(float x, uint32_t bits)
