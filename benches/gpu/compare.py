@@ -37,9 +37,9 @@ BATCH = 100
 # The kernels for each size, as measured on an H200: products of floats, and on tensor cores with their accuracy.
 SQUARE = {
     96: ["tiled_16x32"], 192: ["tiled_16x32"], 384: ["tiled_16x32"],
-    768: ["tiled_48x96", "mma_64x64"], 1000: ["tiled_64x128", "mma_64x64"], 1024: ["tiled_64x128", "mma_64x64_2"],
-    1440: ["tiled_96x96_2", "mma_64x64"], 2048: ["tiled_128x128", "mma_128x128"], 2880: ["tiled_64x64", "mma_128x64"],
-    4096: ["tiled_128x128", "mma_128x128"],
+    768: ["tiled_48x96", "mma_128x88"], 1000: ["tiled_64x128", "mma_128x88"], 1024: ["tiled_64x128", "mma_128x88"],
+    1440: ["tiled_96x96_2", "mma_128x88"], 2048: ["tiled_128x128", "mma_128x88"], 2880: ["tiled_64x64", "mma_128x104"],
+    4096: ["tiled_128x128", "mma_128x104"],
 }
 
 

@@ -4,15 +4,11 @@
 #ifdef __NV_CL_C_VERSION
 #define WARP 1
 
-// c += a b of 16 rows, 8 columns and 16 terms, a and b halves, two in a uint; or of 8 terms, a and b numbers of TF32.
+// c += a b of 16 rows, 8 columns and 16 terms, a and b halves, two in a uint.
 // Work-item 4 g + t has of c the rows g and g + 8 of columns 2 t and 2 t + 1; of a the same rows of terms 2 t, 2 t + 1 and those
-// 8 further (of TF32: t and t + 4), of b these terms of column g.
+// 8 further, of b these terms of column g.
 #define MULTIPLY_F16(c, a, b0, b1) \
     __asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-          : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3]) \
-          : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"(b0), "r"(b1))
-#define MULTIPLY_TF32(c, a, b0, b1) \
-    __asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
           : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3]) \
           : "r"((a)[0]), "r"((a)[1]), "r"((a)[2]), "r"((a)[3]), "r"(b0), "r"(b1))
 
@@ -61,12 +57,10 @@ float across(float x, uint bits)
         (p) = (local void *)(size_t)place; \
     } while (0)
 
-// Begin to copy 16 (4) bytes to local memory: the first `bytes` (all or none), zeros behind them. COMMIT_COPIES makes those begun since
-// the last one a group; AWAIT_COPIES waits until at most n groups are under way.
+// Begins to copy 16 bytes to local memory, or with `bytes` 0 zeros. COMMIT_COPIES makes those begun since the last one a group;
+// AWAIT_COPIES waits until at most n groups are under way.
 #define COPY_16(to, from, bytes) \
     __asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint)(size_t)(to)), "l"(from), "r"((uint)(bytes)) : "memory")
-#define COPY_4(to, from, bytes) \
-    __asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((uint)(size_t)(to)), "l"(from), "r"((uint)(bytes)) : "memory")
 #define COMMIT_COPIES __asm volatile("cp.async.commit_group;" ::: "memory")
 #define AWAIT_COPIES(n) __asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
 #else

@@ -217,6 +217,9 @@ pub(crate) struct Pattern {
 /// All there are.
 const WHOLE: usize = usize::MAX;
 
+/// Terms that `common/products.cl` stages at a time (BK there).
+const OF_PRODUCTS: usize = 32;
+
 /// Terms that `panel.cl` of matmul and affine takes of a panel before it goes to its next tile (BLOCK there).
 const PANEL_BLOCK: usize = 512;
 
@@ -266,7 +269,9 @@ impl Pattern {
                 p.group = [1, 1];
                 let of_record = matches!(operation, Operation::Pair | Operation::Layers);
                 let all = if of_record { WHOLE } else { items };
-                p.k_step = define("BK").or(define("TILE")).or(define("SLICES")).unwrap_or(all);
+                let of_products = kernel.restrictions.needs.warp.then_some(OF_PRODUCTS);
+                p.k_step =
+                    of_products.or(define("BK")).or(define("TILE")).or(define("SLICES")).unwrap_or(all);
             }
             // A work-group has the records of its tile, and goes down all rows.
             (Some(tile), Operation::Layers) => {
@@ -1486,7 +1491,8 @@ mod tests {
             }
             "matmul_tiled" | "matmul_mma" | "affine_tiled" | "affine_mma" => {
                 let tile = kernel.restrictions.tile?;
-                let ks = k..l.min(k + define("BK"));
+                let mma = kernel.restrictions.needs.warp;
+                let ks = k..l.min(k + if mma { OF_PRODUCTS } else { define("BK") });
                 // A tile is a panel, or as many as there are warps.
                 let panels = define("WARPS").max(1);
                 let fours = tile.0 / panels / 4;
@@ -1496,7 +1502,7 @@ mod tests {
                 let a = (row * panels..(row + 1) * panels).filter(|p| 4 * p * fours < h).flat_map(quads);
                 let a = four(&a.collect::<Vec<_>>());
                 let cols = || (0..tile.1).map(|c| (col * tile.1 + c).min(w - 1));
-                let b = if define("RECORDS") == 1 || kernel.function == "affine_mma" {
+                let b = if define("RECORDS") == 1 || mma {
                     cols().flat_map(|c| ks.clone().map(move |k| c * l + k)).collect()
                 } else {
                     let quads = (0..tile.1 / 4).map(|q| (col * tile.1 / 4 + q).min(w4 - 1));

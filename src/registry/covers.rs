@@ -143,12 +143,14 @@ impl Kernel {
     pub(crate) fn common(&self) -> impl Iterator<Item = &'static str> + use<> {
         let moves = self.restrictions.arglist.contains('g');
         let fours = self.restrictions.half && self.restrictions.needs.local_bytes > 0 && !moves;
+        let warp = self.restrictions.needs.warp;
         let files = [
             (self.activates(), "common/activation.cl"),
             (self.restrictions.bytes, "common/bias.cl"),
             (moves, "common/geometry.cl"),
-            (fours, "common/weights.cl"),
-            (self.restrictions.needs.warp, "common/warp.cl"),
+            (fours || warp, "common/weights.cl"),
+            (warp, "common/warp.cl"),
+            (warp, "common/products.cl"),
         ];
         let any = self.options_of_layouts().then_some("common/place.cl");
         files.into_iter().filter(|f| f.0).map(|f| f.1).chain(any)

@@ -39,8 +39,9 @@ def clang():
 
 def build(kernel, options, entry, folder):
     """The kernel as a library; `entry` calls it with numbers and pointers."""
-    common = ["activation", "bias", "weights"] if kernel["source"].startswith("affine") else []
-    parts = [KERNELS / f"common/{name}.cl" for name in common] + [HERE / "instructions.cl", KERNELS / kernel["source"]]
+    common = (["activation", "bias"] if kernel["source"].startswith("affine") else []) + ["weights"]
+    parts = [KERNELS / f"common/{name}.cl" for name in common]
+    parts += [HERE / "instructions.cl", KERNELS / "common/products.cl", KERNELS / kernel["source"]]
     text = "".join(f'#line 1 "{p}"\n{p.read_text()}' for p in parts)
     text += f"void entry(const uint *n, global void *const *p)\n{{\n    {kernel['function']}({entry});\n}}\n"
     source, objects = folder / "kernel.cl", [folder / "kernel.o", folder / "warp.o"]
@@ -205,13 +206,16 @@ def affine(kernel, folder):
 def matmul(kernel, folder):
     rng = np.random.default_rng(2)
     d = kernel["defines"]
-    bm, bn, items = 32 * d["FM"] * d["WM"], 32 * d["FN"] * d["WN"], 32 * d["WM"] * d["WN"]
-    library = build(kernel, [], "n[0], n[1], p[0], p[1], p[2]", folder)
+    bm, bn, items = 32 * d["WARPS"], 8 * d["TILES"], 64 * d["WARPS"]
+    library = build(kernel, [], "n[0], n[1], n[2], p[0], p[1], p[2]", folder)
     worst, cases = 0.0, 0
-    for h, w, l in [(bm, 4, 8), (2 * bm, bn + 20, 61), (bm, 2 * bn, 128), (bm, bn - 4, 33)]:
+    for h, w, l in [(bm, 4, 16), (bm + 32, bn + 20, 64), (64, 2 * bn, 128), (32, bn - 4, 48)]:
         a, b = rng.normal(0, 1e3, (h, l)).astype(np.float32), rng.normal(0, 1e-3, (l, w)).astype(np.float32)
-        r = same_in_any_order(library, (l, w), [Operand(panels(a, bm)), Operand(b)], (h, w), (h // bm, -(-w // bn)), items)
-        worst = max(worst, compare((h, w, l), r, a, b))
+        a[1, l // 2] = 1e9
+        b[l - 1, w // 2] = 1e-20
+        operands = [Operand(panels(a, 32)), Operand(b.T)]
+        r = same_in_any_order(library, (l, w, h), operands, (w, h), (-(-h // bm), -(-w // bn)), items)
+        worst = max(worst, compare((h, w, l), r.T, a, b))
         cases += 1
     return cases, worst
 

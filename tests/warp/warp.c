@@ -12,7 +12,7 @@ typedef float float4 __attribute__((ext_vector_type(4)));
 typedef signed char char4 __attribute__((ext_vector_type(4)));
 
 enum { WARP = 32, MOST_ITEMS = 1024, STACK = 1 << 16, COPIES = 64, GROUPS = 8 };
-enum What { NOTHING, ENDED, SOME, BARRIER, MULTIPLY_F16, MULTIPLY_TF32, ACROSS };
+enum What { NOTHING, ENDED, SOME, BARRIER, MULTIPLY_F16, ACROSS };
 
 struct Copy {
     char *to;
@@ -111,25 +111,21 @@ static void together(struct Item *warp, enum What what)
     float a[16][16], b[16][8];
     switch (what) {
     case MULTIPLY_F16:
-    case MULTIPLY_TF32:
         for (uint32_t n = 0; n < WARP; ++n)
             for (uint32_t i = 0; i < 6; ++i) {
                 const uint32_t word = warp[n].words[i], g = n / 4, t = n % 4, row = i % 2 * 8 + g;
-                for (uint32_t j = 0; j < (what == MULTIPLY_F16 ? 2 : 1); ++j) {
-                    // Of TF32 the last 13 digits are not read.
-                    const float x = what == MULTIPLY_F16 ? of_half(word >> 16 * j) : as_float(word & 0xffffe000u);
-                    const uint32_t part = i < 4 ? i / 2 : i - 4;
-                    const uint32_t k = what == MULTIPLY_F16 ? 8 * part + 2 * t + j : 4 * part + t;
+                for (uint32_t j = 0; j < 2; ++j) {
+                    const uint32_t k = 8 * (i < 4 ? i / 2 : i - 4) + 2 * t + j;
                     if (i < 4)
-                        a[row][k] = x;
+                        a[row][k] = of_half(word >> 16 * j);
                     else
-                        b[k][g] = x;
+                        b[k][g] = of_half(word >> 16 * j);
                 }
             }
         for (uint32_t n = 0; n < WARP; ++n)
             for (uint32_t i = 0; i < 4; ++i) {
                 double sum = 0;
-                for (uint32_t k = 0; k < (what == MULTIPLY_F16 ? 16 : 8); ++k)
+                for (uint32_t k = 0; k < 16; ++k)
                     sum += (double)a[n / 4 + i / 2 * 8][k] * b[k][n % 4 * 2 + i % 2];
                 warp[n].c[i] = (float)(warp[n].c[i] + sum);
             }
@@ -245,14 +241,6 @@ void multiply_f16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
     memcpy(item->words, a, 16);
     item->words[4] = b0, item->words[5] = b1, item->c = c;
     wait_for(MULTIPLY_F16, __builtin_return_address(0));
-}
-
-void multiply_tf32(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
-{
-    struct Item *item = &items[current];
-    memcpy(item->words, a, 16);
-    item->words[4] = b0, item->words[5] = b1, item->c = c;
-    wait_for(MULTIPLY_TF32, __builtin_return_address(0));
 }
 
 uint32_t halves(float x, float y)
