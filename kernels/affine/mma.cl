@@ -1,6 +1,6 @@
 // Affine layer on tensor cores, with the accuracy of floats: common/products, then bias and activation.
-// Differs from affine/tiled: the same tile, parts and slices; weights go from memory to the registers of the one warp that
-// multiplies them, only values are shared.
+// Differs from affine/tiled: parts are the same; weights go from memory to the registers of the one warp that multiplies them,
+// only values are shared.
 // Source: own.
 // Layouts: a R_32_1_C; b C (a record's values contiguous); r C, of each record the parts after each other.
 // ACTIVATION: as in common/activation.

@@ -1,12 +1,15 @@
 // Products on tensor cores, with the accuracy of floats. This stands in front of every source whose kernel needs instructions of
 // a warp: its work-groups compute a tile of BM rows for BN columns, a warp 32 rows for all of them.
 // Each operand is a sum of two halves (11 binary digits each) times a power of two; of the four products the three larger
-// ones are summed in floats. The power of a row of a, or a column of b, is the one that brings the largest of its first terms
-// to 2^3 to 2^4. Where a later number is then above 2^15, where halves overflow, or all of them are too small for the power of
-// those that begin with zeros, fours of rows, and columns, are computed again, of products of floats. What a column gets
-// depends on nothing but a and itself. Weights that are halves or bytes are one such number as they are.
-// A term is off by 8 units of 2^-24 at most and 1 mostly, and by 2^-27 of the largest number of its row or column in the part
-// that a slice has of the common dimension; by 2^-23 of it where that begins with zeros.
+// ones are summed, by the instruction: it need not round sums to the nearest. The power of a row of a, or a column of b, is the
+// one that brings the largest of its first terms to 2^7 to 2^8. Where a later number is then above 2^15 (halves end at 65504),
+// or all of them are too small for the power of those that begin with zeros, whole fours of rows, or single columns, are
+// computed again, of products of floats. What a column gets depends on nothing but a and itself. Weights that are halves or
+// bytes are one such number as they are.
+// A term is off by 8 units of 2^-24 at most and 1 mostly, and a number by 2^-32 of the largest of its row, or column, in the
+// part that a slice has of the common dimension; by 2^-24 of it at most where that begins with zeros. Halves below 2^-14 count.
+// So sums are as exact as those of floats where small numbers of a column do not meet the large ones of rows: a plan has a
+// kernel without halves for layers whose columns of weights differ much (`"most": {"spread": …}`).
 // a goes from memory to the registers of the one warp that multiplies it, only b is shared. A panel of 32 rows is what a warp
 // takes: a work-item has four rows at a time, those of a fragment of mma.m16n8k16 and of the next. A stage is 16 terms for
 // each of two slices of the common dimension: a work-item fetches four terms of four columns and makes halves of them where
@@ -74,10 +77,10 @@ float largest_of_four(float x)
     return fmax(x, across(x, 2));
 }
 
-// The power that brings `most`, the largest of the first terms, to 2^3 to 2^4. Of two such powers the product is a float.
+// The power that brings `most`, the largest of the first terms, to 2^7 to 2^8. Of two such powers the product is a float.
 float first_power(float most, float without)
 {
-    return most >= 0x1p-40f && most <= 0x1p40f ? as_float((257u - (as_uint(most) >> 23)) << 23) : without;
+    return most >= 0x1p-40f && most <= 0x1p40f ? as_float((261u - (as_uint(most) >> 23)) << 23) : without;
 }
 
 // Two numbers times a power as sums of two halves.
@@ -92,8 +95,8 @@ void split(uint *large, uint *small, float x, float y, float power)
 // fetch and when they multiply.
 #define SLOT(four, i) ((four) * 16 + (((i) * 4 + quarter) ^ ((four) % 2 * 4)))
 #define SLOTS (STAGE / 4)
-// Behind the stages: factors of columns, those of each slice; then which fours of rows and which columns misfit, and first
-// whether any does.
+// Behind the stages: factors of columns, those of each slice; then whether anything misfits, which columns do, and which fours
+// of rows.
 #define BEHIND (2 * BN + 1 + BN + BM / 4)
 #define FACTORS(slice) (stages + STAGES * STAGE + (slice) * BN)
 #define MISFIT ((local uint *)(stages + STAGES * STAGE + 2 * BN))
@@ -101,7 +104,7 @@ void split(uint *large, uint *small, float x, float y, float power)
 // A work-item's sums of the terms from `begin` to `end`, of its four rows and of two columns of each tile; fragment m has the
 // rows 2 m and 2 m + 1. MISFIT gets the rows and columns that powers are not for. `pa`: the four rows.
 __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local float *stages, uint l, uint w, uint first,
-                                                   uint begin, uint end, global const UNIT *pa, global const float *b)
+                                                   uint begin, uint end, bool has_rows, global const UNIT *pa, global const float *b)
 {
     const uint id = get_local_id(0);
     const uint slice = id / MEMBERS, member = id % MEMBERS;
@@ -134,7 +137,7 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
         COMMIT_COPIES; \
         pb += BK; \
     } while (0)
-    // Loads its weights; behind the last terms they are those again, for values that are 0.
+    // Loads its weights; behind the last terms they are others, for values that are 0.
 #define LOAD_WEIGHTS(to, k) \
     do { \
         _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
@@ -246,7 +249,7 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
             MISFIT[1 + 4 * four + i] = MISFIT[0] = 1;
 #if !NARROW
         const float of_row = largest_of_four(row_most[i]);
-        if (MISFITS(of_row, row_power[i]))
+        if (has_rows && MISFITS(of_row, row_power[i]))
             MISFIT[1 + BN + member / 4] = MISFIT[0] = 1;
 #endif
         // Of sums the powers are taken away.
@@ -282,8 +285,8 @@ __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local
             stages[i] = at < end && col < w ? b[col * l + at] : 0.0f;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-        for (uint q = slice * 16; q < slice * 16 + 16; ++q) {
-            const float4 x = WIDE(pa[min(k + q, l - 1) * 8]);
+        for (uint q = slice * 16; q < slice * 16 + 16 && k + q < end; ++q) {
+            const float4 x = WIDE(pa[(k + q) * 8]);
 #pragma unroll
             for (uint j = 0; j < TILES; ++j)
 #pragma unroll
@@ -299,8 +302,8 @@ __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local
     }
 }
 
-// Adds to the tiles from `own` on what the other slice has of them, and gives it those from `others` on, up to `last` and so many
-// at a time.
+// Gives the other slice the sums of its tiles, which begin with `others`: EXCHANGED of them, from the one with number j0 on. And
+// adds what it gave to those of the tiles that begin with `own`.
 #define SEND(j0, others) \
     _Pragma("unroll") for (uint j = 0; j < EXCHANGED; ++j) \
         if ((j0) + j < HALF && (others) + (j0) + j < TILES) \
@@ -314,8 +317,10 @@ __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local
 // What becomes of the sums of one part: bias and activation of an affine layer.
 #ifdef ACTIVATION
 #define FINISH(x) \
-    if (parts == 1 && has_rows) \
-        x = ACTIVATE(LAST4((x) + FIRST(bias, at / 4), bias, at / 4))
+    if (parts == 1 && has_rows) { \
+        x = LAST4((x) + FIRST(bias, at / 4), bias, at / 4); \
+        x = ACTIVATE(x); \
+    }
 #else
 #define FINISH(x)
 #endif
@@ -325,7 +330,7 @@ __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local
         _Pragma("unroll") for (uint i = 0; i < 2; ++i) { \
             const uint col = first + j * 8 + quarter * 2 + i; \
             float4 x = (float4)(sum[0][j][i], sum[0][j][2 + i], sum[1][j][i], sum[1][j][2 + i]); \
-            FINISH(x); \
+            FINISH(x) \
             if (col < w && has_rows && stored >> COLUMN(j, i) & 1) \
                 r[(col * parts + part) * (h / 4) + at / 4] = x; \
         }
@@ -355,7 +360,7 @@ __attribute__((always_inline)) void tile_of_product(local float *stages, uint l,
 #if WARP
     for (uint i = id; i < 1 + BN + BM / 4; i += GROUP)
         MISFIT[i] = 0;
-    sums_of_halves(sum, stages, l, w, first, begin, end, pa, b);
+    sums_of_halves(sum, stages, l, w, first, begin, end, has_rows, pa, b);
 #pragma unroll 1
     for (uint again = 0;; again = 1) {
         const bool misfits = !again && MISFIT[0];

@@ -5,8 +5,8 @@
 #define WARP 1
 
 // c += a b of 16 rows, 8 columns and 16 terms, a and b halves, two in a uint.
-// Work-item 4 g + t has of c the rows g and g + 8 of columns 2 t and 2 t + 1; of a the same rows of terms 2 t, 2 t + 1 and those
-// 8 further, of b these terms of column g.
+// Work-item 4 g + t has of c the rows g and g + 8 of columns 2 t and 2 t + 1; of a the same rows of terms 2 t and 2 t + 1, then of
+// those 8 further; of b these terms of column g.
 #define MULTIPLY_F16(c, a, b0, b1) \
     __asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
           : "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3]) \

@@ -1,5 +1,5 @@
 // Weights as floats, halves or bytes, four at a time. This stands in front of every source of affine layers that has
-// local memory.
+// local memory, and of common/products.
 // UNIT: four weights; WIDE: their values; WEIGHT, LOAD: one of an array, and its value; NARROW: whether they are no floats.
 #ifdef BYTE_WEIGHTS
 #define NARROW 1

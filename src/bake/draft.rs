@@ -59,7 +59,7 @@ impl Draft {
         let first = self.numbers.len();
         let tensors = (first..first + arrays.len()).collect::<Vec<_>>();
         for (role, rows, cols, numbers) in arrays {
-            self.graph.tensors.to_mut().push(Tensor { name: name.clone(), role, rows, cols });
+            self.graph.tensors.to_mut().push(Tensor { name: name.clone(), role, rows, cols, spread: 0 });
             self.numbers.push(numbers);
         }
         let node = &mut self.graph.nodes.to_mut()[i];

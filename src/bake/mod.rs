@@ -15,6 +15,7 @@ mod passes;
 mod rounding;
 
 use crate::block::{self, NetworkSection, PAGE, PlanSection};
+use crate::ir::graph;
 use crate::ir::network::{Network, Precision, named};
 use crate::ir::plan::{Constant, Plan, Role};
 use crate::ir::values::Values;
@@ -132,10 +133,14 @@ pub(crate) fn bake_with(
     mut files: Vec<PathBuf>,
 ) -> Result<Baked, (Mistakes, Vec<PathBuf>)> {
     let model = front::read(settings, &mut files, &mut mistakes);
-    let (Some((mut library, mut sources)), Some((network, tensors, golden, rounding))) = (library, model)
+    let (Some((mut library, mut sources)), Some((mut network, tensors, golden, rounding))) = (library, model)
     else {
         return Err((mistakes, files));
     };
+    let arrays = network.graph.tensors.to_mut().iter_mut().zip(&tensors);
+    arrays
+        .filter(|(tensor, _)| tensor.role == Role::Weights)
+        .for_each(|(tensor, numbers)| tensor.spread = graph::spread(numbers, tensor.cols));
     if !settings.lab {
         kernels::drop_plans_of_the_lab(&mut library, &settings.plan);
     }

@@ -93,7 +93,28 @@ pub(crate) struct Tensor {
     pub(crate) rows: usize,
     /// Columns.
     pub(crate) cols: usize,
+    /// Of weights, how much the largest numbers of columns differ: [`spread`]. 0 where nobody has looked.
+    pub(crate) spread: usize,
 }
+
+/// The binary logarithm, rounded up, of the largest number of an array by the largest of the column where that is least;
+/// [`NO_NUMBERS`] where a column is all zeros.
+pub(crate) fn spread(array: &[f32], cols: usize) -> usize {
+    let mut most = vec![0.0f32; cols];
+    for row in array.chunks_exact(cols.max(1)) {
+        most.iter_mut().zip(row).for_each(|(most, x)| *most = most.max(x.abs()));
+    }
+    let largest = most.iter().fold(0.0f32, |x, &y| x.max(y));
+    let least = most.iter().fold(f32::INFINITY, |x, &y| x.min(y));
+    if least > 0.0 {
+        f64::log2(f64::from(largest) / f64::from(least)).max(0.0).ceil() as usize
+    } else {
+        NO_NUMBERS
+    }
+}
+
+/// The spread of an array with a column of zeros.
+pub(crate) const NO_NUMBERS: usize = 1 << 10;
 
 /// The numbers of each array of a graph, in its order.
 pub(crate) type Tensors = Vec<Vec<f32>>;
@@ -177,6 +198,16 @@ mod tests {
         assert_eq!([0, once, twice, sum].map(|v| graph.only_consumer(v)), [Some(0), None, Some(2), None]);
         graph.outputs = vec![sum, twice].into();
         assert_eq!([0, twice].map(|v| graph.only_consumer(v)), [Some(0), None]);
+    }
+
+    /// Columns are compared by their largest numbers, whatever their signs.
+    #[test]
+    fn columns_of_weights_differ_by_their_largest_numbers() {
+        assert_eq!(spread(&[1.0, -1.0, 0.5, 0.25], 2), 0);
+        assert_eq!(spread(&[0.0, -1.0, 0.25, 0.0], 2), 2);
+        assert_eq!(spread(&[3.0, 1.0], 2), 2);
+        assert_eq!(spread(&[1e30, 1e-30], 2), 200);
+        assert_eq!([spread(&[1.0, 0.0, 2.0, 0.0], 2), spread(&[0.0], 1)], [NO_NUMBERS; 2]);
     }
 
     #[test]

@@ -301,7 +301,7 @@ mod data {
         Border { top, left, bottom, right }
         Window { size, stride, dilation, border, ceil }
         Value { name, shape }
-        Tensor { name, role, rows, cols }
+        Tensor { name, role, rows, cols, spread }
         Node { name, op, inputs, tensors, output }
         Graph { values, tensors, nodes, inputs, outputs }
         Output { kind, activation, threshold }

@@ -218,7 +218,7 @@ pub(crate) struct Pattern {
 const WHOLE: usize = usize::MAX;
 
 /// Terms that `common/products.cl` stages at a time (BK there).
-const OF_PRODUCTS: usize = 32;
+pub(super) const OF_PRODUCTS: usize = 32;
 
 /// Terms that `panel.cl` of matmul and affine takes of a panel before it goes to its next tile (BLOCK there).
 const PANEL_BLOCK: usize = 512;

@@ -2,6 +2,7 @@
 
 pub(crate) mod nodes;
 
+use super::cache::OF_PRODUCTS;
 use super::live::stopped;
 use super::reference::{self, Random};
 use super::shapes::generated;
@@ -528,7 +529,10 @@ impl Lab {
         let unit = entry.pad(Problem { h: 1, w: 1, l: 1 }, group);
         // The last one's sums go through all stages in local memory.
         let define = |name: &str| entry.defines.iter().find(|d| d.0 == name).map_or(1, |d| d.1 as usize);
-        let staged = (define("STAGES") - 1) * define("BK") + 2;
+        let staged = match entry.restrictions.needs.warp {
+            true => 5 * OF_PRODUCTS + 2,
+            false => (define("STAGES") - 1) * define("BK") + 2,
+        };
         let mut sizes = vec![(1, 1, 1), (17, 9, 5), (9, 33, staged.max(18))];
         // The edges of tiles, where a work-group has one; not of the pair's, which is as high as any network.
         let tile = entry.restrictions.tile.filter(|_| entry.operation != Operation::Pair).unwrap_or((1, 1));

@@ -23,7 +23,13 @@ impl Graph {
         let sizes: Vec<(usize, usize)> = tensors.iter().map(|t| (t.1, t.2)).collect();
         let shape = op.shape(&shapes, &sizes).map_err(|e| format!("{name}: {e}"))?;
         let first = self.tensors.len();
-        let added = tensors.iter().map(|&(role, rows, cols)| Tensor { name: name.clone(), role, rows, cols });
+        let added = tensors.iter().map(|&(role, rows, cols)| Tensor {
+            name: name.clone(),
+            role,
+            rows,
+            cols,
+            spread: 0,
+        });
         self.tensors.to_mut().extend(added);
         self.values.to_mut().push(Value { name: name.clone(), shape });
         let output = self.values.len() - 1;

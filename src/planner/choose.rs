@@ -122,7 +122,13 @@ impl<'l> Planner<'l> {
         let sizes: Vec<(usize, usize)> =
             chain.weighted[..counted].iter().map(|l| self.weights(l.0)).collect();
         let most = |size: fn(&(usize, usize)) -> usize| sizes.iter().map(size).max().unwrap_or(0);
+        let spread = |l: &(usize, Activation)| {
+            let tensors = &self.network.graph.nodes[l.0].tensors;
+            tensors.first().map_or(0, |&t| self.network.graph.tensors[t].spread)
+        };
+        let limit = kernel.restrictions.most.spread;
         sizes.iter().all(|s| s.1 >= kernel.restrictions.least_l)
+            && chain.weighted[..counted].iter().all(|l| limit == 0 || spread(l) <= limit)
             && kernel.restrictions.most.admits(
                 most(|s| s.0),
                 most(|s| s.1),

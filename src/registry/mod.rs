@@ -79,6 +79,9 @@ pub(crate) struct Most {
     pub(crate) layers: usize,
     /// Work-groups along the records, whatever else the plan has.
     pub(crate) groups: usize,
+    /// `Tensor::spread` of a layer's weights: a kernel whose errors are in proportion to the largest number of a record is
+    /// not for a layer that makes little of large values.
+    pub(crate) spread: usize,
 }
 
 impl Most {

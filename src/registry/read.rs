@@ -381,7 +381,7 @@ fn read_needs(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<N
 }
 
 fn read_most(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Most> {
-    let o = Object::new(value, place, &["h", "l", "weights", "layers", "groups"], mistakes)?;
+    let o = Object::new(value, place, &["h", "l", "weights", "layers", "groups", "spread"], mistakes)?;
     let mut size = |key| o.count(key, mistakes).unwrap_or(0);
     Some(Most {
         h: size("h"),
@@ -389,6 +389,7 @@ fn read_most(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<Mo
         weights: size("weights"),
         layers: size("layers"),
         groups: size("groups"),
+        spread: size("spread"),
     })
 }
 

@@ -13,7 +13,7 @@ variants! {
 
 fields! {
     Operand { representation, row_align, col_align, image, panels }
-    Most { h, l, weights, layers, groups }
+    Most { h, l, weights, layers, groups, spread }
     Covers { chain, repeated }
     Needs { host, images, warp, local_bytes }
     Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, bytes, flop, work_group, sweep, needs, tile, most, least_l, split }
@@ -73,7 +73,7 @@ mod tests {
                     sweep: vec![(1, 1), (64, 2)].into(),
                     needs: Needs { host: false, images: true, warp: true, local_bytes: usize::MAX },
                     tile: Some((128, 100)),
-                    most: Most { h: 1, l: 2, weights: 3, layers: 4, groups: 5 },
+                    most: Most { h: 1, l: 2, weights: 3, layers: 4, groups: 5, spread: 6 },
                     least_l: 8,
                     split: 4,
                 },

@@ -24,10 +24,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 KERNELS = HERE.parent.parent / "kernels"
 # Of the sum of the terms' sizes: sums of floats here, not of tensor cores.
 BOUND = 2.0**-20
-# Terms of a stage of affine/mma.
+# Terms of a stage of common/products.
 BK = 32
-# Of the largest number of a row or record: what a term may be off.
-OF_LARGEST = 2.0**-26
+# Of the largest number of a row or column: what a number of it may be off, where its power is that of its first terms or
+# that of nothing but zeros.
+OF_LARGEST = {"plain": 2.0**-31, "zeros first": 2.0**-23, "misfits": 2.0**-23, "spread": 0.0}
 
 
 def clang():
@@ -102,14 +103,17 @@ def panels(matrix, rows):
     return matrix.reshape(h // rows, rows, l).transpose(0, 2, 1)
 
 
-def compare(what, found, a, b):
+def compare(what, kind, found, a, b):
     """Rows x records of `a b`; infinite and NaN where the reference is not finite."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(all="ignore"):
         expected = a @ b
         size = np.abs(a) @ np.abs(b)
         largest = np.abs(a).max(1, keepdims=True) * np.abs(b).sum(0) + np.abs(a).sum(1, keepdims=True) * np.abs(b).max(0)
-        bound = BOUND * size + OF_LARGEST * largest + 1e-37
+        bound = BOUND * size + OF_LARGEST[kind] * largest + 1e-37
+        if kind == "spread":
+            # That of `bench --check`: in proportion to each product.
+            bound = 2 * a.shape[1] * 2.0**-24 * size
         off = np.abs(found - expected) / bound
     assert not np.isfinite(found[~np.isfinite(expected)]).any(), f"{what}: finite, and the reference is not"
     # A sum of floats may overflow where its result would not.
@@ -129,11 +133,17 @@ def affine(kernel, folder):
     for weights, options in [("floats", []), ("halves", ["-DHALF_WEIGHTS=1"]), ("bytes", ["-DBYTE_WEIGHTS=1"])]:
         library = build(kernel, options, "n[0], n[1], n[2], (float2)(0.0f), p[0], p[1], p[2], p[3]", folder)
         # Terms, parts: none for one slice, whole and half stages, parts without any.
-        sizes = [(32, 4, 16, 1), (160, 108, 64, 1), (128, 104, 128, 2), (96, 8, 208, 3), (bm + 32, bn, 48, 1), (64, 12, 112, 4), (32, 8, 48, 3)]
+        sizes = [(32, 4, 16, 1), (160, 108, 64, 1), (128, 104, 128, 2), (96, 8, 208, 3), (bm + 32, bn, 48, 1), (64, 12, 112, 4), (32, 8, 48, 3),
+                 (32, 8, 240, 1), (32, 4, 304, 2)]
         for h, w, l, parts in sizes:
-            for kind in ("plain", "zeros first", "misfits"):
+            for kind in ("plain", "zeros first", "misfits", "spread"):
                 a = rng.normal(0, 0.05, (h, l))
                 b = rng.normal(0, 1, (l, w))
+                if kind == "spread":
+                    # As much as a plan admits: large values meet small weights.
+                    by = 2.0 ** np.linspace(0, 12, l)
+                    rng.shuffle(by)
+                    a, b = a / by, b * by[:, None]
                 if kind == "zeros first":
                     # As images have them, of bytes or of parts of 1.
                     b = rng.uniform(0.05, 3, (l, w)) * np.where(np.arange(w) % 2, 50.0, 0.01)
@@ -180,7 +190,7 @@ def affine(kernel, folder):
                 r = run(b)
                 # Whether the last group computed anything again.
                 again = ctypes.c_uint32.from_address(library.local_memory + 4 * first_flag).value
-                assert kind == "misfits" or again == 0, f"{kind}: not all fits"
+                assert kind in ("misfits", "spread") or again == 0, f"{kind}: not all fits"
                 # Each part is that of its terms.
                 depth = -(-(-(-l // BK)) // parts) * BK
                 for part in range(parts):
@@ -192,7 +202,7 @@ def affine(kernel, folder):
                     if x.shape[1] == 0:
                         assert not r[:, part].any(), "a part without terms"
                         continue
-                    worst = max(worst, compare((weights, kind, (h, w, l, parts)), r[:, part].T, x, y))
+                    worst = max(worst, compare((weights, kind, (h, w, l, parts)), kind, r[:, part].T, x, y))
                 # A record's bits are its own, whatever the others hold.
                 others = b.copy()
                 others[:, ::2] = rng.normal(0, 1 if kind == "misfits" else 1e6, others[:, ::2].shape)
@@ -215,7 +225,7 @@ def matmul(kernel, folder):
         b[l - 1, w // 2] = 1e-20
         operands = [Operand(panels(a, 32)), Operand(b.T)]
         r = same_in_any_order(library, (l, w, h), operands, (w, h), (-(-h // bm), -(-w // bn)), items)
-        worst = max(worst, compare((h, w, l), r.T, a, b))
+        worst = max(worst, compare((h, w, l), "misfits", r.T, a, b))
         cases += 1
     return cases, worst
 
