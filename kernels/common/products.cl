@@ -2,11 +2,11 @@
 // a warp: its work-groups compute a tile of BM rows for BN columns, a warp 32 rows for all of them.
 // Each operand is a sum of two halves (11 binary digits each) times a power of two; of the four products the three larger
 // ones are summed, by the instruction: it need not round sums to the nearest. The power of a row of a, or a column of b, is the
-// one that brings the largest of its first terms to 2^7 to 2^8. Where a later number is then above 2^15 (halves end at 65504),
-// or all of them are too small for the power of those that begin with zeros, whole fours of rows, or single columns, are
-// computed again, of products of floats. What a column gets depends on nothing but a and itself. Weights that are halves or
-// bytes are one such number as they are.
-// A term is off by 8 units of 2^-24 at most and 1 mostly, and a number by 2^-32 of the largest of its row, or column, in the
+// one that brings the largest of its first terms to 2^3 to 2^4: the more room above, the fewer sparse columns misfit. Where a
+// later number is then above 2^15 (halves end at 65504), or all of them are too small for the power of those that begin with
+// zeros, whole fours of rows, or single columns, are computed again, of products of floats. What a column gets depends on
+// nothing but a and itself. Weights that are halves or bytes are one such number as they are.
+// A term is off by 8 units of 2^-24 at most and 1 mostly, and a number by 2^-28 of the largest of its row, or column, in the
 // part that a slice has of the common dimension; by 2^-24 of it at most where that begins with zeros. Halves below 2^-14 count.
 // So sums are as exact as those of floats where small numbers of a column do not meet the large ones of rows: a plan has a
 // kernel without halves for layers whose columns of weights differ much (`"most": {"spread": …}`).
@@ -77,10 +77,10 @@ float largest_of_four(float x)
     return fmax(x, across(x, 2));
 }
 
-// The power that brings `most`, the largest of the first terms, to 2^7 to 2^8. Of two such powers the product is a float.
+// The power that brings `most`, the largest of the first terms, to 2^3 to 2^4. Of two such powers the product is a float.
 float first_power(float most, float without)
 {
-    return most >= 0x1p-40f && most <= 0x1p40f ? as_float((261u - (as_uint(most) >> 23)) << 23) : without;
+    return most >= 0x1p-40f && most <= 0x1p40f ? as_float((257u - (as_uint(most) >> 23)) << 23) : without;
 }
 
 // Two numbers times a power as sums of two halves.

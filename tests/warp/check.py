@@ -28,7 +28,7 @@ BOUND = 2.0**-20
 BK = 32
 # Of the largest number of a row or column: what a number of it may be off, where its power is that of its first terms or
 # that of nothing but zeros.
-OF_LARGEST = {"plain": 2.0**-31, "zeros first": 2.0**-23, "misfits": 2.0**-23, "spread": 0.0}
+OF_LARGEST = {"plain": 2.0**-27, "zeros first": 2.0**-23, "misfits": 2.0**-23, "spread": 0.0}
 
 
 def clang():
@@ -141,7 +141,7 @@ def affine(kernel, folder):
                 b = rng.normal(0, 1, (l, w))
                 if kind == "spread":
                     # As much as a plan admits: large values meet small weights.
-                    by = 2.0 ** np.linspace(0, 12, l)
+                    by = 2.0 ** np.linspace(0, 8, l)
                     rng.shuffle(by)
                     a, b = a / by, b * by[:, None]
                 if kind == "zeros first":
