@@ -1,4 +1,4 @@
-"""mortonnet beside PyTorch (cuBLAS, fp32 without TF32) on one NVIDIA GPU, in one run; prints tables as markdown.
+"""mortonnet beside PyTorch (cuBLAS, fp32, without TF32 where nothing else is said) on one NVIDIA GPU, in one run; prints tables as markdown.
 
     python3 benches/gpu/compare.py target/release/mortonnet [--device NVIDIA] [--kernels DIR] [--plan PLAN]
                                    [--part networks|images|squares]
@@ -7,7 +7,7 @@ Images: the networks of MLPerf Tiny and MobileNet-v1, as in `bench network --sha
 convolutions with bias and ReLU (no batch norm: folded on both sides), cudnn.benchmark, the faster of both memory formats.
 Networks: batches of 1 and 100 random records.
 - Resident: weights and input on the device, from the first enqueue to the end of the last step (PyTorch: replay of a
-  CUDA graph and a synchronise).
+  CUDA graph and a synchronise; in the last columns one with TF32 allowed).
 - Host to host: to classes on the host, and both begin alike: with records in page-locked memory, which the device's
   copy reads (mortonnet: the slot that its readers write to; PyTorch: pinned memory, eager), or with records in ordinary
   memory, which have to be moved there first (PyTorch: `Tensor.cuda` of such memory).
@@ -154,7 +154,7 @@ def torch_images(name, batch):
 
 
 def torch_network(sizes, batch):
-    """Replay of a CUDA graph, the same with TF32 allowed, and from pinned and from ordinary memory to classes on the host, in microseconds."""
+    """Microseconds: replay of a CUDA graph with TF32 allowed; and without, from pinned and from ordinary memory to classes."""
     model = network(sizes)
     x, plain = torch.rand(batch, sizes[0], device="cuda"), torch.rand(batch, sizes[0])
     host = plain.pin_memory()

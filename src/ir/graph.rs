@@ -98,7 +98,7 @@ pub(crate) struct Tensor {
 }
 
 /// The binary logarithm, rounded up, of the largest number of an array by the largest of the column where that is least;
-/// [`NO_NUMBERS`] where a column is all zeros.
+/// [`COLUMN_OF_ZEROS`] where a column is all zeros.
 pub(crate) fn spread(array: &[f32], cols: usize) -> usize {
     let mut most = vec![0.0f32; cols];
     for row in array.chunks_exact(cols.max(1)) {
@@ -109,12 +109,12 @@ pub(crate) fn spread(array: &[f32], cols: usize) -> usize {
     if least > 0.0 {
         f64::log2(f64::from(largest) / f64::from(least)).max(0.0).ceil() as usize
     } else {
-        NO_NUMBERS
+        COLUMN_OF_ZEROS
     }
 }
 
 /// The spread of an array with a column of zeros.
-pub(crate) const NO_NUMBERS: usize = 1 << 10;
+pub(crate) const COLUMN_OF_ZEROS: usize = 1 << 10;
 
 /// The numbers of each array of a graph, in its order.
 pub(crate) type Tensors = Vec<Vec<f32>>;
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(spread(&[0.0, -1.0, 0.25, 0.0], 2), 2);
         assert_eq!(spread(&[3.0, 1.0], 2), 2);
         assert_eq!(spread(&[1e30, 1e-30], 2), 200);
-        assert_eq!([spread(&[1.0, 0.0, 2.0, 0.0], 2), spread(&[0.0], 1)], [NO_NUMBERS; 2]);
+        assert_eq!([spread(&[1.0, 0.0, 2.0, 0.0], 2), spread(&[0.0], 1)], [COLUMN_OF_ZEROS; 2]);
     }
 
     #[test]

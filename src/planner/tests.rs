@@ -5,7 +5,7 @@ use super::check::check;
 use super::fit::{LARGE, Memory, by_tiles, modelled_us};
 use super::{DEVICE_BYTES, HOST_BYTES, plan};
 use crate::baked::{library, network};
-use crate::ir::graph::{Graph, NO_NUMBERS, Role, Shape};
+use crate::ir::graph::{COLUMN_OF_ZEROS, Graph, Role, Shape};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Network};
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
@@ -195,7 +195,7 @@ fn kernels_serve_the_sizes_that_they_are_for() {
 #[test]
 fn a_kernel_of_halves_is_not_for_weights_that_differ_much() {
     let Ok(recipe) = library().plan("nvidia-mma") else { return };
-    for (spread, halves) in [(0, true), (8, true), (9, false), (NO_NUMBERS, false)] {
+    for (spread, halves) in [(0, true), (8, true), (9, false), (COLUMN_OF_ZEROS, false)] {
         let mut network = affine(2500, 784);
         network.graph.tensors.to_mut()[0].spread = spread;
         let plan = plan(&network, recipe, library(), None).unwrap();

@@ -79,8 +79,8 @@ pub(crate) struct Most {
     pub(crate) layers: usize,
     /// Work-groups along the records, whatever else the plan has.
     pub(crate) groups: usize,
-    /// `Tensor::spread` of a layer's weights: a kernel whose errors are in proportion to the largest number of a record is
-    /// not for a layer that makes little of large values.
+    /// `Tensor::spread` of a layer's weights: where errors are in proportion to the largest value of a record, that must
+    /// not meet weights much smaller than others.
     pub(crate) spread: usize,
 }
 
