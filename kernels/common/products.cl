@@ -20,17 +20,17 @@
 // 16, columns of 4.
 // HALF_WEIGHTS, BYTE_WEIGHTS: as in common/weights and common/bias.
 //
-//   WARPS x 2 warps; BM = 32 * WARPS, BN = 8 * TILES
+//   WARPS x 2 warps; BM = 32 * WARPS, BN = 8 * TILES; BK: terms of a stage of both slices, 32
 #ifndef WARPS
 #define WARPS 4
 #define TILES 13
+#define BK 32
 #endif
 // Tiles of columns whose products are under way at a time.
 #define TURN 3
 
 // One stage is multiplied, of the next one halves are made, the third comes.
 #define STAGES 3
-#define BK 32
 // x % n: a pair of / and % is compiled to what oclgrind's check of values does not know.
 #define REST(x, n) ((x) - mul24((x) / (uint)(n), (uint)(n)))
 #define BM (32 * WARPS)
@@ -45,7 +45,7 @@
 #define HALF ((TILES + 1) / 2)
 #define EXCHANGED (STAGES * STAGE / (2 * 8 * MEMBERS))
 
-#if TILES > 4 * WARPS || TILES > 15 || EXCHANGED == 0
+#if TILES > 4 * WARPS || TILES > 15 || EXCHANGED == 0 || BK != 32
 #error "products: a work-item fetches for at most four columns and has at most 30 columns, and the sums of a tile of both slices fit into the stages"
 #endif
 

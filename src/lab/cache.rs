@@ -217,9 +217,6 @@ pub(crate) struct Pattern {
 /// All there are.
 const WHOLE: usize = usize::MAX;
 
-/// Terms that `common/products.cl` stages at a time (BK there).
-pub(super) const STAGE_OF_PRODUCTS: usize = 32;
-
 /// Terms that `panel.cl` of matmul and affine takes of a panel before it goes to its next tile (BLOCK there).
 const PANEL_BLOCK: usize = 512;
 
@@ -269,9 +266,7 @@ impl Pattern {
                 p.group = [1, 1];
                 let of_record = matches!(operation, Operation::Pair | Operation::Layers);
                 let all = if of_record { WHOLE } else { items };
-                let of_products = kernel.restrictions.needs.warp.then_some(STAGE_OF_PRODUCTS);
-                p.k_step =
-                    of_products.or(define("BK")).or(define("TILE")).or(define("SLICES")).unwrap_or(all);
+                p.k_step = define("BK").or(define("TILE")).or(define("SLICES")).unwrap_or(all);
             }
             // A work-group has the records of its tile, and goes down all rows.
             (Some(tile), Operation::Layers) => {
@@ -1492,7 +1487,7 @@ mod tests {
             "matmul_tiled" | "matmul_mma" | "affine_tiled" | "affine_mma" => {
                 let tile = kernel.restrictions.tile?;
                 let mma = kernel.restrictions.needs.warp;
-                let ks = k..l.min(k + if mma { STAGE_OF_PRODUCTS } else { define("BK") });
+                let ks = k..l.min(k + define("BK"));
                 // A tile is a panel, or as many as there are warps.
                 let panels = define("WARPS").max(1);
                 let fours = tile.0 / panels / 4;

@@ -2,7 +2,6 @@
 
 pub(crate) mod nodes;
 
-use super::cache::STAGE_OF_PRODUCTS;
 use super::live::stopped;
 use super::reference::{self, Random};
 use super::shapes::generated;
@@ -530,7 +529,7 @@ impl Lab {
         // The last one's sums go through all stages in local memory.
         let define = |name: &str| entry.defines.iter().find(|d| d.0 == name).map_or(1, |d| d.1 as usize);
         let staged = match entry.restrictions.needs.warp {
-            true => 5 * STAGE_OF_PRODUCTS + 2,
+            true => 5 * define("BK") + 2,
             false => (define("STAGES") - 1) * define("BK") + 2,
         };
         let mut sizes = vec![(1, 1, 1), (17, 9, 5), (9, 33, staged.max(18))];

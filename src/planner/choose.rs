@@ -105,7 +105,10 @@ impl<'l> Planner<'l> {
         let r = &kernel.restrictions;
         let Some((y, x)) = r.tile.filter(|_| self.kernel(Operation::Reduce).is_some()) else { return 1 };
         let tiles = outputs.div_ceil(y) * self.records().div_ceil(x);
-        (r.split / tiles).min(inputs / LEAST_PART).max(1)
+        let most = (r.split / tiles).min(inputs / LEAST_PART).max(1);
+        // Parts are of whole stages: with more of the same length the last ones would be empty.
+        let stages = inputs.div_ceil(kernel.stage());
+        stages.div_ceil(stages.div_ceil(most))
     }
 
     /// Whether the limits that hold whatever else the plan has allow `kernel` a repeated chain.

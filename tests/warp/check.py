@@ -24,8 +24,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 KERNELS = HERE.parent.parent / "kernels"
 # Of the sum of the terms' sizes: sums of floats here, not of tensor cores.
 BOUND = 2.0**-20
-# Terms of a stage of common/products.
-BK = 32
 # Of the largest number of a row or column: what a number of it may be off, where its power is that of its first terms or
 # that of nothing but zeros.
 OF_LARGEST = {"plain": 2.0**-27, "zeros first": 2.0**-23, "misfits": 2.0**-23, "spread": 0.0}
@@ -127,8 +125,8 @@ def compare(what, kind, found, a, b):
 def affine(kernel, folder):
     rng = np.random.default_rng(1)
     d = kernel["defines"]
-    bm, bn, items = 32 * d["WARPS"], 8 * d["TILES"], 64 * d["WARPS"]
-    first_flag = 3 * BK * bn + 2 * bn
+    bm, bn, bk, items = 32 * d["WARPS"], 8 * d["TILES"], d["BK"], 64 * d["WARPS"]
+    first_flag = 3 * bk * bn + 2 * bn
     worst, cases = 0.0, 0
     for weights, options in [("floats", []), ("halves", ["-DHALF_WEIGHTS=1"]), ("bytes", ["-DBYTE_WEIGHTS=1"])]:
         library = build(kernel, options, "n[0], n[1], n[2], (float2)(0.0f), p[0], p[1], p[2], p[3]", folder)
@@ -192,7 +190,7 @@ def affine(kernel, folder):
                 again = ctypes.c_uint32.from_address(library.local_memory + 4 * first_flag).value
                 assert kind in ("misfits", "spread") or again == 0, f"{kind}: not all fits"
                 # Each part is that of its terms.
-                depth = -(-(-(-l // BK)) // parts) * BK
+                depth = -(-(-(-l // bk)) // parts) * bk
                 for part in range(parts):
                     k = slice(min(part * depth, l), min(part * depth + depth, l))
                     x, y = a[:, k].astype(np.float64), b[k]
