@@ -46,7 +46,7 @@
 #define EXCHANGED (STAGES * STAGE / (2 * 8 * MEMBERS))
 
 #if TILES > 4 * WARPS || TILES > 15 || EXCHANGED == 0 || BK != 32
-#error "products: a work-item fetches for at most four columns and has at most 30 columns, and the sums of a tile of both slices fit into the stages"
+#error "products: a work-item fetches for at most four columns and has at most 30 columns, the sums of a tile of both slices fit into the stages, and a stage has 16 terms for each slice"
 #endif
 
 // Of weights of four rows, of terms a and b, those of row r as halves.

@@ -236,7 +236,7 @@ impl Pattern {
         // Kernels of few records, which take any layout, go together in plans by records one after the other.
         let layout = |o: &&Operand| o.representation.clone().or(kernel.of_few().then_some(Layout::C));
         let layouts = operands.iter().map(layout).collect::<Option<Vec<_>>>()?;
-        let define = |name: &str| kernel.defines.iter().find(|d| d.0 == name).map(|d| d.1 as usize);
+        let define = |name: &str| kernel.define(name);
         let free = if r.sweep.is_empty() { (32, 1) } else { (4, 16) };
         let group = r.work_group.map_or(free, |group| r.dimensions(group));
         let (items, scale) = (group.0 * group.1, [r.scale.0, r.scale.1]);

@@ -527,7 +527,7 @@ impl Lab {
         }
         let unit = entry.pad(Problem { h: 1, w: 1, l: 1 }, group);
         // The last one's sums go through all stages in local memory.
-        let define = |name: &str| entry.defines.iter().find(|d| d.0 == name).map_or(1, |d| d.1 as usize);
+        let define = |name: &str| entry.define(name).unwrap_or(1);
         let staged = match entry.restrictions.needs.warp {
             true => 5 * define("BK") + 2,
             false => (define("STAGES") - 1) * define("BK") + 2,

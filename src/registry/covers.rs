@@ -174,12 +174,6 @@ impl Kernel {
         self.operation.parameters().iter().any(|p| p.holds == Holds::Constants)
     }
 
-    /// Terms of a sum that a work-group takes at a time (`BK`), of which parts of the common dimension are whole multiples; 1
-    /// where it does not say so.
-    pub(crate) fn stage(&self) -> usize {
-        self.defines.iter().find(|d| d.0 == "BK").map_or(1, |d| d.1.max(1) as usize)
-    }
-
     /// What its entry says to cover and its operands do not fit, or its source could not be compiled for.
     pub(crate) fn check_covers(&self) -> Result<(), String> {
         let (covers, operands) = (&self.covers, self.operation.parameters());

@@ -462,6 +462,17 @@ impl Kernel {
         }
     }
 
+    /// A constant that its source is compiled with, if it has that.
+    pub(crate) fn define(&self, name: &str) -> Option<usize> {
+        self.defines.iter().find(|d| d.0 == name).map(|d| d.1 as usize)
+    }
+
+    /// Terms of a sum that a work-group takes at a time (`BK`), of which parts of the common dimension are whole multiples; 1
+    /// where it does not say so.
+    pub(crate) fn stage(&self) -> usize {
+        self.define("BK").unwrap_or(1).max(1)
+    }
+
     /// Options its source is compiled with: its constants, the fused activation, the work-group (dimensions 0 and 1).
     pub(crate) fn options(
         &self,
