@@ -24,6 +24,11 @@ fn gathered(numbers: Vec<f64>, shape: Shape) -> Vec<f64> {
     }
 }
 
+/// Whether all of them are numbers in f32, where products of numbers that are may be none.
+fn finite(numbers: &[f64]) -> bool {
+    numbers.iter().all(|&v| (v as f32).is_finite())
+}
+
 /// Factors and summands of a node that scales, for each element.
 fn linear_of(draft: &Draft, node: &Node) -> Option<Vec<(f64, f64)>> {
     let ([factors, summands], Op::Scale) = (&draft.arrays(node)[..], node.op) else { return None };
@@ -70,8 +75,11 @@ pub(super) fn merge(draft: &mut Draft) -> bool {
         let (a, b) = (linear_of(draft, &first), linear_of(draft, &draft.graph.nodes[j]));
         let (Some(a), Some(b)) = (a, b) else { continue };
         let both = || a.iter().zip(&b);
-        let factors = both().map(|(a, b)| a.0 * b.0).collect();
-        let summands = both().map(|(a, b)| a.1 * b.0 + b.1).collect();
+        let factors: Vec<f64> = both().map(|(a, b)| a.0 * b.0).collect();
+        let summands: Vec<f64> = both().map(|(a, b)| a.1 * b.0 + b.1).collect();
+        if !finite(&factors) || !finite(&summands) {
+            continue;
+        }
         draft.change(j, Op::Scale, scale_arrays(factors, summands, draft.shape(first.output)));
         draft.graph.nodes.to_mut()[j].inputs = first.inputs.clone();
         return true;
@@ -106,8 +114,11 @@ pub(super) fn behind(draft: &mut Draft) -> bool {
             continue;
         }
         let columns = weights.len() / rows;
-        let scaled = weights.iter().enumerate().map(|(k, w)| w * factors[k / columns]).collect();
-        let shifted = (0..rows).map(|k| biases[k] * factors[k] + summands[k]).collect();
+        let scaled: Vec<f64> = weights.iter().enumerate().map(|(k, w)| w * factors[k / columns]).collect();
+        let shifted: Vec<f64> = (0..rows).map(|k| biases[k] * factors[k] + summands[k]).collect();
+        if !finite(&scaled) || !finite(&shifted) {
+            continue;
+        }
         draft.change(
             i,
             layer.op,
@@ -206,11 +217,8 @@ fn folded(draft: &Draft, i: usize, linear: &[(f64, f64)]) -> Option<(Vec<f64>, V
     }
     // A factor so small that a weight leaves the normal range of f32 loses digits too. (Weights that training has
     // driven to nothing, 1e-30 and less, lose nothing that matters.)
-    let lost = |(&w, &before): (&f64, &f64)| {
-        let w = w as f32;
-        !w.is_finite() || (w.abs() < f32::MIN_POSITIVE && before.abs() > 1e-30)
-    };
-    if weights.iter().zip(&draft.numbers[w]).any(lost) || biases.iter().any(|&b| !(b as f32).is_finite()) {
+    let lost = |(&w, &before): (&f64, &f64)| (w as f32).abs() < f32::MIN_POSITIVE && before.abs() > 1e-30;
+    if weights.iter().zip(&draft.numbers[w]).any(lost) || !finite(&weights) || !finite(&biases) {
         return None;
     }
     Some((weights, biases))

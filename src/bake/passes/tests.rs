@@ -98,6 +98,7 @@ fn pad(value: f32) -> Op {
 }
 
 const RELU: Op = Op::Activation(Activation::Relu);
+const TANH: Op = Op::Activation(Activation::Tanh);
 
 #[test]
 fn factors_go_into_the_weights_around_them() {
@@ -144,8 +145,27 @@ fn factors_of_the_input_are_the_readers() {
 }
 
 #[test]
+fn factors_that_make_no_numbers_of_weights_stay() {
+    // 1e30·1e30 is none of f32; tanh makes one of it. Each array in turn: factors, summands, weights, biases.
+    let fill = |c: &mut Chain, tensors: [usize; 2]| {
+        tensors.iter().for_each(|&t| c.draft.numbers[t].fill(1e30));
+    };
+    for product in [[0, 2], [1, 2]] {
+        let mut c = Chain::new(IMAGE).then(RELU).conv(4, 1, padded(3, 1)).scale(true).then(TANH);
+        fill(&mut c, product);
+        assert_eq!(c.ops(), "relu convolution scale tanh");
+        let mut c = Chain::new(IMAGE).then(RELU).scale(true).scale(true).then(TANH);
+        fill(&mut c, product);
+        assert_eq!(c.ops(), "relu scale scale tanh");
+        let mut c = Chain::new(IMAGE).then(RELU).scale(true).affine(3).then(TANH);
+        fill(&mut c, product);
+        assert_eq!(c.ops(), "relu scale affine tanh");
+    }
+}
+
+#[test]
 fn borders_join_windows_that_see_the_same() {
-    let image = || Chain::new(IMAGE).then(Op::Activation(Activation::Tanh));
+    let image = || Chain::new(IMAGE).then(TANH);
     let pool = |kind, window| Op::Pool { kind, window };
     assert_eq!(image().then(pad(0.0)).conv(3, 1, padded(3, 1)).ops(), "tanh convolution");
     assert_eq!(image().then(pad(0.5)).conv(3, 1, padded(3, 1)).ops(), "tanh pad convolution");
