@@ -33,7 +33,7 @@ const MOST: usize = 64;
 /// Most records of `check` that are reported one by one.
 const MOST_REPORTED: usize = 5;
 
-/// Multiply-adds that the scores of the vectors may take: a network that takes more of them gets fewer vectors.
+/// Multiply-adds and values that the scores of the vectors may take: a network that takes more of them gets fewer vectors.
 const BUDGET: u64 = 1 << 31;
 
 /// Seeded vectors spread over the raw range that the input scaling implies: network inputs 0 to 1 without scaling or
@@ -41,7 +41,8 @@ const BUDGET: u64 = 1 << 31;
 pub(crate) fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Transform) -> Golden {
     let (low, high) = if matches!(scaling, Transform::MeanStd { .. }) { (-2.0, 2.0) } else { (0.0, 1.0) };
     let mut seed = 0x6d6f_7274_6f6e_6e65u64;
-    let count = (BUDGET / (network.flop() / 2).max(1)).clamp(2, SYNTHETIC as u64) as usize;
+    let values: usize = network.graph.values.iter().map(|v| v.shape.len()).sum();
+    let count = (BUDGET / (network.flop() / 2 + values as u64)).clamp(2, SYNTHETIC as u64) as usize;
     let inputs: Vec<f32> = (0..count * network.width)
         .map(|i| scaling.invert(i % network.width, low + (high - low) * uniform(&mut seed)) as f32)
         .collect();

@@ -124,10 +124,9 @@ fn means(network: &Network, tensors: &[Vec<f32>], inputs: &[f32]) -> Vec<Vec<f32
     let mut sums: Vec<Vec<f64>> = graph.values.iter().map(|v| vec![0.0; v.shape.len()]).collect();
     for raw in inputs.chunks_exact(network.width) {
         let raw: Vec<f64> = raw.iter().map(|&x| x.into()).collect();
-        let values = graph.evaluate(tensors, network.graph_input(&raw));
-        for (sums, values) in sums.iter_mut().zip(&values) {
-            sums.iter_mut().zip(values).for_each(|(sum, v)| *sum += v.abs());
-        }
+        graph.evaluate(tensors, network.graph_input(&raw), |value, numbers| {
+            sums[value].iter_mut().zip(numbers).for_each(|(sum, x)| *sum += x.abs());
+        });
     }
     let count = (inputs.len() / network.width).max(1) as f64;
     sums.iter().map(|v| v.iter().map(|sum| (sum / count) as f32).collect()).collect()

@@ -5,6 +5,9 @@
 use super::op::Op;
 use std::borrow::Cow;
 
+/// Most elements of a value of one record, 256 MB of floats: the build computes them in float64, several at a time.
+pub(crate) const MOST_VALUES: usize = if cfg!(fuzzing) { 1 << 20 } else { 1 << 26 };
+
 /// The shape of a value of one record: channels × height × width. A vector has height and width 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -25,6 +28,15 @@ impl Shape {
     /// Values of a record.
     pub(crate) const fn len(self) -> usize {
         self.c * self.h * self.w
+    }
+
+    /// Refuses what has more than [`MOST_VALUES`].
+    pub(crate) fn bounded(self) -> Result<Shape, String> {
+        let len = self.c.checked_mul(self.h).and_then(|n| n.checked_mul(self.w));
+        match len {
+            Some(n) if n <= MOST_VALUES => Ok(self),
+            _ => Err(format!("expected at most {MOST_VALUES} values of a record, found {self}")),
+        }
     }
 
     /// Whether there is nothing in it (never so in a checked graph).

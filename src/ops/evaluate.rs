@@ -10,7 +10,7 @@ impl Graph {
     /// graph's output until another node is added. Gives the number of the value.
     ///
     /// # Errors
-    /// What the operation says of shapes that do not meet.
+    /// What the operation says of shapes that do not meet, or that its value is too large.
     pub(crate) fn push(
         &mut self,
         name: impl Into<Cow<'static, str>>,
@@ -21,7 +21,7 @@ impl Graph {
         let name = name.into();
         let shapes: Vec<Shape> = inputs.iter().map(|&i| self.values[i].shape).collect();
         let sizes: Vec<(usize, usize)> = tensors.iter().map(|t| (t.1, t.2)).collect();
-        let shape = op.shape(&shapes, &sizes).map_err(|e| format!("{name}: {e}"))?;
+        let shape = op.shape(&shapes, &sizes).and_then(Shape::bounded).map_err(|e| format!("{name}: {e}"))?;
         let first = self.tensors.len();
         let added = tensors.iter().map(|&(role, rows, cols)| Tensor {
             name: name.clone(),
@@ -51,17 +51,33 @@ impl Graph {
         node.op.flop(&shapes, self.values[node.output].shape)
     }
 
-    /// Every value of one record in float64: `values[i]` is that of `Graph::values[i]`; `tensors` has the numbers of
-    /// `Graph::tensors`.
-    pub(crate) fn evaluate(&self, tensors: &[Vec<f32>], input: Vec<f64>) -> Vec<Vec<f64>> {
+    /// The outputs of one record in float64: `values[i]` is that of `Graph::values[i]`, and empty where that is none of the
+    /// outputs; `seen` is told every value before it is forgotten. `tensors` has the numbers of `Graph::tensors`.
+    pub(crate) fn evaluate(
+        &self,
+        tensors: &[Vec<f32>],
+        input: Vec<f64>,
+        mut seen: impl FnMut(usize, &[f64]),
+    ) -> Vec<Vec<f64>> {
         let mut values: Vec<Vec<f64>> = vec![Vec::new(); self.values.len()];
+        // The node that reads a value last.
+        let mut last = vec![None; self.values.len()];
+        for (i, node) in self.nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|&v| last[v] = Some(i));
+        }
+        self.outputs.iter().for_each(|&v| last[v] = None);
+        seen(self.inputs[0], &input);
         values[self.inputs[0]] = input;
-        for node in self.nodes.iter() {
+        for (i, node) in self.nodes.iter().enumerate() {
             let inputs: Vec<(&[f64], Shape)> =
                 node.inputs.iter().map(|&i| (&*values[i], self.values[i].shape)).collect();
             let weights: Vec<&[f32]> = node.tensors.iter().map(|&i| &*tensors[i]).collect();
             let output = node.op.reference(&inputs, &weights, self.values[node.output].shape);
+            seen(node.output, &output);
             values[node.output] = output;
+            for &v in node.inputs.iter().filter(|&&v| last[v] == Some(i)) {
+                values[v] = Vec::new();
+            }
         }
         values
     }
@@ -84,7 +100,7 @@ impl Network {
 
     /// The last values of one record in float64, from raw inputs; `tensors` has the numbers of the graph's.
     pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
-        let mut values = self.graph.evaluate(tensors, self.graph_input(raw));
+        let mut values = self.graph.evaluate(tensors, self.graph_input(raw), |_, _| ());
         self.graph.outputs.first().map_or_else(Vec::new, |&v| values.swap_remove(v))
     }
 }

@@ -3,7 +3,7 @@
 use super::bound::{excess, score_bound, too_close};
 use super::edges::{Builder, random, single};
 use super::random::Random;
-use crate::ir::graph::{Graph, Role, Shape};
+use crate::ir::graph::{Graph, MOST_VALUES, Role, Shape};
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
 
 const AXES: [Axis; 3] = [Axis::C, Axis::Y, Axis::X];
@@ -427,11 +427,21 @@ fn graphs_are_evaluated_node_by_node() {
     let relu = graph.push("relu", Op::Activation(Activation::Relu), &[sums], &[]).unwrap();
     let both = graph.push("both", Op::Combine(Arithmetic::Subtract), &[relu, 0], &[]).unwrap();
     let tensors = [vec![1.0, 1.0, 1.0, -1.0], vec![0.0, -1.0]];
-    let values = graph.evaluate(&tensors, vec![2.0, 3.0]);
-    assert_eq!(values, [[2.0, 3.0], [5.0, -2.0], [5.0, 0.0], [3.0, -3.0]]);
+    let mut seen = Vec::new();
+    let values = graph.evaluate(&tensors, vec![2.0, 3.0], |value, x| seen.push((value, x.to_vec())));
+    let expected = [(0, [2.0, 3.0]), (sums, [5.0, -2.0]), (relu, [5.0, 0.0]), (both, [3.0, -3.0])];
+    assert_eq!(seen, expected.map(|(value, x)| (value, x.to_vec())));
+    // What is read no more is forgotten.
+    assert_eq!(values, [vec![], vec![], vec![], vec![3.0, -3.0]]);
     assert_eq!((graph.outputs.to_vec(), graph.flop(0), graph.flop(2)), (vec![both], 8, 0));
     let refused = graph.push("wrong", Op::Affine, &[both], &[(Role::Weights, 2, 3), (Role::Biases, 2, 1)]);
     assert!(refused.unwrap_err().starts_with("wrong: "));
+    let sides = (Role::Weights, MOST_VALUES + 1, 2);
+    let refused = graph.push("large", Op::Affine, &[both], &[sides, (Role::Biases, sides.1, 1)]);
+    let expected = format!("large: expected at most {MOST_VALUES} values of a record, found {}", sides.1);
+    assert_eq!(refused.unwrap_err(), expected);
+    // Nor does what no number counts pass for little.
+    assert!(Shape { c: 1 << 32, h: 1 << 16, w: 1 << 16 }.bounded().is_err());
 }
 
 /// The generator is xorshift64*: numbers of 1234567 as they are published for it (rosettacode.org).

@@ -40,13 +40,11 @@ impl Builder {
             turned: Vec::new(),
             names: HashMap::new(),
         };
+        let total = inputs.iter().map(|i| i.shape.len()).fold(0usize, usize::saturating_add);
+        Shape::vector(total).bounded().map_err(|e| format!("its inputs: {e}"))?;
         if let [one] = &inputs[..] {
             b.draft = Draft::new(one.shape);
             return Ok((b, vec![0]));
-        }
-        let total: usize = inputs.iter().map(|i| i.shape.len()).sum();
-        if constant::elements(&[total]).is_none() {
-            return Err(format!("its inputs have more values together than a program can hold: {total}"));
         }
         b.draft = Draft::new(Shape::vector(total));
         let (mut first, mut values) = (0, Vec::new());

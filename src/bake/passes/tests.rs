@@ -68,11 +68,11 @@ impl Chain {
     /// Runs the passes; the operations that are left. The numbers must be those of before.
     fn passed(mut self) -> (String, Transform) {
         let input: Vec<f64> = self.numbers(self.draft.shape(0).len());
-        let before = self.draft.graph.evaluate(&self.draft.rounded(), input.clone());
+        let before = self.draft.graph.evaluate(&self.draft.rounded(), input.clone(), |_, _| ());
         let expected: Vec<Vec<f64>> = self.draft.graph.outputs.iter().map(|&o| before[o].clone()).collect();
         let (passed, transform) = super::run(self.draft, Transform::Identity, InputOrder::Chw).unwrap();
         let scaled = input.iter().enumerate().map(|(i, &x)| transform.apply(i, x)).collect();
-        let after = passed.graph.evaluate(&passed.rounded(), scaled);
+        let after = passed.graph.evaluate(&passed.rounded(), scaled, |_, _| ());
         for (expected, &o) in expected.iter().zip(passed.graph.outputs.iter()) {
             assert_eq!(expected.len(), after[o].len());
             for (e, f) in expected.iter().zip(&after[o]) {

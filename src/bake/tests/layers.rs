@@ -264,7 +264,10 @@ fn mistakes_of_layers() {
         ("2×6×5 has 60 values, 3×6×5 has 90", layer("ReshapeLayer", r#","shape":[3,6,5]"#)),
         ("expected at least one value, found 0×6×5", layer("ReshapeLayer", r#","shape":[0,6,5]"#)),
         ("expected at most 65536 rows and columns", layer("ReshapeLayer", r#","shape":[1,99999,1]"#)),
-        ("expected at most 536870911 values", layer("ReshapeLayer", r#","shape":[99999999,9999,9999]"#)),
+        (
+            "expected at most 67108864 values of a record",
+            layer("ReshapeLayer", r#","shape":[99999999,9999,9999]"#),
+        ),
         ("expected at most 65536 rows and columns, found 2×65542×5", {
             layer("PadLayer", r#","pad":[65536,0,0,0]"#)
         }),

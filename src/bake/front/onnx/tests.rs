@@ -796,7 +796,7 @@ fn node_test(folder: &Path, mut model: Model) -> String {
             for (i, &v) in raw.iter().enumerate() {
                 x[order.element(input_shape, i)] = transform.apply(i, v);
             }
-            let mut found = draft.graph.evaluate(&tensors, x).swap_remove(draft.graph.outputs[0]);
+            let mut found = draft.graph.evaluate(&tensors, x, |_, _| ()).swap_remove(draft.graph.outputs[0]);
             if let Some(last) = tail.last {
                 last.apply(&mut found);
             }
