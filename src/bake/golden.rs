@@ -27,6 +27,9 @@ pub(crate) struct Golden {
 /// Most vectors of a network without `check`.
 const SYNTHETIC: usize = 32;
 
+/// Bytes of the inputs that are baked at most, where two vectors do not have more.
+const BYTES: usize = 4 << 20;
+
 /// Most given vectors that are baked; all are verified.
 const MOST: usize = 64;
 
@@ -43,6 +46,7 @@ pub(crate) fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Trans
     let mut seed = 0x6d6f_7274_6f6e_6e65u64;
     let values: usize = network.graph.values.iter().map(|v| v.shape.len()).sum();
     let count = (BUDGET / (network.flop() / 2 + values as u64)).clamp(2, SYNTHETIC as u64) as usize;
+    let count = count.min(most(network));
     let inputs: Vec<f32> = (0..count * network.width)
         .map(|i| scaling.invert(i % network.width, low + (high - low) * uniform(&mut seed)) as f32)
         .collect();
@@ -111,11 +115,16 @@ pub(crate) fn read(
     if bad > 0 {
         return None;
     }
-    let count = inputs.rows.min(MOST);
+    let count = inputs.rows.min(MOST).min(most(network));
     let all = inputs.data.clone();
     inputs.data.truncate(count * inputs.cols);
     let scores = scores_of(network, weights, &inputs.data);
     Some(Golden { count, inputs: inputs.data, scores, given: true, all, overflow: Vec::new() })
+}
+
+/// Vectors that fit in [`BYTES`], two at least.
+fn most(network: &Network) -> usize {
+    (BYTES / (size_of::<f32>() * network.width)).max(2)
 }
 
 /// splitmix64, as a number from 0 to 1.

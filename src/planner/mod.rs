@@ -47,17 +47,23 @@ pub(crate) fn plan(
     #[cfg(test)]
     CALLS.set(CALLS.get() + 1);
     let of_batch = |batch| with_few(network, recipe, library, batch);
-    let made = of_batch(batch.unwrap_or(recipe.batch).max(1))?;
-    let most = match recipe.engine {
+    let asked = of_batch(batch.unwrap_or(recipe.batch).max(1));
+    if batch.is_some() {
+        return asked;
+    }
+    // Where the recipe's batch needs more than there can be, a single record tells how many have room.
+    let made = asked.or_else(|mistakes| of_batch(1).map_err(|_| mistakes))?;
+    let bytes = match recipe.engine {
         EngineKind::Host => HOST_BYTES,
         EngineKind::OpenCl => DEVICE_BYTES,
-    } / made.record_bytes().max(1);
-    if batch.is_some() || made.batch <= most {
+    };
+    let most = (bytes / made.record_bytes().max(1)).clamp(1, recipe.batch);
+    if made.batch == most {
         return Ok(made);
     }
     // Whole granules, if there is room for one.
     let whole = most / made.granule * made.granule;
-    of_batch(if whole > 0 { whole } else { most.max(1) })
+    of_batch(if whole > 0 { whole } else { most })
 }
 
 /// A plan for batches of `batch` records, with its variant for few records: where there are never more, that alone.

@@ -527,6 +527,19 @@ fn several_inputs_and_outputs() {
     (0..3).for_each(|r| assert!((found[r] - affine(&raw, r)).abs() < 1e-6, "{found:?}"));
 }
 
+/// Records of many values have fewer golden vectors, two at least: those of full-HD images would be most of the program.
+#[test]
+fn wide_records_have_fewer_golden_vectors() {
+    for (size, expected) in [("3,8,8", 32), ("3,256,256", 5), ("3,540,960", 2)] {
+        let f = Folder::new();
+        f.weights("c", 1, 3);
+        let layer = r#"{"layer":"ConvLayer","weights":"c_w.json","biases":"c_b.json","kernel":1,"stride":8}"#;
+        f.network(layer, 1, &format!(r#","input":{{"shape":[{size}]}},"output":{{"kind":"values"}}"#));
+        let (network, _, golden) = f.read().unwrap();
+        assert_eq!((golden.count, golden.inputs.len()), (expected, expected * network.width), "{size}");
+    }
+}
+
 /// The convolutional networks of this package: what they take and give, and their vectors.
 #[test]
 fn the_packages_networks_are_read() {
