@@ -63,7 +63,7 @@ pub(crate) fn plan(
     }
     // Whole granules, if there is room for one.
     let whole = most / made.granule * made.granule;
-    of_batch(if whole > 0 { whole } else { most })
+    Ok(of_batch(if whole > 0 { whole } else { most }).unwrap_or(made))
 }
 
 /// A plan for batches of `batch` records, with its variant for few records: where there are never more, that alone.
