@@ -47,12 +47,15 @@ pub(crate) fn plan(
     #[cfg(test)]
     CALLS.set(CALLS.get() + 1);
     let of_batch = |batch| with_few(network, recipe, library, batch);
-    let asked = of_batch(batch.unwrap_or(recipe.batch).max(1));
-    if batch.is_some() {
-        return asked;
+    if let Some(batch) = batch {
+        return of_batch(batch.max(1));
     }
-    // Where the recipe's batch needs more than there can be, a single record tells how many have room.
-    let made = asked.or_else(|mistakes| of_batch(1).map_err(|_| mistakes))?;
+    let too_large = |mistakes: &[String]| mistakes.iter().all(|m| m.ends_with(SMALLER_BATCH));
+    // A single record tells how many have room.
+    let made = match of_batch(recipe.batch.max(1)) {
+        Err(mistakes) if too_large(&mistakes) => of_batch(1).map_err(|_| mistakes),
+        made => made,
+    }?;
     let bytes = match recipe.engine {
         EngineKind::Host => HOST_BYTES,
         EngineKind::OpenCl => DEVICE_BYTES,
@@ -63,7 +66,10 @@ pub(crate) fn plan(
     }
     // Whole granules, if there is room for one.
     let whole = most / made.granule * made.granule;
-    Ok(of_batch(if whole > 0 { whole } else { most }).unwrap_or(made))
+    match of_batch(if whole > 0 { whole } else { most }) {
+        Err(mistakes) if too_large(&mistakes) => Ok(made),
+        smaller => smaller,
+    }
 }
 
 /// A plan for batches of `batch` records, with its variant for few records: where there are never more, that alone.
@@ -120,6 +126,9 @@ fn joined(full: &Plan, variant: Plan, records: usize) -> Option<Plan> {
         ..full.clone()
     })
 }
+
+/// How the mistakes end that buffers of more bytes than there can be are.
+const SMALLER_BATCH: &str = "use a smaller batch";
 
 /// Bytes of buffers that a batch of the recipe's size may take on the host. A network with more values a record gets
 /// smaller batches, unless a size is asked for.

@@ -1,7 +1,7 @@
 //! Second pass: buffers with their padded sizes, constants, steps.
 
 use super::bind::{ADDS, Call, Sizes, bind, repack_options};
-use super::{Draft, Link, Matrix, Planner, arena};
+use super::{Draft, Link, Matrix, Planner, SMALLER_BATCH, arena};
 use crate::ir::layout::Layout;
 use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::op::{Arithmetic, Op, Pool, SoftmaxOf};
@@ -38,7 +38,7 @@ impl Planner<'_> {
             if bytes > MOST_BYTES {
                 self.errors.push(format!(
                     "plan {}: {} records of {} values need a buffer of {bytes} bytes, at most {MOST_BYTES} are possible; \
-                     use a smaller batch",
+                     {SMALLER_BATCH}",
                     self.recipe.name, padded_batch, b.padded_rows
                 ));
             }
