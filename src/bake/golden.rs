@@ -28,7 +28,7 @@ pub(crate) struct Golden {
 const SYNTHETIC: usize = 32;
 
 /// Bytes of the inputs that are baked at most, where two vectors do not have more.
-const BYTES: usize = 4 << 20;
+const MOST_BYTES: usize = 4 << 20;
 
 /// Most given vectors that are baked; all are verified.
 const MOST: usize = 64;
@@ -122,9 +122,9 @@ pub(crate) fn read(
     Some(Golden { count, inputs: inputs.data, scores, given: true, all, overflow: Vec::new() })
 }
 
-/// Vectors that fit in [`BYTES`], two at least.
+/// Vectors that fit in [`MOST_BYTES`], two at least.
 fn most(network: &Network) -> usize {
-    (BYTES / (size_of::<f32>() * network.width)).max(2)
+    (MOST_BYTES / (size_of::<f32>() * network.width)).max(2)
 }
 
 /// splitmix64, as a number from 0 to 1.

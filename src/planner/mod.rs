@@ -48,13 +48,12 @@ pub(crate) fn plan(
     CALLS.set(CALLS.get() + 1);
     let of_batch = |batch| with_few(network, recipe, library, batch);
     if let Some(batch) = batch {
-        return of_batch(batch.max(1));
+        return of_batch(batch.max(1)).map_err(Refused::mistakes);
     }
-    let too_large = |mistakes: &[String]| mistakes.iter().all(|m| m.ends_with(SMALLER_BATCH));
     // A single record tells how many have room.
     let made = match of_batch(recipe.batch.max(1)) {
-        Err(mistakes) if too_large(&mistakes) => of_batch(1).map_err(|_| mistakes),
-        made => made,
+        Err(Refused::TooLarge(mistakes)) => of_batch(1).map_err(|_| mistakes),
+        made => made.map_err(Refused::mistakes),
     }?;
     let bytes = match recipe.engine {
         EngineKind::Host => HOST_BYTES,
@@ -67,8 +66,8 @@ pub(crate) fn plan(
     // Whole granules, if there is room for one.
     let whole = most / made.granule * made.granule;
     match of_batch(if whole > 0 { whole } else { most }) {
-        Err(mistakes) if too_large(&mistakes) => Ok(made),
-        smaller => smaller,
+        Err(Refused::TooLarge(_)) => Ok(made),
+        smaller => smaller.map_err(Refused::mistakes),
     }
 }
 
@@ -78,7 +77,7 @@ fn with_few(
     recipe: &PlanRecipe,
     library: &Library,
     batch: usize,
-) -> Result<Plan, Vec<String>> {
+) -> Result<Plan, Refused> {
     let Some(few) = &recipe.few else { return of_batch(network, recipe, library, batch, None) };
     let of_few = recipe.of_few(few);
     // A recipe that somebody has cut down may lack what its variant needs.
@@ -127,8 +126,20 @@ fn joined(full: &Plan, variant: Plan, records: usize) -> Option<Plan> {
     })
 }
 
-/// How the mistakes end that buffers of more bytes than there can be are.
-const SMALLER_BATCH: &str = "use a smaller batch";
+/// Why there is no plan.
+enum Refused {
+    /// There would be none for another batch.
+    Mistakes(Vec<String>),
+    /// Its buffers have more bytes than there can be; those of a smaller batch may not.
+    TooLarge(Vec<String>),
+}
+
+impl Refused {
+    fn mistakes(self) -> Vec<String> {
+        let (Refused::Mistakes(mistakes) | Refused::TooLarge(mistakes)) = self;
+        mistakes
+    }
+}
 
 /// Bytes of buffers that a batch of the recipe's size may take on the host. A network with more values a record gets
 /// smaller batches, unless a size is asked for.
@@ -144,7 +155,7 @@ fn of_batch(
     library: &Library,
     batch: usize,
     full: Option<&Plan>,
-) -> Result<Plan, Vec<String>> {
+) -> Result<Plan, Refused> {
     // Whether two layouts place a matrix equally is known with its padded sizes, which repack steps change: each turn
     // adds those that the one before missed.
     let pixels = vec![1; network.graph.values.len()];
@@ -160,7 +171,7 @@ fn of_batch(
         planner.refuse_lab_kernels();
         planner.choose();
         if !planner.errors.is_empty() {
-            return Err(planner.errors);
+            return Err(Refused::Mistakes(planner.errors));
         }
         let unmet: Vec<(Reader, bool)> = planner.unmet().map(|l| (l.reader, planner.repackable(l))).collect();
         let wider = planner.wider_pixels();
@@ -171,7 +182,7 @@ fn of_batch(
             return planner.place();
         }
         if unmet.iter().any(|u| !u.1) {
-            return Err(planner.unmet().map(|l| l.text.clone()).collect());
+            return Err(Refused::Mistakes(planner.unmet().map(|l| l.text.clone()).collect()));
         }
         let unmet: Vec<Reader> = unmet.into_iter().map(|u| u.0).collect();
         known.repacks.extend(unmet);

@@ -1,7 +1,7 @@
 //! Second pass: buffers with their padded sizes, constants, steps.
 
 use super::bind::{ADDS, Call, Sizes, bind, repack_options};
-use super::{Draft, Link, Matrix, Planner, SMALLER_BATCH, arena};
+use super::{Draft, Link, Matrix, Planner, Refused, arena};
 use crate::ir::layout::Layout;
 use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::op::{Arithmetic, Op, Pool, SoftmaxOf};
@@ -16,7 +16,7 @@ const MOST_BYTES: u64 = (1 << 31) - 1;
 
 impl Planner<'_> {
     /// Sizes, checks, arena, arguments.
-    pub(super) fn place(mut self) -> Result<Plan, Vec<String>> {
+    pub(super) fn place(mut self) -> Result<Plan, Refused> {
         let padded_batch = self.columns();
         let rows: Vec<usize> = self.matrices.iter().map(|m| self.padded_rows(m)).collect();
         let mut buffers = self.buffers(&rows);
@@ -33,18 +33,19 @@ impl Planner<'_> {
             })
             .unwrap_or(padded_batch);
         // Sizes stay within 32 bits, whatever the board's pointers are.
+        let mut too_large = Vec::new();
         for b in &buffers {
             let bytes = b.padded_rows as u64 * padded_batch as u64 * 4;
             if bytes > MOST_BYTES {
-                self.errors.push(format!(
+                too_large.push(format!(
                     "plan {}: {} records of {} values need a buffer of {bytes} bytes, at most {MOST_BYTES} are possible; \
-                     {SMALLER_BATCH}",
+                     use a smaller batch",
                     self.recipe.name, padded_batch, b.padded_rows
                 ));
             }
         }
-        if !self.errors.is_empty() {
-            return Err(self.errors);
+        if !too_large.is_empty() {
+            return Err(Refused::TooLarge(too_large));
         }
         let columns = self.recipe.engine.arena_columns(padded_batch);
         let arena = arena::place(&mut buffers, columns, self.drafts.len(), |step, buffer| {
@@ -68,7 +69,7 @@ impl Planner<'_> {
         let steps: Vec<Step> =
             drafts.iter().map(|d| self.step(d, &buffers, (padded_batch, granule), &mut constants)).collect();
         if !self.errors.is_empty() {
-            return Err(self.errors);
+            return Err(Refused::Mistakes(self.errors));
         }
         Ok(Plan {
             name: self.recipe.name.clone(),

@@ -24,7 +24,7 @@ fn gathered(numbers: Vec<f64>, shape: Shape) -> Vec<f64> {
     }
 }
 
-/// Whether all of them are numbers in f32, where products of numbers that are may be none.
+/// Whether f32 holds all of them: products of its numbers may be beyond it.
 fn finite(numbers: &[f64]) -> bool {
     numbers.iter().all(|&v| (v as f32).is_finite())
 }
