@@ -848,7 +848,7 @@ fn the_library_is_checked_too() {
             ),
         ),
         (
-            "letters of \"lwhnmspgv\", found 'q'",
+            "letters of \"lwhnmscpgv\", found 'q'",
             library_mistakes(&replace("\"arglist\": \"lw\"", "\"arglist\": \"lq\""), &[]),
         ),
         ("cannot read", library_mistakes(&replace("bias/rm.cl", "bias/rn.cl"), &[])),

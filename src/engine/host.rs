@@ -307,6 +307,7 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
         | Operation::Bias
         | Operation::Reduce
         | Operation::Pair
+        | Operation::ReducePair
         | Operation::Layers
         | Operation::Repack
         | Operation::Sobel

@@ -328,6 +328,8 @@ pub(crate) enum Operation {
     Reduce,
     /// R = A2·activation(A·B + b) + b2: two affine layers in one kernel
     Pair,
+    /// R = A2·activation(sum of `l` parts + b) + b2: ends an affine layer as `Reduce` does, and computes the next one
+    ReducePair,
     /// all affine layers with their activations, then the arg-max: a network in one kernel
     Layers,
     /// R = activation(convolution of B with A, + b)
@@ -363,12 +365,13 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// Every operation, in the order of a layer.
-    pub(crate) const ALL: [Operation; 20] = [
+    pub(crate) const ALL: [Operation; 21] = [
         Operation::Matmul,
         Operation::Bias,
         Operation::Affine,
         Operation::Reduce,
         Operation::Pair,
+        Operation::ReducePair,
         Operation::Layers,
         Operation::Convolution,
         Operation::Pool,
@@ -394,6 +397,7 @@ impl Operation {
             Operation::Affine => "affine",
             Operation::Reduce => "reduce",
             Operation::Pair => "pair",
+            Operation::ReducePair => "reducepair",
             Operation::Layers => "layers",
             Operation::Convolution => "convolution",
             Operation::Pool => "pool",

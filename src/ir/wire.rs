@@ -272,7 +272,7 @@ mod data {
         Arithmetic { Add, Subtract, Multiply, Divide }
         SoftmaxOf { Linear, Logarithm }
         Operation {
-            Matmul, Bias, Affine, Reduce, Pair, Layers, Convolution, Pool, Sigmoid, Relu, Activation, Scale, Combine,
+            Matmul, Bias, Affine, Reduce, Pair, ReducePair, Layers, Convolution, Pool, Sigmoid, Relu, Activation, Scale, Combine,
             Softmax, Gather, Repack, ArgMax, Sobel, Order, Probe
         }
         EngineKind { Host, OpenCl }

@@ -181,7 +181,9 @@ struct Data {
     /// The result before the run: the summand of scaled products, the operand of in-place kernels.
     r: Vec<f32>,
     bias: Vec<f32>,
-    /// The second layer of a pair: `a2`, h rows of [`middle`] columns, and `bias2`.
+    /// Rows of the first of two layers; else 0.
+    middle: usize,
+    /// The second of two layers: `a2`, h rows of `middle` columns, and `bias2`.
     second: (Vec<f32>, Vec<f32>),
     image: Vec<u8>,
     alpha: f32,
@@ -192,8 +194,11 @@ impl Data {
     /// The sizes of a launch of `entry` on problem `p`, the one of these inputs or the padded one.
     fn sizes(&self, entry: &Entry, p: Problem, parts: usize, padded: bool) -> Sizes {
         let mut sizes = Sizes { parts, rows: self.real.l, ..Sizes::of(p) };
+        if entry.operation == Operation::ReducePair {
+            sizes.parts = parts_before(p.l);
+        }
         if entry.operation == Operation::Pair {
-            sizes.middle = middle(self.real);
+            sizes.middle = self.middle;
             let align = entry.restrictions.a.as_ref().filter(|_| padded).map_or(1, |a| a.row_align);
             sizes.middle = sizes.middle.next_multiple_of(align);
         }
@@ -228,7 +233,7 @@ impl Data {
     /// The weights as bytes hold them.
     fn become_bytes(&mut self) {
         self.weights = Precision::I8;
-        for (weights, columns) in [(&mut self.a, self.real.l), (&mut self.second.0, middle(self.real))] {
+        for (weights, columns) in [(&mut self.a, self.real.l), (&mut self.second.0, self.middle)] {
             let alike = vec![1.0; columns];
             weights.chunks_exact_mut(columns.max(1)).for_each(|row| scale::round(row, &alike));
         }
@@ -246,7 +251,7 @@ impl Data {
 
     /// Biases, as a kernel takes them beside the scales of the rows of `weights`.
     fn biases(&self, biases: &[f32], (weights, columns): (&[f32], usize), rows: usize) -> Vec<f32> {
-        let scales = match self.a.is_empty() {
+        let scales = match weights.is_empty() {
             true => (0..biases.len()).map(power).collect(),
             false => Data::numbers(weights, columns).1,
         };
@@ -326,16 +331,17 @@ impl Lab {
         let reads = in_place || (entry.restrictions.scaled && beta != 0.0);
         let r = if reads { floats(h * w) } else { vec![f32::NAN; h * w] };
         let product = matches!(entry.operation, Operation::Matmul | Operation::Affine | Operation::Pair);
-        // The first layer of a pair has rows of its own.
-        let rows = if entry.operation == Operation::Pair { middle(real) } else { h };
-        let second = match entry.operation {
-            Operation::Pair => (floats(h * rows), floats(h)),
-            _ => Default::default(),
+        // The first of two layers has rows of its own.
+        let middle = middle(entry.operation, real);
+        let (rows, second) = match middle {
+            0 => (h, Default::default()),
+            rows => (rows, (floats(h * rows), floats(h))),
         };
         let b = match entry.operation {
             _ if product => floats(l * w),
             Operation::Repack => floats(l * w),
             Operation::Reduce => floats(l * h * w),
+            Operation::ReducePair => floats(parts_before(l) * l * w),
             Operation::ArgMax => {
                 let mut b = floats(l * w);
                 // Ties and NaN.
@@ -357,7 +363,7 @@ impl Lab {
         let bias = floats(rows);
         let sobel = entry.operation == Operation::Sobel;
         let image = if sobel { (0..h * w).map(|_| random.byte()).collect() } else { Vec::new() };
-        Data { real, a, weights: Precision::F32, b, r, bias, second, image, alpha, beta }
+        Data { real, a, weights: Precision::F32, b, r, bias, middle, second, image, alpha, beta }
     }
 
     /// Creates buffers and kernel for `data`.
@@ -417,12 +423,10 @@ impl Lab {
             let bytes = data.weights == Precision::I8;
             let values = match (operand.holds, name) {
                 (Holds::Biases, "bias2") if bytes => {
-                    data.biases(&data.second.1, (&data.second.0, middle(data.real)), to.0)
+                    data.biases(&data.second.1, (&data.second.0, data.middle), to.0)
                 }
                 (Holds::Biases, _) if bytes => data.biases(&data.bias, (&data.a, data.real.l), to.0),
-                (Holds::Weights, "a2") if bytes => {
-                    pack(&Data::numbers(&data.second.0, middle(data.real)).0, 0.0)
-                }
+                (Holds::Weights, "a2") if bytes => pack(&Data::numbers(&data.second.0, data.middle).0, 0.0),
                 (Holds::Weights, "a") if bytes => pack(&Data::numbers(&data.a, data.real.l).0, 0.0),
                 (Holds::Bytes, "image") => {
                     buffers.push((name, Guarded::new(&queue, name, &data.image, canaries)?));
@@ -548,6 +552,10 @@ impl Lab {
             sizes = vec![(1, 1, 1), (17, 3, 5), (9, 2, 5 * define("SLICES") + 3), (145, 1, 3)];
         } else {
             sizes.iter_mut().for_each(|s| s.2 = s.2.max(entry.restrictions.least_l));
+        }
+        if entry.operation == Operation::ReducePair {
+            // More values than a work-group has at a time, and more parts. Between parts there is no padding.
+            sizes = vec![(1, 1, 4), (16, 9, 740), (9, 3, 2672), (10, 33, 44), (13, 2, 1184)];
         }
         match entry.operation {
             Operation::Sobel => {
@@ -936,9 +944,18 @@ fn laid_out(entry: &Entry, from: &str, to: &str) -> Entry {
     entry
 }
 
-/// Rows of the first layer of a pair, in checks of problem `p`.
-fn middle(p: Problem) -> usize {
-    (p.l + p.h) / 2 + 3
+/// Rows of the first of two layers, in checks of problem `p`; 0 where there is one.
+fn middle(operation: Operation, p: Problem) -> usize {
+    match operation {
+        Operation::Pair => (p.l + p.h) / 2 + 3,
+        Operation::ReducePair => p.l,
+        _ => 0,
+    }
+}
+
+/// Parts that a `reducepair` adds up, in checks with so many rows of each.
+fn parts_before(rows: usize) -> usize {
+    1 + rows / 4 % 13
 }
 
 /// Rows of a Sobel result that are compared: all, of a large image eight bands from its first row to its last.
@@ -986,8 +1003,8 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
         }
         // The parts are the rows of a product with ones.
         Operation::Reduce => {
-            let scaled = data.weights == Precision::I8;
-            let scale = |i: usize| if scaled { power(i / real.w % real.h) } else { 1.0 };
+            let scale =
+                |i: usize| if data.weights == Precision::I8 { power(i / real.w % real.h) } else { 1.0 };
             let product = reference::Product {
                 real: Problem { h: 1, w: real.h * real.w, l: real.l },
                 a: &vec![1.0; real.l],
@@ -1000,15 +1017,23 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
             };
             product.excess(&read_r()?)
         }
-        Operation::Pair => {
-            let (found, m) = (read_r()?, middle(real));
+        Operation::Pair | Operation::ReducePair => {
+            let (found, m, ones) = (read_r()?, data.middle, vec![1.0; parts_before(real.l)]);
+            let scale = |row: usize| if data.weights == Precision::I8 { power(row) } else { 1.0 };
             let dot = |a: &[f32], b: &dyn Fn(usize) -> f64| -> f64 {
                 a.iter().enumerate().map(|(i, &x)| f64::from(x) * b(i)).sum()
             };
             let column = |c: usize| -> f64 {
                 let first: Vec<f64> = (0..m)
                     .map(|i| {
-                        let x = dot(&data.a[i * real.l..][..real.l], &|k| f64::from(data.b[k * real.w + c]));
+                        let x = match data.a.get(i * real.l..(i + 1) * real.l) {
+                            Some(row) => dot(row, &|k| f64::from(data.b[k * real.w + c])),
+                            // The parts of the sums, as products with ones.
+                            None => {
+                                f64::from(scale(i))
+                                    * dot(&ones, &|k| f64::from(data.b[(k * m + i) * real.w + c]))
+                            }
+                        };
                         activation.apply(x + f64::from(data.bias[i]))
                     })
                     .collect();

@@ -16,7 +16,8 @@ pub(crate) struct Sizes {
     pub(crate) rows: usize,
     /// Rows of a pair's first layer; else 0.
     pub(crate) middle: usize,
-    /// Work-groups that share the common dimension, each with a result of its own.
+    /// Work-groups that share the common dimension, each with a result of its own; or, of a `reducepair`, have shared that of
+    /// the layer before.
     pub(crate) parts: usize,
     /// Rows and columns of a convolution's weights; else 0.
     pub(crate) weights: (usize, usize),
@@ -57,6 +58,7 @@ impl Sizes {
             Dim::L => self.problem.l,
             Dim::M => self.middle,
             Dim::Parts => self.problem.h * parts,
+            Dim::PartsOfL => self.problem.l * parts,
             Dim::Outputs => self.weights.0,
             Dim::Taps => self.weights.1,
             Dim::Second => self.second,
@@ -109,6 +111,7 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
             'w' => Arg::Size(w as u32),
             'h' => Arg::Size(h as u32),
             'm' => Arg::Size(sizes.middle as u32),
+            'c' => Arg::Size(sizes.parts as u32),
             'p' => Arg::Pair(call.params.into()),
             'v' => Arg::Scalar(call.value),
             's' => Arg::Size(sizes.second as u32),
@@ -159,7 +162,8 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
         return r.dimensions((rows, Extent::Columns { columns, tile, group: group.1 }));
     }
     if let (Some((y, x)), Some(group)) = (r.tile, call.group) {
-        let rows = Extent::Fixed(p.h.div_ceil(y) * group.0 * call.sizes.parts);
+        let shares = if call.kernel.operation == Operation::ReducePair { 1 } else { call.sizes.parts };
+        let rows = Extent::Fixed(p.h.div_ceil(y) * group.0 * shares);
         return r.dimensions((rows, per_granule(granule.div_ceil(x) * group.1)));
     }
     match call.kernel.operation {
@@ -191,7 +195,8 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
         Some(&Arg::Size(n)) => n as usize,
         _ => 0,
     };
-    let mut of = Sizes { middle: size('m'), second: size('s'), ..Sizes::of(step.problem) };
+    let parts = size('c').max(1);
+    let mut of = Sizes { middle: size('m'), second: size('s'), parts, ..Sizes::of(step.problem) };
     // The first constant: weights of a convolution, pairs of rows.
     let constant = step.args.iter().find_map(|a| if let Arg::Constant(i) = *a { Some(i) } else { None });
     if let Some(c) = constant.map(|i| &plan.constants[i]) {

@@ -45,7 +45,7 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
         if (adds || compiled) && !(adds && compiled && kernel.adds() && adds_alike(plan, step, i)) {
             say(step, "does not add a value that stands as its result".into());
         }
-        // Who adds parts of sums up reads no weights: the step before it did.
+        // Who adds parts of sums up does not read their weights: the step before it did.
         let reads = |step: &Step, what: fn(&Constant) -> bool| {
             let constants = |a: &Arg| match *a {
                 Arg::Constant(i) => plan.constants.get(i..i + 1).unwrap_or_default(),
@@ -54,7 +54,8 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             };
             step.args.iter().flat_map(constants).any(what)
         };
-        let of = if step.operation == Operation::Reduce { &plan.steps[i.saturating_sub(1)] } else { step };
+        let reduces = matches!(step.operation, Operation::Reduce | Operation::ReducePair);
+        let of = if reduces { &plan.steps[i.saturating_sub(1)] } else { step };
         if reads(of, |c| c.precision == Precision::I8) != reads(step, |c| c.scales.is_some()) {
             say(step, "bytes without scales".into());
         }

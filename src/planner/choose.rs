@@ -8,7 +8,7 @@ use crate::ir::network::{Kind, Precision};
 use crate::ir::op::{Activation, Op};
 use crate::ir::plan::{BufferRole, Placing};
 use crate::ir::view::RowMap;
-use crate::registry::{EngineKind, Kernel, Operation, Problem, lcm};
+use crate::registry::{Covered, EngineKind, Kernel, Operation, Problem, lcm};
 use std::cmp::Reverse;
 
 /// Fewest columns of the weights that a work-group of a split layer adds up: below, its overhead is larger.
@@ -171,7 +171,9 @@ impl<'l> Planner<'l> {
             self.views.get(value).is_some_and(Option::is_some) && !self.known.apart.contains(&sum)
         };
         let matching = || {
-            let found = self.kernels().filter_map(|k| Some((k, fuse::chain(graph, k, i, may_add)?)));
+            // The end of a layer in parts comes with the kernel of these.
+            let begins = self.kernels().filter(|k| k.operation != Operation::ReducePair);
+            let found = begins.filter_map(|k| Some((k, fuse::chain(graph, k, i, may_add)?)));
             found.filter(|(k, c)| self.possible(k, c))
         };
         let admitted = matching().filter(|(k, c)| self.admits(k, c) && self.meets(k, input));
@@ -215,19 +217,47 @@ impl<'l> Planner<'l> {
             _ if kernel.takes_all() => self.all(kernel, affine),
             [layer] => {
                 let parts = self.parts(kernel, self.weights(i));
-                // Scales are of the whole sums: who adds the parts up multiplies.
-                let scaled = |k: &Kernel| k.restrictions.weights(self.network.weights) == Precision::I8;
+                let scaled = self.scaled(kernel);
                 let reduce = self
                     .kernel(Operation::Reduce)
-                    .filter(|r| parts > 1 && r.epilogue == kernel.epilogue && scaled(r) == scaled(kernel));
-                match reduce {
-                    None => self.product(kernel, last, affine),
-                    Some(reduce) => self.split(kernel, reduce, parts, (last, layer)),
+                    .filter(|r| parts > 1 && r.epilogue == kernel.epilogue && self.scaled(r) == scaled);
+                let pair = reduce.and_then(|_| self.reduce_pair(i, scaled));
+                match (reduce, pair) {
+                    (_, Some((pair, Chain { nodes, weighted, .. }))) => {
+                        self.split(kernel, pair, parts, (nodes[nodes.len() - 1], weighted));
+                        return nodes;
+                    }
+                    (Some(reduce), None) => self.split(kernel, reduce, parts, (last, vec![layer])),
+                    (None, None) => self.product(kernel, last, affine),
                 }
             }
             _ => self.product(kernel, last, affine),
         }
         nodes
+    }
+
+    /// Whether `kernel` takes weights as bytes: sums are without their scales until the whole ones are multiplied, by who adds
+    /// parts up.
+    fn scaled(&self, kernel: &Kernel) -> bool {
+        kernel.restrictions.weights(self.network.weights) == Precision::I8
+    }
+
+    /// The kernel that ends layer `i`, which is computed in parts, and computes the narrow one behind it, too; with both.
+    /// `scaled`: the parts are without the scales of bytes.
+    fn reduce_pair(&self, i: usize, scaled: bool) -> Option<(&'l Kernel, Chain)> {
+        let graph = &self.network.graph;
+        let fits = |&(k, ref chain): &(&'l Kernel, Chain)| {
+            let (&Some(&(second, _)), &Some(&last)) = (&chain.weighted.get(1), &chain.nodes.last()) else {
+                return false;
+            };
+            let next = graph.only_consumer(graph.nodes[last].output);
+            // The narrow layer's own kernel computes its activation, too.
+            let activated = next.is_some_and(|n| Covered::Activation.fits(graph, &graph.nodes[n]));
+            let (outputs, most) = (self.weights(second).0, k.restrictions.most.h);
+            self.scaled(k) == scaled && !activated && (most == 0 || outputs <= most)
+        };
+        let kernels = self.kernels().filter(|k| k.operation == Operation::ReducePair);
+        kernels.filter_map(|k| Some((k, fuse::chain(graph, k, i, |_, _| false)?))).find(fits)
     }
 
     /// An affine node in two steps: the product, then its bias in place.
@@ -330,21 +360,26 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// An affine node in two steps: parts of the common dimension, then their sum with bias and activation.
+    /// The first of the affine nodes `layers` in two steps: parts of the common dimension, then their sum with bias and
+    /// activation, and whatever else `reduce` computes, up to node `last`.
     fn split(
         &mut self,
         affine: &'l Kernel,
         reduce: &'l Kernel,
         parts: usize,
-        (last, layer): (usize, (usize, Activation)),
+        (last, layers): (usize, Vec<(usize, Activation)>),
     ) {
-        let node = layer.0;
-        let (input, flop) = (self.input_of(node), self.flop(affine, &[layer]));
+        let node = layers[0].0;
+        let (input, flop) = (self.input_of(node), self.flop(affine, &layers[..1]));
         let between = self.result(affine, input, node, vec![(node, Activation::None)], flop);
-        let output = self.result(reduce, between, last, vec![layer], 0);
-        self.matrices[output].row_multiple = self.matrices[between].row_multiple;
+        let (alone, flop) = (layers.len() == 1, self.flop(reduce, &layers[1..]));
+        let output = self.result(reduce, between, last, layers, flop);
+        if alone {
+            self.matrices[output].row_multiple = self.matrices[between].row_multiple;
+        }
+        let of = if alone { output } else { between };
         let matrix = &mut self.matrices[between];
-        (matrix.name, matrix.parts_of) = (format!("parts of {}", matrix.name), Some((parts, output)));
+        (matrix.name, matrix.parts_of) = (format!("parts of {}", matrix.name), Some((parts, of)));
         self.drafts.iter_mut().rev().take(2).for_each(|d| d.parts = parts);
         self.rows_of(last, output);
     }

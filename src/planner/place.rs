@@ -241,6 +241,7 @@ impl Planner<'_> {
             Operation::ArgMax => (Problem { h: 1, w, l: b.padded_rows }, 1),
             Operation::Repack => (Problem { h: r.padded_rows, w, l: b.padded_rows }, 1),
             Operation::Reduce => (Problem { h: r.padded_rows, w, l: d.parts }, 1),
+            Operation::ReducePair => (Problem { h: r.padded_rows, w, l: b.padded_rows / d.parts }, d.parts),
             Operation::Matmul | Operation::Affine | Operation::Pair | Operation::Layers => {
                 (Problem { h: r.padded_rows / d.parts, w, l }, d.parts)
             }

@@ -191,6 +191,36 @@ fn kernels_serve_the_sizes_that_they_are_for() {
     assert!(whole > 3, "{whole}");
 }
 
+/// The end of a layer in parts and a narrow layer behind it are one launch, where nothing stands between or behind them that
+/// this cannot compute.
+#[test]
+fn a_narrow_layer_is_computed_where_parts_are_added_up() {
+    let Ok(recipe) = library().plan("nvidia-mma") else { return };
+    let relu = Op::Activation(Activation::Relu);
+    let layers = |between: Op, outputs: usize, behind: Option<Op>| {
+        let mut network = affine(2000, 784);
+        let (graph, arrays) =
+            (&mut network.graph, [(Role::Weights, outputs, 2000), (Role::Biases, outputs, 1)]);
+        let wide = graph.nodes[0].output;
+        let between = graph.push("between", between, &[wide], &[]).unwrap();
+        let narrow = graph.push("narrow", Op::Affine, &[between], &arrays).unwrap();
+        behind.iter().for_each(|&op| {
+            graph.push("behind", op, &[narrow], &[]).unwrap();
+        });
+        let plan = plan(&of(network.graph, Kind::Values), recipe, library(), None).unwrap();
+        assert_eq!(check(&plan, library()), Vec::<String>::new());
+        plan.full().iter().map(|s| s.kernel.to_string()).collect::<Vec<_>>()
+    };
+    let together = ["affine_mma_128x104", "reducepair_cm"];
+    assert_eq!(layers(relu, 10, None), together);
+    assert_eq!(layers(Op::Activation(Activation::Tanh), 16, None), together);
+    let apart = ["affine_mma_128x104", "reduce_cm", "affine_narrow_records"];
+    assert_eq!(layers(relu, 17, None), apart);
+    assert_eq!(layers(relu, 10, Some(relu)), apart);
+    // An activation that no kernel of layers computes.
+    assert_eq!(layers(Op::Activation(Activation::Gelu), 10, None)[1], "reduce_cm");
+}
+
 /// A layer whose columns of weights differ much has a kernel that computes with floats.
 #[test]
 fn a_kernel_of_halves_is_not_for_weights_that_differ_much() {

@@ -189,9 +189,10 @@ impl Kernel {
                 }
             });
         }
-        // A matmul computes its node with a bias, a reduce with an affine kernel.
+        // A matmul computes its node with a bias, a reduce with an affine kernel; so does a reducepair with the first of two.
         let expected = match self.operation {
             Operation::Affine | Operation::Pair | Operation::Convolution => weights,
+            Operation::ReducePair => weights + 1,
             Operation::Layers => 1,
             _ => 0,
         };
@@ -201,7 +202,9 @@ impl Kernel {
         }
         let first = covers.chain.first().map(|c| c.0);
         let own = match self.operation {
-            Operation::Affine | Operation::Pair | Operation::Layers => first == Some(Covered::Affine),
+            Operation::Affine | Operation::Pair | Operation::ReducePair | Operation::Layers => {
+                first == Some(Covered::Affine)
+            }
             Operation::Convolution => first.is_some_and(Covered::weighs) && first != Some(Covered::Affine),
             Operation::Activation => first == Some(Covered::Function),
             other => *covers == Covers::of(other),

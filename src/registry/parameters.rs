@@ -42,6 +42,8 @@ pub(crate) enum Dim {
     M,
     /// Rows of the result, once for each part of the common dimension.
     Parts,
+    /// The common dimension, once for each part of that of the layer before.
+    PartsOfL,
     /// Rows of a convolution's weights.
     Outputs,
     /// Columns of a convolution's weights.
@@ -103,6 +105,17 @@ impl Operation {
                         parameter("a2", Holds::Weights, Dim::H, Dim::M),
                         parameter("bias2", Holds::Biases, Dim::H, Dim::One),
                         B,
+                        R,
+                    ]
+                }
+            }
+            Operation::ReducePair => {
+                const {
+                    &[
+                        parameter("b", Holds::Values, Dim::PartsOfL, Dim::W),
+                        parameter("bias", Holds::Biases, Dim::L, Dim::One),
+                        parameter("a2", Holds::Weights, Dim::H, Dim::L),
+                        parameter("bias2", Holds::Biases, Dim::H, Dim::One),
                         R,
                     ]
                 }

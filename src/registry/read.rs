@@ -175,8 +175,8 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         r.require(k, mistakes);
     });
     let arglist = r.text("arglist", mistakes).unwrap_or("");
-    if let Some(bad) = arglist.chars().find(|c| !"lwhnmspgv".contains(*c)) {
-        mistakes.add(r.at("arglist"), format_args!("expected letters of \"lwhnmspgv\", found '{bad}'"));
+    if let Some(bad) = arglist.chars().find(|c| !"lwhnmscpgv".contains(*c)) {
+        mistakes.add(r.at("arglist"), format_args!("expected letters of \"lwhnmscpgv\", found '{bad}'"));
     }
     let scale = pair(r.get("scale"), &r.at("scale"), ["rows", "cols"], mistakes).unwrap_or((1, 1));
     let needs = r.get("needs").map_or(Some(Needs::default()), |v| read_needs(v, r.at("needs"), mistakes))?;
@@ -288,8 +288,9 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
             split: r.count("split", mistakes).unwrap_or(0),
         },
     };
-    use Operation::{Affine, Convolution, Layers, Pair, Reduce};
-    if kernel.restrictions.bytes && !matches!(operation, Affine | Pair | Layers | Convolution | Reduce) {
+    use Operation::{Affine, Convolution, Layers, Pair, Reduce, ReducePair};
+    let adds_biases = matches!(operation, Affine | Pair | Layers | Convolution | Reduce | ReducePair);
+    if kernel.restrictions.bytes && !adds_biases {
         mistakes.add(o.at("restrictions"), "bytes: only a kernel that adds biases takes weights as bytes");
     }
     if let Err(e) = kernel.check_covers() {
