@@ -129,6 +129,7 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
                 track,
                 sources: Default::default(),
                 tries: false,
+                grows: false,
             };
             let mut running = start(&request).unwrap();
             let bytes = match format {

@@ -59,7 +59,10 @@ pub(crate) fn page(request: &Request) -> Result<String, Error> {
     }
     let mut phases = Phases::default();
     match select::decide(request, &mut phases) {
-        Ok(decisions) => decisions.into_iter().for_each(|d| s.push_str(&decided(request, d))),
+        Ok(decisions) => {
+            let request = &Request { grows: decisions.len() == 1, ..request.clone() };
+            decisions.into_iter().for_each(|d| s.push_str(&decided(request, d)));
+        }
         Err(e) => line(&mut s, "runs on", &format!("nothing: {e}")),
     }
     Ok(s)

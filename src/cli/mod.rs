@@ -302,6 +302,7 @@ fn request(given: &mut Given) -> Result<Request, Error> {
         track: None,
         sources: Sources::default(),
         tries: true,
+        grows: false,
     })
 }
 

@@ -105,6 +105,8 @@ pub(crate) struct Request {
     pub(crate) sources: Sources,
     /// Whether `auto` tries a device at its first start; else it goes by its estimate.
     pub(crate) tries: bool,
+    /// Whether a host of many threads may take more records at once than the plan says.
+    pub(crate) grows: bool,
 }
 
 /// A running engine and how it came about.
@@ -212,6 +214,7 @@ fn alone(request: &Request, decision: Decision, mut phases: Phases) -> Result<Ru
         }
     };
     let decision = tried(request, decision, &mut phases);
+    let request = &Request { grows: true, ..request.clone() };
     match run(request, &decision, threads(), &mut phases) {
         Ok(started) => Ok(running(started, decision, phases)),
         // What fails only after the decision, under `auto`: the host serves.
@@ -499,8 +502,18 @@ pub(crate) fn beside(request: &Request, batch: usize) -> Result<Box<dyn Engine>,
     Ok(run(&request, &decision, threads(), &mut Phases::default())?.engine)
 }
 
-/// The plan of a decision with its constants, in batches that `--max-memory` allows.
+/// The plan of a decision with its constants, in batches that `--max-memory` allows; those of a host of many threads grow.
 pub(crate) fn model(request: &Request, decision: &Decision) -> Result<Model, Error> {
+    let mut model = within_memory(request, decision)?;
+    if request.grows && request.batch.is_none() && decision.device.is_none() {
+        let flop = model.network.flop();
+        fit::grow(&mut model.plan, flop, threads(), request.max_memory);
+    }
+    Ok(model)
+}
+
+/// The same in batches as the plan has them, or smaller ones.
+fn within_memory(request: &Request, decision: &Decision) -> Result<Model, Error> {
     let (recipe, network, library) = (&decision.recipe, baked::network(), baked::library());
     let model = Model::baked(recipe, request.batch).map_err(Error::device)?;
     let Some(most) = request.max_memory else { return Ok(model) };
@@ -1019,6 +1032,7 @@ mod tests {
             track: None,
             sources: Sources::default(),
             tries: true,
+            grows: false,
         };
         for device in [DeviceWish::Auto, DeviceWish::Host] {
             for plan in [None, Some("baked".to_string())] {

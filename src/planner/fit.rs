@@ -1,6 +1,7 @@
 //! Whether a network fits a device: the memory and the programs that a plan takes, and the time that a class of devices
 //! should take with it.
 
+use super::HOST_BYTES;
 use crate::ir::network::Network;
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, SLOTS, Step, TEXT_BYTES};
 use crate::ir::view::Geometry;
@@ -120,6 +121,30 @@ pub(crate) fn bounded(
     // Whole granules cost no more than part ones.
     let whole = fitting / plan.granule * plan.granule;
     if whole > 0 && fits(whole) { whole } else { fitting }
+}
+
+/// Threads from which on a batch of the host engine grows.
+const MANY_THREADS: usize = 4;
+
+/// By how much it grows.
+const GROWTH: usize = 4;
+
+/// Floating-point operations of a thread's share of a batch, above which handing it over costs little beside it.
+const SHORT: u64 = 20_000_000;
+
+/// Makes the batches of a host plan larger where many threads have done their shares in so short a time that what each
+/// batch costs beside them counts, as far as memory allows it: [`HOST_BYTES`], and `most`. Nothing else in the plan depends
+/// on it.
+pub(crate) fn grow(plan: &mut Plan, flop: u64, threads: usize, most: Option<u64>) {
+    let share = flop * plan.batch as u64 / threads.max(1) as u64;
+    if threads < MANY_THREADS || share > SHORT || plan.record_bytes() * plan.batch * GROWTH > HOST_BYTES {
+        return;
+    }
+    let before = (plan.batch, plan.padded_batch);
+    (plan.batch, plan.padded_batch) = (before.0 * GROWTH, before.1 * GROWTH);
+    if most.is_some_and(|most| Memory::of(plan, false).total() > most) {
+        (plan.batch, plan.padded_batch) = before;
+    }
 }
 
 /// Source path and compiler options of a step; empty of the host's.

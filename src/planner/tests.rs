@@ -2,7 +2,7 @@
 
 use super::bind;
 use super::check::check;
-use super::fit::{LARGE, Memory, by_tiles, modelled_us};
+use super::fit::{LARGE, Memory, by_tiles, grow, modelled_us};
 use super::{DEVICE_BYTES, HOST_BYTES, plan};
 use crate::baked::{library, network};
 use crate::ir::graph::{COLUMN_OF_ZEROS, Graph, MOST_VALUES, Role, Shape};
@@ -189,6 +189,26 @@ fn kernels_serve_the_sizes_that_they_are_for() {
         }
     }
     assert!(whole > 3, "{whole}");
+}
+
+/// Batches of the host grow where there are many threads, the network is small and memory allows it.
+#[test]
+fn batches_grow_with_the_threads_of_a_host() {
+    let host = library().plan("host").unwrap();
+    let grown = |network: &Network, threads: usize, most: Option<u64>| {
+        let mut found = plan(network, host, library(), None).unwrap();
+        let before = found.batch;
+        grow(&mut found, network.flop(), threads, most);
+        assert!(most.is_none_or(|most| Memory::of(&found, false).total() <= most));
+        found.batch / before
+    };
+    let small = affine(10, 784);
+    assert_eq!([1, 3, 4, 64].map(|threads| grown(&small, threads, None)), [1, 1, 4, 4]);
+    let bytes = Memory::of(&plan(&small, host, library(), None).unwrap(), false).total();
+    assert_eq!([bytes, 5 * bytes].map(|most| grown(&small, 4, Some(most))), [1, 4]);
+    // Its shares of a batch take long enough; its records are large.
+    assert_eq!(grown(&affine(2000, 1000), 8, None), 1);
+    assert_eq!(grown(&affine(1, 4096), 8, None), 1);
 }
 
 /// The end of a layer in parts and a narrow layer behind it are one launch, where nothing stands between or behind them that
