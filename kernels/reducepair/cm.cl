@@ -58,18 +58,23 @@ kernel void reducepair_cm(uint l, uint h, uint c, float2 params,
         if (row < h)
             sums[row * GROUP_0 + id] = sum[row];
     barrier(CLK_LOCAL_MEM_FENCE);
-    const uint row = id / SHARES, share = id - mul24(row, (uint)SHARES);
-    if (row < h) {
+    const uint output = id / SHARES, share = id - mul24(output, (uint)SHARES);
+    if (output < h) {
         float s = 0.0f;
         for (uint i = share; i < GROUP_0; i += SHARES)
-            s += sums[row * GROUP_0 + i];
-        parts[row * (SHARES + 1) + share] = s;
+            s += sums[output * GROUP_0 + i];
+        parts[output * (SHARES + 1) + share] = s;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (id < h) {
-        float s = FIRST(bias2, id);
-        for (uint i = 0; i < SHARES; ++i)
-            s += parts[id * (SHARES + 1) + i];
-        r[col * h + id] = LAST(s, bias2, id);
+    // Rows behind those are padding.
+    for (uint row = id; row < h; row += GROUP_0) {
+        float s = 0.0f;
+        if (row < OUTPUTS) {
+            s = FIRST(bias2, row);
+            for (uint i = 0; i < SHARES; ++i)
+                s += parts[row * (SHARES + 1) + i];
+            s = LAST(s, bias2, row);
+        }
+        r[col * h + row] = s;
     }
 }

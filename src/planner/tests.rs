@@ -229,6 +229,8 @@ fn a_narrow_layer_is_computed_where_parts_are_added_up() {
         });
         let plan = plan(&of(network.graph, Kind::Values), recipe, library(), None).unwrap();
         assert_eq!(check(&plan, library()), Vec::<String>::new());
+        let flop: u64 = plan.full().iter().map(|s| s.flop).sum();
+        assert!(flop >= 2 * (784 * 2000 + 2000 * outputs as u64), "{flop}");
         plan.full().iter().map(|s| s.kernel.to_string()).collect::<Vec<_>>()
     };
     let together = ["affine_mma_128x104", "reducepair_cm"];

@@ -96,7 +96,7 @@ impl Most {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Restrictions {
     /// Sizes passed before the operands, a letter each: `l` common dimension, `w` width and `h` height of the result
-    /// (all padded), `n` height without padding, `m` height of a pair's first layer.
+    /// (all padded), `n` height without padding, `m` height of a pair's first layer, `c` parts of the layer before.
     pub(crate) arglist: Cow<'static, str>,
     /// Two floats follow the sizes, alpha and beta: R = alpha·A·B + beta·R. With beta = 0, R is not read.
     pub(crate) scaled: bool,
@@ -433,7 +433,8 @@ impl Kernel {
     pub(crate) fn flop(&self, problem: Problem) -> u64 {
         let Problem { h, w, l } = problem;
         let (results, flop) = ((h * w) as u64, u64::from(self.restrictions.flop));
-        if !self.operation.is_product() {
+        // What adds parts up and then multiplies is no product of two matrices.
+        if !self.operation.is_product() && self.operation != Operation::ReducePair {
             return results * flop;
         }
         results * (flop * l as u64 + if self.restrictions.scaled { 2 } else { 0 })
