@@ -7,6 +7,9 @@
 // ACTIVATION: as in common/activation.
 // HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 // Dimension 0 runs over vectors of channels, dimension 1 over tiles of columns, pixel by pixel.
+
+// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called from elsewhere.
+#pragma clang diagnostic ignored "-Wpsabi"
 kernel void convolution_depthwise_panel(uint l, uint h, float2 params, uint16 geometry,
                                         global const WEIGHT *restrict a,
                                         global const float *restrict b,

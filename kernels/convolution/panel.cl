@@ -9,6 +9,9 @@
 // HALF_WEIGHTS, BYTE_WEIGHTS: a holds halves, bytes (common/bias); the sums are of floats.
 // Dimension 0 runs over panels, dimension 1 over tiles of columns, image by image.
 
+// Of CPUs whose vectors are shorter Clang says that functions take these otherwise; none is called from elsewhere.
+#pragma clang diagnostic ignored "-Wpsabi"
+
 // Adds up a window: of the upper half of a panel, and of the lower one where that has outputs (HIGH its step).
 #define SUM_WINDOW(HIGH) \
     for (uint ky = from_y; ky < end_y; ++ky) { \

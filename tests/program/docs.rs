@@ -31,7 +31,7 @@ fn the_table_of_operations_and_plans_is_that_of_the_library() {
     let library: serde_json::Value = serde_json::from_str(&library).unwrap();
     let document = fs::read_to_string(root().join("docs/KERNELS.md")).unwrap();
     let kinds: [&[&str]; 6] = [
-        &["affine", "layers", "pair", "reduce", "matmul", "bias"],
+        &["affine", "layers", "pair", "reducepair", "reduce", "matmul", "bias"],
         &["convolution"],
         &["pool"],
         &["activation", "sigmoid", "relu"],
