@@ -81,6 +81,7 @@ fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
     let settings = |name: &str| match name {
         "layers_few" | "affine_few_1024" => vec![WIDE],
         "affine_few" => vec![("OCLGRIND_MAX_WGSIZE", "512")],
+        "reducepair_cm" => vec![LARGE, ("OCLGRIND_MAX_WGSIZE", "512")],
         _ if ["image", "matmul_tiled", "matmul_mma"].iter().any(|f| name.contains(f)) => {
             vec![LARGE, ("OCLGRIND_UNINITIALIZED", "0")]
         }
