@@ -66,7 +66,7 @@ kernel void reducepair_cm(uint l, uint h, uint c, float2 params,
         parts[output * (SHARES + 1) + share] = s;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    // Rows behind those are padding.
+    // Rows behind the outputs are padding: they hold zeros.
     for (uint row = id; row < h; row += GROUP_0) {
         float s = 0.0f;
         if (row < OUTPUTS) {

@@ -328,7 +328,7 @@ pub(crate) enum Operation {
     Reduce,
     /// R = A2·activation(A·B + b) + b2: two affine layers in one kernel
     Pair,
-    /// R = A2·activation(sum of `l` parts + b) + b2: ends an affine layer as `Reduce` does, and computes the next one
+    /// R = A2·activation(sum of `c` parts + b) + b2: ends an affine layer as `Reduce` does, and computes the next one
     ReducePair,
     /// all affine layers with their activations, then the arg-max: a network in one kernel
     Layers,

@@ -986,6 +986,8 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
             entry.restrictions.r.as_ref().and_then(|o| o.representation.clone()).unwrap_or(Layout::R);
         Ok(layout.unpack(&packed, (real.h, real.w), (setup.padded.h, setup.padded.w)))
     };
+    // What the sums of parts are multiplied with.
+    let scale = |row: usize| if data.weights == Precision::I8 { power(row) } else { 1.0 };
     let excess = match entry.operation {
         Operation::Matmul | Operation::Affine => {
             let bias = (entry.operation == Operation::Affine).then_some(&*data.bias);
@@ -1003,12 +1005,15 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
         }
         // The parts are the rows of a product with ones.
         Operation::Reduce => {
-            let scale =
-                |i: usize| if data.weights == Precision::I8 { power(i / real.w % real.h) } else { 1.0 };
             let product = reference::Product {
                 real: Problem { h: 1, w: real.h * real.w, l: real.l },
                 a: &vec![1.0; real.l],
-                b: &data.b.iter().enumerate().map(|(i, x)| x * scale(i)).collect::<Vec<_>>(),
+                b: &data
+                    .b
+                    .iter()
+                    .enumerate()
+                    .map(|(i, x)| x * scale(i / real.w % real.h))
+                    .collect::<Vec<_>>(),
                 c: &data.bias.iter().flat_map(|&x| vec![x; real.w]).collect::<Vec<_>>(),
                 bias: None,
                 alpha: 1.0,
@@ -1019,7 +1024,6 @@ fn verify(entry: &Entry, activation: Activation, setup: &Setup, data: &Data) -> 
         }
         Operation::Pair | Operation::ReducePair => {
             let (found, m, ones) = (read_r()?, data.middle, vec![1.0; parts_before(real.l)]);
-            let scale = |row: usize| if data.weights == Precision::I8 { power(row) } else { 1.0 };
             let dot = |a: &[f32], b: &dyn Fn(usize) -> f64| -> f64 {
                 a.iter().enumerate().map(|(i, &x)| f64::from(x) * b(i)).sum()
             };
