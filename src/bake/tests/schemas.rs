@@ -50,6 +50,13 @@ fn of_the_library() {
         };
         assert_eq!(known(&library, pointer), expected(&library_mistakes(&change, &[])), "{pointer}");
     }
+
+    let mistakes =
+        library_mistakes(&|text| text.replacen("\"arglist\": \"lw\"", "\"arglist\": \"?\"", 1), &[]);
+    let letters = mistakes.iter().find_map(|m| m.split_once("expected letters of \"")?.1.split('"').next());
+    let restrictions = &library["$defs"]["kernel"]["properties"]["restrictions"]["properties"];
+    let pattern = format!("^[{}]*$", letters.unwrap_or_else(|| panic!("{mistakes:?}")));
+    assert_eq!(restrictions["arglist"]["pattern"], pattern);
 }
 
 #[test]
