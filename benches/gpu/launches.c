@@ -1,4 +1,5 @@
-// What a launch and its wait cost on a GPU, by the way to wait and the number of buffers, and how fast one work-group reads memory.
+// What a launch and its wait cost on a GPU, by the way to wait and the number of buffers, how fast one work-group reads memory, and
+// what stands between launches of which each waits for the one before.
 //
 //     cc -O2 -o launches benches/gpu/launches.c -ldl && ./launches [part of a device's name]
 //
@@ -25,6 +26,8 @@ typedef const void *list;
     F(clSetKernelArg, handle, uint32_t, size_t, const void *) \
     F(clEnqueueNDRangeKernel, handle, handle, uint32_t, list, const size_t *, const size_t *, uint32_t, list, handle *) \
     F(clEnqueueReadBuffer, handle, handle, uint32_t, size_t, size_t, void *, uint32_t, list, handle *) \
+    F(clEnqueueBarrierWithWaitList, handle, uint32_t, list, handle *) \
+    F(clGetEventProfilingInfo, handle, uint32_t, size_t, void *, size_t *) \
     F(clWaitForEvents, uint32_t, const handle *) \
     F(clReleaseEvent, handle) \
     F(clFlush, handle) \
@@ -40,7 +43,7 @@ typedef const void *list;
 FUNCTIONS(DECLARE)
 MAKERS(DECLARE_MAKER)
 
-static handle device, context, queue, profiled, buffers[BUFFERS], of_buffers[BUFFERS + 1];
+static handle device, context, queue, profiled, unordered, buffers[BUFFERS], of_buffers[BUFFERS + 1];
 
 static void check(int32_t code, const char *what)
 {
@@ -112,6 +115,48 @@ static void nothing(handle what)
     check(clFinish(queue), "clFinish");
 }
 
+// Launches of which each waits for the one before.
+static int chain;
+
+static void in_order(handle what)
+{
+    for (int i = 0; i < chain; ++i)
+        launch(queue, what, NULL);
+    nothing(what);
+}
+
+static void by_barriers(handle what)
+{
+    for (int i = 0; i < chain; ++i) {
+        if (i > 0)
+            check(clEnqueueBarrierWithWaitList(unordered, 0, NULL, NULL), "clEnqueueBarrierWithWaitList");
+        launch(unordered, what, NULL);
+    }
+    check(clFinish(unordered), "clFinish");
+}
+
+static void by_events(handle what)
+{
+    const size_t items = ITEMS;
+    handle before = NULL, event;
+    for (int i = 0; i < chain; ++i) {
+        check(clEnqueueNDRangeKernel(unordered, what, 1, NULL, &items, &items, i > 0, i > 0 ? &before : NULL, &event),
+              "clEnqueueNDRangeKernel");
+        if (i > 0)
+            clReleaseEvent(before);
+        before = event;
+    }
+    check(clFinish(unordered), "clFinish");
+    clReleaseEvent(before);
+}
+
+static void without_waits(handle what)
+{
+    for (int i = 0; i < chain; ++i)
+        launch(unordered, what, NULL);
+    check(clFinish(unordered), "clFinish");
+}
+
 static double now(void)
 {
     struct timespec t;
@@ -181,6 +226,8 @@ int main(int count, char **arguments)
     check(code, "clCreateCommandQueue");
     profiled = clCreateCommandQueue(context, device, 2, &code);
     check(code, "clCreateCommandQueue with profiling");
+    unordered = clCreateCommandQueue(context, device, 1, &code);
+    check(code, "clCreateCommandQueue without order");
     for (int i = 0; i < BUFFERS; ++i) {
         buffers[i] = clCreateBuffer(context, 1, BYTES, NULL, &code);
         check(code, "clCreateBuffer");
@@ -246,5 +293,41 @@ int main(int count, char **arguments)
         for (int i = 0; i < SIZES; ++i)
             printf("1 work-group, %4d KB, %2d loads at once   %6.2f %6.2f %6.2f\n", loads[i] * 16, forms[form],
                    of_sizes[form][i][0], of_sizes[form][i][1], of_sizes[form][i][2]);
+
+    // A kernel of some 20 us on a large GPU.
+    const handle busy = kernel("__attribute__((reqd_work_group_size(1024, 1, 1)))\n"
+                               "kernel void probe(global float *r, global const float *a)\n"
+                               "{\n"
+                               "    float x = r[get_local_id(0)];\n"
+                               "    for (uint k = 0; k < 2000; ++k) x = fma(x, 0.5f, a[k & 1]);\n"
+                               "    r[get_local_id(0)] = x;\n"
+                               "}\n", "", 2);
+    handle event;
+    double alone[TIMED];
+    for (int i = -UNTIMED; i < TIMED; ++i) {
+        uint64_t start, end;
+        launch(profiled, busy, &event);
+        check(clWaitForEvents(1, &event), "clWaitForEvents");
+        check(clGetEventProfilingInfo(event, 0x1282, sizeof start, &start, NULL), "clGetEventProfilingInfo");
+        check(clGetEventProfilingInfo(event, 0x1283, sizeof end, &end, NULL), "clGetEventProfilingInfo");
+        clReleaseEvent(event);
+        if (i >= 0)
+            alone[i] = (end - start) / 1e3;
+    }
+    qsort(alone, TIMED, sizeof *alone, compare);
+    printf("a kernel by its events                 %6.2f\n", alone[TIMED / 2]);
+    const struct { const char *name; void (*run)(handle); } chains[] = {
+        { "in order", in_order }, { "barriers", by_barriers }, { "events", by_events }, { "no waits", without_waits },
+    };
+    enum { CHAINS = sizeof chains / sizeof *chains, LONGEST = 6 };
+    double of_chains[CHAINS][LONGEST][TURNS];
+    for (int turn = 0; turn < TURNS; ++turn)
+        for (int i = 0; i < CHAINS; ++i)
+            for (chain = 1; chain <= LONGEST; ++chain)
+                of_chains[i][chain - 1][turn] = median(chains[i].run, busy);
+    for (int i = 0; i < CHAINS; ++i)
+        for (chain = 1; chain <= LONGEST; ++chain)
+            printf("%d of them, %-8s                     %6.2f %6.2f %6.2f\n", chain, chains[i].name,
+                   of_chains[i][chain - 1][0], of_chains[i][chain - 1][1], of_chains[i][chain - 1][2]);
     return 0;
 }
