@@ -149,7 +149,11 @@ fn two_users_in_two_folders_on_two_days_build_the_same_bytes() {
     first.namespace = &["--user", "--map-root-user", "--net"];
     first.settings = vec![("USER", "ann".into()), ("LANG", "C".into()), ("TZ", "UTC".into())];
     let calls = "--trace=openat,open,creat,execve,%network";
-    let strace = ["strace", "-f", "--seccomp-bpf", "-qq", "-s", "4096", calls, "-o", trace.to_str().unwrap()];
+    // A file for each process: in one file the calls of several tear each other's lines apart.
+    fs::create_dir(&trace).unwrap();
+    let files = trace.join("calls");
+    let strace =
+        ["strace", "-ff", "--seccomp-bpf", "-qq", "-s", "4096", calls, "-o", files.to_str().unwrap()];
     first.under = strace.map(String::from).to_vec();
 
     let mut second = Builder::new(&folder, "bert", "some where/else");
@@ -181,46 +185,49 @@ fn two_users_in_two_folders_on_two_days_build_the_same_bytes() {
         panic!("byte {at} differs:\n{}\n{}", around(&a, at), around(&b, at));
     }
     assert_eq!(a.len(), b.len());
-    only_the_sources_are_read(&fs::read_to_string(&trace).unwrap(), &first);
+    only_the_sources_are_read(&trace, &first);
 }
 
 /// Nobody in the build asks for a network, and the build script reads the sources and writes into its own folder.
-fn only_the_sources_are_read(trace: &str, builder: &Builder) {
-    let mut script = None;
+fn only_the_sources_are_read(trace: &Path, builder: &Builder) {
+    let mut scripts = 0;
     let (mut read, mut written) = (0, 0);
-    for line in trace.lines() {
-        let network = ["AF_INET", "AF_NETLINK", "AF_PACKET"].iter().any(|family| line.contains(family));
-        assert!(!network, "the build asks for a network: {line}");
-        let (process, call) = line.split_once(' ').unwrap();
-        let call = call.trim_start();
-        let path = Path::new(call.split('"').nth(1).unwrap_or_default());
-        let starts = call.starts_with("execve(");
-        if starts
-            && path.ends_with("build-script-build")
-            && path.to_string_lossy().contains("/build/mortonnet-")
-        {
-            assert_eq!(script.replace(process), None, "there is one build script: {line}");
-            continue;
+    for file in fs::read_dir(trace).unwrap() {
+        let calls = fs::read_to_string(file.unwrap().path()).unwrap();
+        let mut of_script = false;
+        for call in calls.lines() {
+            let network = ["AF_INET", "AF_NETLINK", "AF_PACKET"].iter().any(|family| call.contains(family));
+            assert!(!network, "the build asks for a network: {call}");
+            let path = Path::new(call.split('"').nth(1).unwrap_or_default());
+            if call.starts_with("execve(")
+                && path.ends_with("build-script-build")
+                && path.to_string_lossy().contains("/build/mortonnet-")
+            {
+                of_script = true;
+                scripts += 1;
+                continue;
+            }
+            if !of_script || !call.starts_with("open") || call.contains(" = -1 ") {
+                continue;
+            }
+            let writes = ["O_WRONLY", "O_RDWR", "O_CREAT"].iter().any(|flag| call.contains(flag));
+            let out = builder.sources.join("target/release/build");
+            let system =
+                ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/proc/self", "/dev/null"];
+            let of_the_system = system.iter().any(|start| path.starts_with(start));
+            match writes {
+                true => assert!(
+                    path.starts_with(&out) || path == Path::new("/dev/null"),
+                    "the build script writes {call}"
+                ),
+                false => assert!(
+                    path.is_relative() || path.starts_with(&builder.sources) || of_the_system,
+                    "the build script reads {call}"
+                ),
+            }
+            *(if writes { &mut written } else { &mut read }) += 1;
         }
-        if script != Some(process) || !call.starts_with("open") || call.contains(" = -1 ") {
-            continue;
-        }
-        let writes = ["O_WRONLY", "O_RDWR", "O_CREAT"].iter().any(|flag| call.contains(flag));
-        let out = builder.sources.join("target/release/build");
-        let system =
-            ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/proc/self", "/dev/null"];
-        let of_the_system = system.iter().any(|start| path.starts_with(start));
-        match writes {
-            true => assert!(
-                path.starts_with(&out) || path == Path::new("/dev/null"),
-                "the build script writes {line}"
-            ),
-            false => assert!(
-                path.is_relative() || path.starts_with(&builder.sources) || of_the_system,
-                "the build script reads {line}"
-            ),
-        }
-        *(if writes { &mut written } else { &mut read }) += 1;
     }
+    assert_eq!(scripts, 1, "there is one build script");
     assert!(read > 10 && written > 1, "{read} files read, {written} written: the build script was not seen");
 }
