@@ -56,7 +56,8 @@ impl Lab {
             }
             let family = any.then(|| FAMILIES[i % FAMILIES.len()]);
             let weights = entry.restrictions.weights(Precision::ALL[i % 3]);
-            let run = self.run_graph(entry, group, family, name, builder, (weights, i % 4 > 0))?;
+            let canaries = !self.simulated && i % 4 > 0;
+            let run = self.run_graph(entry, group, family, name, builder, (weights, canaries))?;
             if let Some((error, adds)) = run {
                 (worst, runs, added) = (worst.max(error), runs + 1, added || adds);
             }
