@@ -86,6 +86,11 @@ fn zigbuild(arguments: &[&str], settings: &[(&str, &str)]) -> String {
     for name in ["MORTONNET_MODEL", "MORTONNET_PLAN", "MORTONNET_WEIGHTS", "RUSTFLAGS", "LD_LIBRARY_PATH"] {
         cargo.env_remove(name);
     }
+    // Build scripts take longer to optimise than to run; nobody debugs these programs.
+    for profile in ["RELEASE", "DEV"] {
+        cargo.env(format!("CARGO_PROFILE_{profile}_BUILD_OVERRIDE_OPT_LEVEL"), "0");
+    }
+    cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
     text(cargo.envs(settings.iter().copied()))
 }
 
