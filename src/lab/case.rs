@@ -34,7 +34,7 @@ pub(crate) struct Lab {
     pub(crate) device: Device,
     queue: Queue,
     /// Whether it reports every access outside a buffer itself.
-    simulated: bool,
+    pub(crate) simulated: bool,
     sources: Sources,
     programs: Vec<(String, Program)>,
     random: Random,

@@ -340,11 +340,11 @@ fn check_all(
         larger_is_better: false,
         columns: vec!["result".into(), "what it adds".into()],
         rows,
-        notes: vec![
-            "Sizes around every tile, canaries around every buffer, results poisoned with NaN; bound for products: \
-             2·k·2⁻²⁴·(|α|·(|A|·|B|)) + 4 ulp per element."
-                .into(),
-        ],
+        notes: vec![format!(
+            "Sizes around every tile, {}, results poisoned with NaN; bound for products: \
+                 2·k·2⁻²⁴·(|α|·(|A|·|B|)) + 4 ulp per element.",
+            if lab.simulated { "buffers of exactly their size" } else { "canaries around every buffer" }
+        )],
         plot: Plot::None,
     }
 }
