@@ -33,7 +33,7 @@ pub(crate) struct Lab {
     /// The device.
     pub(crate) device: Device,
     queue: Queue,
-    /// Whether it reports every access outside a buffer itself.
+    /// Whether the device reports every access outside a buffer itself.
     pub(crate) simulated: bool,
     sources: Sources,
     programs: Vec<(String, Program)>,
