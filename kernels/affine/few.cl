@@ -7,14 +7,13 @@
 // ACTIVATION: as in common/activation.
 // HALF_WEIGHTS: as in common/weights.
 // STEP: from a row of b to the next, where that is the same for all.
-// LINES: a work-item that asks for weights fetches the 128 bytes around them, where other work-groups' rows are, into the
-// cache that all share (NVIDIA's GPUs from compute capability 7.5).
+// STAGED: as many values at a time are fetched to local memory by all, a multiple of AHEAD * SLICES; each work-item loads
+// those of its AHEAD next weights in fours. The first weights are asked for before.
+// KEPT: of 16 work-groups as many ask the cache that all share to keep their weights for the next record, and the others not
+// to (with STAGED, by common/cache); without it none asks.
 #ifndef QUADS
 #define QUADS 2
 #define SLICES 128
-#endif
-#ifndef LINES
-#define LINES 0
 #endif
 #define GROUP (QUADS * SLICES)
 // Weights under way at a time, of each work-item.
@@ -24,28 +23,6 @@
 #else
 #define VALUE(k) b[PLACE_B(l, w, (k), col)]
 #endif
-
-UNIT weights_at(global const UNIT *p)
-{
-#if LINES && defined(__NV_CL_C_VERSION)
-#define LINE_LOAD "ld.global.nc.L1::no_allocate.L2::128B."
-#ifdef BYTE_WEIGHTS
-    uint x;
-    __asm(LINE_LOAD "u32 %0, [%1];" : "=r"(x) : "l"(p));
-    return as_char4(x);
-#elif defined HALF_WEIGHTS
-    ulong x;
-    __asm(LINE_LOAD "u64 %0, [%1];" : "=l"(x) : "l"(p));
-    return x;
-#else
-    float4 x;
-    __asm(LINE_LOAD "v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(p));
-    return x;
-#endif
-#else
-    return *p;
-#endif
-}
 
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void affine_few(uint l, uint w, uint h, float2 params,
@@ -63,18 +40,73 @@ kernel void affine_few(uint l, uint w, uint h, float2 params,
     const uint panel = 0, fours = h / 4;
 #endif
     float4 sum = (float4)(0.0f);
-    if (4 * quad < h) {
-        global const UNIT *pa = a + panel * fours * l + (quad - panel * fours);
+    global const UNIT *pa = a + panel * fours * l + (quad - panel * fours);
 #ifdef STEP
-        global const float *values = b + PLACE_B(l, w, 0, col);
+    global const float *values = b + PLACE_B(l, w, 0, col);
 #endif
+#ifdef STAGED
+#ifdef KEPT
+    const ulong policy = get_group_id(0) % 16 < KEPT ? STAYS : LEAVES;
+#define WEIGHTS_AT(p) ONCE(p, policy)
+#else
+#define WEIGHTS_AT(p) (*(p))
+#endif
+    local float4 in_fours[STAGED / 4];
+    local float *staged = (local float *)in_fours;
+    for (uint from = 0; from < l; from += STAGED) {
+        const uint terms = min(l - from, (uint)STAGED);
+        float mine[STAGED / GROUP];
+#pragma unroll
+        for (uint i = 0; i < STAGED / GROUP; ++i)
+            if (id + i * GROUP < terms)
+                mine[i] = VALUE(from + id + i * GROUP);
+        UNIT weights[AHEAD];
+        const uint own = 4 * quad < h ? terms : 0;
+        uint k = slice;
+        global const UNIT *next = pa + (from + k) * fours;
+#define LOAD_IF(condition) \
+    { \
+        _Pragma("unroll") for (uint i = 0; i < AHEAD; ++i) \
+            if (condition) \
+                weights[i] = WEIGHTS_AT(next + i * SLICES * fours); \
+    }
+        if (own > 0)
+            LOAD_IF(k + i * SLICES < own)
+        if (from > 0)
+            barrier(CLK_LOCAL_MEM_FENCE);
+#pragma unroll
+        for (uint i = 0; i < STAGED / GROUP; ++i)
+            if (id + i * GROUP < terms)
+                staged[BY_SLICES(id + i * GROUP, SLICES)] = mine[i];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        local const float4 *at = in_fours + slice * (AHEAD / 4);
+#pragma unroll 1
+        for (; k < own; at += SLICES * (AHEAD / 4)) {
+            float4 x[AHEAD / 4];
+#pragma unroll
+            for (uint i = 0; i < AHEAD / 4; ++i)
+                x[i] = at[i];
+#pragma unroll
+            for (uint i = 0; i < AHEAD; ++i)
+                if (k + i * SLICES < own)
+                    sum = fma(WIDE(weights[i]), (float4)(OF_FOURS(x, i)), sum);
+            k += AHEAD * SLICES;
+            next += AHEAD * SLICES * fours;
+            if (k + (AHEAD - 1) * SLICES < own)
+                LOAD_IF(true)
+            else
+                LOAD_IF(k + i * SLICES < own)
+        }
+    }
+#else
+    if (4 * quad < h) {
         uint k = slice;
         for (; k + (AHEAD - 1) * SLICES < l; k += AHEAD * SLICES) {
             UNIT weights[AHEAD];
             float x[AHEAD];
 #pragma unroll
             for (uint i = 0; i < AHEAD; ++i) {
-                weights[i] = weights_at(pa + (k + i * SLICES) * fours);
+                weights[i] = pa[(k + i * SLICES) * fours];
                 x[i] = VALUE(k + i * SLICES);
             }
 #pragma unroll
@@ -82,8 +114,9 @@ kernel void affine_few(uint l, uint w, uint h, float2 params,
                 sum = fma(WIDE(weights[i]), (float4)(x[i]), sum);
         }
         for (; k < l; k += SLICES)
-            sum = fma(WIDE(weights_at(pa + k * fours)), (float4)(VALUE(k)), sum);
+            sum = fma(WIDE(pa[k * fours]), (float4)(VALUE(k)), sum);
     }
+#endif
     vstore4(sum, id, sums);
     barrier(CLK_LOCAL_MEM_FENCE);
     // 4 * QUADS results of SLICES summands each: first some of each for every work-item, then the rest.

@@ -141,7 +141,7 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
 #define LOAD_WEIGHTS(to, k) \
     do { \
         _Pragma("unroll") for (uint i = 0; i < 4; ++i) \
-            (to)[i] = pa[i * 8]; \
+            (to)[i] = HINTED(&pa[i * 8], policy); \
         pa += (k) + BK + of_slice < end ? BK * 8 : 0; \
     } while (0)
     // The terms of the work-item's row r.
@@ -167,6 +167,8 @@ __attribute__((always_inline)) void sums_of_halves(float sum[2][TILES][4], local
     float4 raw[4];
     // Stages after each other have registers of their own for weights that come.
     UNIT weights[2][4];
+    // Weights that no other work-group multiplies leave the cache to values and parts of sums.
+    const ulong policy = get_num_groups(1) > 1 ? USUAL : LEAVES;
     FETCH(0, begin);
     FETCH(SLOTS, begin + BK);
     LOAD_WEIGHTS(weights[0], begin);

@@ -409,6 +409,9 @@ impl Lab {
             step.iter().for_each(|step| options += &format!(" -DSTEP={step}"));
             let panel = entry.layout(a).panel_rows();
             panel.iter().for_each(|rows| options += &format!(" -DPANEL={rows}"));
+            if entry.restrictions.keeps > 0 {
+                options += " -DKEPT=8";
+            }
         }
         let kernel =
             self.program(entry, activation, data.weights, group, &options)?.kernel(&entry.function)?;
@@ -562,6 +565,8 @@ impl Lab {
             // Few records; sums with and without their unrolled loop, rows behind a panel.
             // Their least number of terms is one of speed: they are right with fewer, too.
             sizes = vec![(1, 1, 1), (17, 3, 5), (9, 2, 5 * define("SLICES") + 3), (145, 1, 3)];
+            // More values than are staged at a time.
+            sizes.extend(entry.define("STAGED").map(|staged| (5, 2, staged + 5 * define("SLICES") + 3)));
         } else {
             sizes.iter_mut().for_each(|s| s.2 = s.2.max(entry.restrictions.least_l));
         }
@@ -714,6 +719,10 @@ impl Lab {
                 ("5-2-3-2-3-2-3-2-3:none", 3),
             ]);
         }
+        if entry.of_few() {
+            // More terms than work-items, several turns of a slice and some terms, more slices than one work-item adds up.
+            shapes.push(("1500-20-600-3:relu", 2));
+        }
         let mut worst = 0.0f64;
         for (n, (shape, records)) in shapes.into_iter().enumerate() {
             for weights in Precision::ALL {
@@ -792,7 +801,9 @@ impl Lab {
             constants[start..start + values.len()].copy_from_slice(values);
         }
         let mut all = vec![("a", Guarded::new(&queue, "a", &constants, canaries)?)];
-        for (name, b) in ["b", "hidden", "r", "classes"].into_iter().zip(plan.buffers.iter()) {
+        // As the planner makes them: the input, what is between layers, scores, classes.
+        let names = entry.parameters().iter().skip(1).map(|p| p.name);
+        for (name, b) in names.zip(plan.buffers.iter()) {
             let len = b.len(plan.padded_batch);
             let guarded = match b.role {
                 BufferRole::Input => {
@@ -822,16 +833,20 @@ impl Lab {
                 return Err(wrong(format!("wrote outside {name}")));
             }
         }
-        let hidden = all[2].1.read::<f32>(plan.buffers[1].len(plan.padded_batch))?;
-        if !hidden[plan.buffers[1].len(plan.columns(records))..].iter().all(|v| v.is_nan()) {
-            return Err(wrong("wrote between layers for records that were not in the launch".into()));
+        let at = |name: &str| all.iter().position(|b| b.0 == name);
+        if let Some(i) = at("hidden") {
+            let hidden = all[i].1.read::<f32>(plan.buffers[i - 1].len(plan.padded_batch))?;
+            if !hidden[plan.buffers[i - 1].len(plan.columns(records))..].iter().all(|v| v.is_nan()) {
+                return Err(wrong("wrote between layers for records that were not in the launch".into()));
+            }
         }
-        let scores = &plan.buffers[2];
+        let of_scores = at("r").ok_or_else(|| wrong("has no scores".into()))?;
+        let scores = &plan.buffers[of_scores - 1];
         let (outputs, columns) = (network.outputs(), plan.padded_batch);
-        let found = all[3].1.read::<f32>(scores.len(columns))?;
+        let found = all[of_scores].1.read::<f32>(scores.len(columns))?;
         let found = scores.layout.unpack(&found, (outputs, columns), (scores.padded_rows, columns));
-        let classes = match all.get(4) {
-            Some((_, classes)) => classes.read::<u32>(columns)?,
+        let classes = match at("classes") {
+            Some(i) => all[i].1.read::<u32>(columns)?,
             None => Vec::new(),
         };
         let mut worst = 0.0f64;

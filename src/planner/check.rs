@@ -40,8 +40,8 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             continue;
         }
         let (parameters, args) = operands(step);
-        let (adds, compiled) =
-            (parameters.len() > step.operation.parameters().len(), step.options.contains(ADDS));
+        let more = parameters.len() > step.operation.parameters().len();
+        let (adds, compiled) = (more && !kernel.hides(), step.options.contains(ADDS));
         if (adds || compiled) && !(adds && compiled && kernel.adds() && adds_alike(plan, step, i)) {
             say(step, "does not add a value that stands as its result".into());
         }

@@ -195,6 +195,9 @@ impl Planner<'_> {
                 if let (true, Some(rows)) = (operand.name == "a", panel(d.kernel, &constants[at])) {
                     let _ = write!(options, " -DPANEL={rows}");
                 }
+                if let (true, Some(groups)) = (operand.name == "a", kept(network, d.kernel)) {
+                    let _ = write!(options, " -DKEPT={groups}");
+                }
                 last = at;
                 Arg::Constant(at)
             }
@@ -377,6 +380,15 @@ fn panel(kernel: &Kernel, weights: &Constant) -> Option<usize> {
     if weights.layout == Layout::C { Some(weights.padded.0) } else { weights.layout.panel_rows() }
 }
 
+/// Of 16 work-groups of `kernel`, how many ask the device's last cache to keep their weights for the next record: as many as
+/// there is room for. `None` where all of the network's weights have room.
+fn kept(network: &Network, kernel: &Kernel) -> Option<usize> {
+    let r = &kernel.restrictions;
+    let weights: usize = network.graph.tensors.iter().map(|t| t.rows * t.cols).sum();
+    let bytes = weights * r.weights(network.weights).bytes();
+    (r.keeps > 0 && bytes > r.keeps).then(|| 16 * r.keeps / bytes)
+}
+
 /// What a kernel is compiled with that the node says.
 fn option_of(operation: Operation, op: Op) -> &'static str {
     match (operation, op) {
@@ -410,7 +422,7 @@ fn layers_options(
     constants: &mut Vec<Constant>,
 ) -> String {
     let r = &d.kernel.restrictions;
-    let (Some((hidden, odd)), Some(a)) = (d.hidden, &r.a) else { return String::new() };
+    let Some(a) = r.a.as_ref().filter(|_| d.kernel.takes_all()) else { return String::new() };
     let precision = r.weights(network.weights);
     let mut places_of = Vec::with_capacity(d.weighted.len());
     for &(node, _) in &d.weighted {
@@ -436,19 +448,19 @@ fn layers_options(
         None => 1,
     };
     let rows = |i: usize| vectors * buffers[i].padded_rows;
-    let mut text = format!(
-        "-DLAYERS={} -DCLASSES={classes} -DHIDDEN={} -DROWS={}",
-        d.weighted.len(),
-        rows(hidden),
-        rows(d.output)
-    );
+    let layers = d.weighted.len();
+    let between = match d.hidden {
+        Some((hidden, _)) => rows(hidden),
+        None => d.weighted[..layers - 1].iter().map(|l| size_of(network, l.0).0).max().unwrap_or(0),
+    };
+    let mut text =
+        format!("-DLAYERS={layers} -DCLASSES={classes} -DHIDDEN={between} -DROWS={}", rows(d.output));
     if d.kernel.of_few() {
-        let _ = write!(text, " -DWIDTH={width}");
+        let _ = write!(text, " -DLAST_LAYER={} -DWIDTH={width}", layers - 1);
     }
     for (n, &(node, activation)) in d.weighted.iter().enumerate() {
         let [of_weights, of_biases] = places_of[n];
         let ((outputs, inputs), weights) = (size_of(network, node), &constants[of_weights]);
-        let last = n + 1 == d.weighted.len();
         for (letter, value) in [
             ("L", weights.padded.1),
             ("K", inputs.next_multiple_of(a.col_align)),
@@ -456,9 +468,12 @@ fn layers_options(
             ("ACT", activation.code() as usize),
             ("A", starts[of_weights] / (lanes * weights.precision.bytes())),
             ("B", starts[of_biases] / (lanes * Precision::F32.bytes())),
-            ("S", if last { 0 } else { n % 2 * vectors * odd }),
         ] {
             let _ = write!(text, " -D{letter}{n}={value}");
+        }
+        if let Some((_, odd)) = d.hidden {
+            let start = if n + 1 == layers { 0 } else { n % 2 * vectors * odd };
+            let _ = write!(text, " -DS{n}={start}");
         }
         if let Some(rows) = panel(d.kernel, weights) {
             let _ = write!(text, " -DP{n}={}", rows / lanes);

@@ -144,11 +144,13 @@ impl Kernel {
         let moves = self.restrictions.arglist.contains('g');
         let fours = self.restrictions.half && self.restrictions.needs.local_bytes > 0 && !moves;
         let warp = self.restrictions.needs.warp;
+        let cache = warp || self.restrictions.keeps > 0;
         let files = [
             (self.activates(), "common/activation.cl"),
             (self.restrictions.bytes, "common/bias.cl"),
             (moves, "common/geometry.cl"),
             (fours || warp, "common/weights.cl"),
+            (cache, "common/cache.cl"),
             (warp, "common/warp.cl"),
             (warp, "common/products.cl"),
         ];
@@ -225,7 +227,7 @@ impl Kernel {
         if !epilogue.skip(usize::from(self.adds())).all(|c| c.activates()) {
             return Err("an epilogue is an activation, or \"add\" and an activation".into());
         }
-        if self.adds() && operands.len() == self.parameters().len()
+        if self.adds() && (operands.len() == self.parameters().len() || self.hides())
             || covers.chain.iter().any(|c| c.0 == Covered::Add)
         {
             return Err(format!("{name} has no operand for what it adds"));

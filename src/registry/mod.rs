@@ -135,6 +135,9 @@ pub(crate) struct Restrictions {
     /// Work-groups to aim at: with fewer tiles than this, work-groups share the common dimension, and a `reduce` step
     /// adds their parts. 0: never.
     pub(crate) split: usize,
+    /// Bytes of weights that it asks the device's last cache to keep for the next record, where a network has more
+    /// (`common/cache.cl` in front of its source); 0: it asks nothing.
+    pub(crate) keeps: usize,
 }
 
 /// A kernel of the library.

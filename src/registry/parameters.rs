@@ -82,6 +82,8 @@ const ADDED: Parameter = parameter("c", Holds::Values, Dim::H, Dim::W);
 const BIAS: Parameter = parameter("bias", Holds::Biases, Dim::H, Dim::One);
 const TAPS: Parameter = parameter("a", Holds::Weights, Dim::Outputs, Dim::Taps);
 const OUTPUTS: Parameter = parameter("bias", Holds::Biases, Dim::Outputs, Dim::One);
+const CONSTANTS: Parameter = parameter("a", Holds::Constants, Dim::Plan, Dim::One);
+const HIDDEN: Parameter = parameter("hidden", Holds::Values, Dim::Plan, Dim::W);
 const CLASSES: Parameter = parameter("classes", Holds::Classes, Dim::One, Dim::W);
 
 impl Operation {
@@ -90,8 +92,9 @@ impl Operation {
         self.operands(false)
     }
 
-    /// The same; with what one that `adds` a value to its sums takes, too, which stands as its result does.
-    pub(crate) fn operands(self, adds: bool) -> &'static [Parameter] {
+    /// The same; with what only some kernels of it take, too: a value that is added to their sums, which stands as the result
+    /// does, or a place for what is between layers.
+    pub(crate) fn operands(self, more: bool) -> &'static [Parameter] {
         match self {
             Operation::Matmul => const { &[A, B, R] },
             Operation::Bias => const { &[R, BIAS] },
@@ -120,18 +123,9 @@ impl Operation {
                     ]
                 }
             }
-            Operation::Layers => {
-                const {
-                    &[
-                        parameter("a", Holds::Constants, Dim::Plan, Dim::One),
-                        B,
-                        parameter("hidden", Holds::Values, Dim::Plan, Dim::W),
-                        R,
-                        CLASSES,
-                    ]
-                }
-            }
-            Operation::Convolution if adds => const { &[TAPS, B, OUTPUTS, ADDED, R] },
+            Operation::Layers if more => const { &[CONSTANTS, B, HIDDEN, R, CLASSES] },
+            Operation::Layers => const { &[CONSTANTS, B, R, CLASSES] },
+            Operation::Convolution if more => const { &[TAPS, B, OUTPUTS, ADDED, R] },
             Operation::Convolution => const { &[TAPS, B, OUTPUTS, R] },
             Operation::Sigmoid | Operation::Relu | Operation::Activation => const { &[R] },
             Operation::Pool | Operation::Softmax => const { &[B, R] },
@@ -168,14 +162,19 @@ impl Operation {
 pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
     let scalar = |a: &&Arg| matches!(a, Arg::Size(_) | Arg::Scalar(_) | Arg::Pair(_) | Arg::Geometry(_));
     let args = &step.args[step.args.iter().take_while(scalar).count()..];
-    let adds = args.len() > step.operation.parameters().len();
-    (step.operation.operands(adds), args)
+    let more = args.len() > step.operation.parameters().len();
+    (step.operation.operands(more), args)
 }
 
 impl Kernel {
     /// What it takes after its sizes, in order; where it can add a value to its sums, that, too.
     pub(crate) fn parameters(&self) -> &'static [Parameter] {
-        self.operation.operands(self.adds())
+        self.operation.operands(self.adds() || self.hides())
+    }
+
+    /// Whether the values between the layers that it computes have a place in a buffer.
+    pub(crate) fn hides(&self) -> bool {
+        self.operation == Operation::Layers && !self.of_few()
     }
 
     /// Whether it can add a value to its sums.

@@ -169,6 +169,7 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         "most",
         "least",
         "split",
+        "keeps",
     ];
     let r = Object::new(o.get("restrictions")?, o.at("restrictions"), &keys, mistakes)?;
     ["arglist", "scale", "flop"].iter().for_each(|k| {
@@ -286,6 +287,7 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
             most,
             least_l,
             split: r.count("split", mistakes).unwrap_or(0),
+            keeps: r.count("keeps", mistakes).unwrap_or(0),
         },
     };
     use Operation::{Affine, Convolution, Layers, Pair, Reduce, ReducePair};

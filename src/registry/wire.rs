@@ -16,7 +16,7 @@ fields! {
     Most { h, l, weights, layers, groups, spread }
     Covers { chain, repeated }
     Needs { host, images, warp, local_bytes }
-    Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, bytes, flop, work_group, sweep, needs, tile, most, least_l, split }
+    Restrictions { arglist, scaled, scale, columns_first, guarded, a, b, r, half, bytes, flop, work_group, sweep, needs, tile, most, least_l, split, keeps }
     Kernel { codename, aliases, about, document, operation, covers, epilogue, function, source, defines, lab_options, restrictions }
     PlanRecipe { name, about, engine, batch, kernels, few, groups, without_lab }
     Few { records, kernels }
@@ -76,6 +76,7 @@ mod tests {
                     most: Most { h: 1, l: 2, weights: 3, layers: 4, groups: 5, spread: 6 },
                     least_l: 8,
                     split: 4,
+                    keeps: 5,
                 },
             }]
             .into(),

@@ -79,7 +79,7 @@ fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
     // Made for the work-groups of large GPUs.
     const WIDE: (&str, &str) = ("OCLGRIND_MAX_WGSIZE", "1024");
     let settings = |name: &str| match name {
-        "layers_few" | "affine_few_1024" => vec![WIDE],
+        "layers_few" => vec![LARGE, WIDE],
         "affine_few" => vec![("OCLGRIND_MAX_WGSIZE", "512")],
         "reducepair_cm" => vec![LARGE, ("OCLGRIND_MAX_WGSIZE", "512")],
         _ if ["image", "matmul_tiled", "matmul_mma"].iter().any(|f| name.contains(f)) => {

@@ -38,7 +38,7 @@ def clang():
 
 def build(kernel, options, entry, folder):
     """The kernel as a library; `entry` calls it with numbers and pointers."""
-    common = (["activation", "bias"] if kernel["source"].startswith("affine") else []) + ["weights"]
+    common = (["activation", "bias"] if kernel["source"].startswith("affine") else []) + ["weights", "cache"]
     parts = [KERNELS / f"common/{name}.cl" for name in common]
     parts += [HERE / "instructions.cl", KERNELS / "common/products.cl", KERNELS / kernel["source"]]
     text = "".join(f'#line 1 "{p}"\n{p.read_text()}' for p in parts)
