@@ -7,7 +7,7 @@ use super::{DEVICE_BYTES, HOST_BYTES, plan};
 use crate::baked::{library, network};
 use crate::ir::graph::{COLUMN_OF_ZEROS, Graph, MOST_VALUES, Role, Shape};
 use crate::ir::layout::Layout;
-use crate::ir::network::{InputOrder, Kind, Network};
+use crate::ir::network::{InputOrder, Kind, Network, Precision};
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
 use crate::ir::plan::{Arg, BufferRole, Extent, NO_ROW, Placing, Plan, SLOTS, Step};
 use crate::ir::values::Values;
@@ -254,6 +254,24 @@ fn a_kernel_of_halves_is_not_for_weights_that_differ_much() {
         let used = plan.full().iter().any(|s| s.kernel == "affine_mma_128x104");
         assert_eq!(used, halves, "{spread}");
     }
+}
+
+/// Weights that the last cache has no room for: as many stay there as have. Others ask for nothing.
+#[test]
+fn as_many_weights_stay_in_the_cache_as_have_room() {
+    let recipe = library().plans.iter().find(|p| p.name == "nvidia-mma").unwrap();
+    let kept = |weights: Precision, outputs: usize| {
+        let mut network = affine(outputs, 4096);
+        network.weights = weights;
+        let plan = plan(&network, recipe, library(), None).unwrap();
+        let few = plan.steps.iter().find(|s| s.kernel == "affine_few").expect("a step for few records");
+        few.options.split(" -DKEPT=").nth(1).map(|text| text.split(' ').next().unwrap().to_string())
+    };
+    // 64, 32 and 16 MB for 24.
+    assert_eq!(kept(Precision::F32, 4096).as_deref(), Some("5"));
+    assert_eq!(kept(Precision::F16, 4096).as_deref(), Some("11"));
+    assert_eq!(kept(Precision::I8, 4096), None);
+    assert_eq!(kept(Precision::F32, 1000), None);
 }
 
 /// Layers of all sizes behind one another have kernels whose layouts meet.
