@@ -122,7 +122,7 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
     if kernel.restrictions.scaled {
         args.extend([Arg::Scalar(call.factors.0), Arg::Scalar(call.factors.1)]);
     }
-    args.extend(kernel.operation.operands(sizes.second > 0 || kernel.hides()).iter().map(&mut place));
+    args.extend(kernel.operation.operands(sizes.second > 0 || kernel.takes_hidden()).iter().map(&mut place));
     let launch = Launch {
         args,
         global: global(call),

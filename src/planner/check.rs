@@ -41,7 +41,7 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
         }
         let (parameters, args) = operands(step);
         let more = parameters.len() > step.operation.parameters().len();
-        let (adds, compiled) = (more && !kernel.hides(), step.options.contains(ADDS));
+        let (adds, compiled) = (more && !kernel.takes_hidden(), step.options.contains(ADDS));
         if (adds || compiled) && !(adds && compiled && kernel.adds() && adds_alike(plan, step, i)) {
             say(step, "does not add a value that stands as its result".into());
         }

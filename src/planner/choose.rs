@@ -279,7 +279,7 @@ impl<'l> Planner<'l> {
         let height = |layer: &(usize, Activation)| self.weights(layer.0).0.next_multiple_of(a.row_align);
         let most = |first| between.iter().skip(first).step_by(2).map(height).max().unwrap_or(0);
         let (even, odd) = (most(0), most(1));
-        let hidden = kernel.hides().then(|| {
+        let hidden = kernel.takes_hidden().then(|| {
             let layout = kernel.restrictions.r.as_ref().and_then(|o| o.representation.clone());
             let rows = (even + odd).max(a.row_align);
             self.matrices.push(Matrix::new("between layers".into(), rows, 1, layout));

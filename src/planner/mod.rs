@@ -226,7 +226,7 @@ struct Draft<'l> {
     placing: Placing,
     /// What stands where a pair of rows has nothing to read.
     value: f32,
-    /// Of a step for all layers whose kernel hides what is between them in a buffer: the matrix of these values. Of each
+    /// Of a step for all layers whose kernel has a buffer for what is between them: the matrix of these values. Of each
     /// record those of even layers stand there first, those of odd ones from row `.1` on.
     hidden: Option<(usize, usize)>,
     /// Parts of the common dimension that work-groups share: as many results stand in `output` (or in `input`).

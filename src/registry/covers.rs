@@ -227,7 +227,7 @@ impl Kernel {
         if !epilogue.skip(usize::from(self.adds())).all(|c| c.activates()) {
             return Err("an epilogue is an activation, or \"add\" and an activation".into());
         }
-        if self.adds() && (operands.len() == self.parameters().len() || self.hides())
+        if self.adds() && (operands.len() == self.parameters().len() || self.takes_hidden())
             || covers.chain.iter().any(|c| c.0 == Covered::Add)
         {
             return Err(format!("{name} has no operand for what it adds"));

@@ -169,11 +169,11 @@ pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
 impl Kernel {
     /// What it takes after its sizes, in order; where it can add a value to its sums, that, too.
     pub(crate) fn parameters(&self) -> &'static [Parameter] {
-        self.operation.operands(self.adds() || self.hides())
+        self.operation.operands(self.adds() || self.takes_hidden())
     }
 
-    /// Whether the values between the layers that it computes have a place in a buffer.
-    pub(crate) fn hides(&self) -> bool {
+    /// Whether it takes `hidden`, a buffer for the values between the layers that it computes.
+    pub(crate) fn takes_hidden(&self) -> bool {
         self.operation == Operation::Layers && !self.of_few()
     }
 
