@@ -4,7 +4,7 @@ and emx-onnx-cgen with gcc, in one run on the same cores.
 
 usage: target/zoo-python/bin/python benches/model_to_class.py [--models NAME...] [--runs N] [--cores 0,1] [--target aarch64]
 
-Needs what `tests/run --all` makes (target/zoo, target/zoo-python), what `release/make x86_64` makes (target/dist) and gcc;
+Needs what `tests/needs zoo` makes, what `release/make x86_64` makes (target/dist) and gcc;
 installs emx-onnx-cgen into target/zoo-python. For each model, in turns: a first record from a file, its class checked against
 the model's own result. With --target aarch64 everything is made here for a board's CPU and started under qemu, the runtimes
 out of that CPU's wheels in that CPU's Python (tests/boards/setup and benches/peers/aarch64-python fetch what is missing).

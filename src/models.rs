@@ -19,9 +19,12 @@ use std::time::Instant;
 /// Classes and scores of records.
 type Answers = Vec<(Option<u32>, Vec<f64>)>;
 
-/// The folder that an environment variable names; `tests/run --all` sets it.
-fn folder(variable: &str) -> PathBuf {
-    PathBuf::from(std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set")))
+/// The folder of what `tests/needs` makes for `name`.
+pub(crate) fn needs(name: &str) -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/needs");
+    let made = std::process::Command::new(script).arg(name).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end())
 }
 
 /// A model's network and weights, with records.
@@ -158,10 +161,10 @@ const TRAINED: [(&str, &[&str]); 8] = [
 /// Of all records: the framework's classes, its scores and probabilities within 1e-4 · max(1, |value|), in float64 and on
 /// the host.
 #[test]
-#[ignore = "needs the folder that tests/exporters/make.py has written in MORTONNET_EXPORTERS"]
+#[ignore = "long: tests/long.py"]
 fn networks_of_frameworks_give_what_their_frameworks_give() {
-    let root = folder("MORTONNET_EXPORTERS");
-    // Frameworks that tests/run could not install.
+    let root = needs("exporters");
+    // Frameworks that tests/needs could not install.
     let missing = std::fs::read_to_string(root.join("missing")).unwrap_or_default();
     let mut failed = Vec::new();
     for (name, files) in TRAINED {
@@ -203,9 +206,9 @@ fn networks_of_frameworks_give_what_their_frameworks_give() {
 /// network's own values in float64 within 1e-4 of a record's largest, or of 1. From either format, on the host and on PoCL
 /// under every plan, record by record and in a batch.
 #[test]
-#[ignore = "needs the folder that tests/zoo/make.py has written in MORTONNET_ZOO"]
+#[ignore = "long: tests/long.py"]
 fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
-    let root = folder("MORTONNET_ZOO");
+    let root = needs("zoo");
     let all = cl::devices(cl::Library::open().expect("the tests need OpenCL")).unwrap();
     let mut failed = Vec::new();
     for name in ["autoencoder", "ds-cnn", "resnet-8", "mobilenet-v1-0.25"] {

@@ -2,13 +2,17 @@
 """Runs `cargo test ARGUMENT...`, shows what failed and the sums, and at the end the ten tests that took longest.
 
 usage: tests/times.py [ARGUMENT...]
+
+MORTONNET_TIMES names a file for the seconds of every test, as JSON.
 """
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 THREADS = int(os.environ.get("RUST_TEST_THREADS") or len(os.sched_getaffinity(0)))
 END = re.compile(r"test (.+) \.\.\. (?:ok|FAILED|ignored)")
@@ -45,6 +49,8 @@ def main():
                 times.update(seconds(begin, ends))
             if line.strip():
                 print(line, end="", flush=True)
+    if file := os.environ.get("MORTONNET_TIMES"):
+        Path(file).write_text(json.dumps(times))
     print("longest:")
     for name, took in sorted(times.items(), key=lambda t: -t[1])[:10]:
         print(f"{took:8.1f} s  {name}")

@@ -107,14 +107,6 @@ fn release(target_dir: &Path, copies: &str, settings: &[(&str, &str)]) -> Pair {
     })
 }
 
-struct Built {
-    digits: Pair,
-    /// The last bits of a weight differ, and nothing else.
-    changed: Pair,
-    /// MNIST's network, with symbols.
-    mnist: Pair,
-}
-
 /// A target folder in which nothing is of an earlier run: cargo keeps packages that were built with another wrapper.
 fn fresh(name: &str) -> PathBuf {
     let folder = root().join("target/boards").join(name);
@@ -130,25 +122,55 @@ fn copied_digits() -> Folder {
     model
 }
 
-fn built() -> &'static Built {
-    static BUILT: OnceLock<Built> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let first = fresh("first");
-        let model = copied_digits();
-        let settings = [("MORTONNET_MODEL", model.0.to_str().unwrap())];
-        let digits = release(&first, "digits", &settings);
+/// The target folder of all release builds but those that are compared.
+fn first() -> &'static Path {
+    static FIRST: OnceLock<PathBuf> = OnceLock::new();
+    FIRST.get_or_init(|| fresh("first"))
+}
+
+/// The folder that the digits are baked from; the same for both, because its name stands in the program.
+fn model() -> PathBuf {
+    root().join("target/boards/first/model")
+}
+
+fn digits() -> &'static Pair {
+    static DIGITS: OnceLock<Pair> = OnceLock::new();
+    DIGITS.get_or_init(|| {
+        let (first, model) = (first(), model());
+        fs::create_dir_all(&model).unwrap();
+        for entry in fs::read_dir(root().join("model/digits")).unwrap().flatten() {
+            fs::copy(entry.path(), model.join(entry.file_name())).unwrap();
+        }
+        release(first, "digits", &[("MORTONNET_MODEL", model.to_str().unwrap())])
+    })
+}
+
+/// The digits with other last bits of one weight.
+fn changed() -> &'static Pair {
+    static CHANGED: OnceLock<Pair> = OnceLock::new();
+    CHANGED.get_or_init(|| {
+        digits();
         // Little enough for the golden vectors to stay right; of the last layer, whose inputs are all in use.
-        let weights = fs::read_to_string(model.path("2_w.csv")).unwrap();
+        let model = model();
+        let weights = fs::read_to_string(model.join("2_w.csv")).unwrap();
         let (at, old) = weights
             .split(['\n', ','])
             .map(|w| (w.as_ptr() as usize - weights.as_ptr() as usize, w.trim()))
             .find(|(_, w)| w.parse::<f32>().unwrap().abs() > 0.1)
             .unwrap();
         let new = format!("{}", old.parse::<f32>().unwrap() * 1.000_02);
-        model.put("2_w.csv", format!("{}{new}{}", &weights[..at], &weights[at + old.len()..]));
-        let changed = release(&first, "changed", &settings);
+        fs::write(model.join("2_w.csv"), format!("{}{new}{}", &weights[..at], &weights[at + old.len()..]))
+            .unwrap();
+        release(first(), "changed", &[("MORTONNET_MODEL", model.to_str().unwrap())])
+    })
+}
+
+/// MNIST's network, with symbols.
+fn mnist() -> &'static Pair {
+    static MNIST: OnceLock<Pair> = OnceLock::new();
+    MNIST.get_or_init(|| {
         let strip = [("MORTONNET_MODEL", "model/mnist"), ("CARGO_PROFILE_RELEASE_STRIP", "false")];
-        Built { digits, changed, mnist: release(&first, "mnist", &strip) }
+        release(first(), "mnist", &strip)
     })
 }
 
@@ -169,7 +191,7 @@ fn on_pocl(board: &Board, program: &Path, cache: &Folder) -> Command {
 /// Only libraries that a board has, and only symbols that those of old systems have.
 #[test]
 fn old_systems_have_what_is_needed() {
-    for (board, program) in BOARDS.iter().zip(&built().digits) {
+    for (board, program) in BOARDS.iter().zip(digits()) {
         let dynamic = readelf(&["-dW"], program);
         let needed: Vec<&str> = dynamic
             .lines()
@@ -198,8 +220,9 @@ fn old_systems_have_what_is_needed() {
 
 /// The stripped file without the network's data: at most 2.5 MB.
 #[test]
+#[ignore = "long: tests/boards/run --all"]
 fn code_is_small() {
-    for (board, program) in BOARDS.iter().zip(&built().digits) {
+    for (board, program) in BOARDS.iter().zip(digits()) {
         let text = feed(emulated(board, program).arg("--info=block"), "");
         let lines = text.lines();
         let sections = lines.iter().filter_map(|l| l.strip_prefix("section ")?.split_once(": "));
@@ -217,13 +240,13 @@ fn code_is_small() {
 
 /// The same inputs give the same file, wherever they are.
 #[test]
-#[ignore = "long, and the release's tests compare programs of two folders too: tests/boards/run --all"]
+#[ignore = "long: tests/boards/run --all"]
 fn builds_are_reproducible() {
     let model = copied_digits();
     let again = release(&fresh("second"), "again", &[("MORTONNET_MODEL", model.0.to_str().unwrap())]);
     for (i, board) in BOARDS.iter().enumerate() {
         assert!(
-            fs::read(&built().digits[i]).unwrap() == fs::read(&again[i]).unwrap(),
+            fs::read(&digits()[i]).unwrap() == fs::read(&again[i]).unwrap(),
             "{}: two builds differ",
             board.name
         );
@@ -232,16 +255,17 @@ fn builds_are_reproducible() {
 
 /// Another weight gives another file, with that weight in it (zig's own cache does not see through `.incbin`).
 #[test]
+#[ignore = "long: tests/boards/run --all"]
 fn another_weight_is_in_the_program() {
-    let built = built();
+    let (digits, changed) = (digits(), changed());
     for (i, board) in BOARDS.iter().enumerate() {
         let read = |pair: &Pair| fs::read(&pair[i]).unwrap();
-        assert!(read(&built.digits) != read(&built.changed), "{}: another weight, the same file", board.name);
+        assert!(read(digits) != read(changed), "{}: another weight, the same file", board.name);
         let scores = |pair: &Pair| {
             feed(emulated(board, &pair[i]).args(["-d", "host", "-o", "scores", "model/digits/test.csv"]), "")
                 .out
         };
-        let (before, after) = (scores(&built.digits), scores(&built.changed));
+        let (before, after) = (scores(digits), scores(changed));
         assert_eq!(before.lines().count(), 597);
         assert!(before != after, "{}: another weight, the same scores", board.name);
     }
@@ -255,8 +279,9 @@ fn address(program: &Path, symbol: &str) -> u64 {
 }
 
 #[test]
+#[ignore = "long: tests/boards/run --all"]
 fn weights_begin_on_a_page() {
-    for program in &built().mnist {
+    for program in mnist() {
         assert_eq!(address(program, "mortonnet_block") % 4096, 0);
     }
 }
@@ -264,8 +289,9 @@ fn weights_begin_on_a_page() {
 /// Instructions and registers that not every armv7 has stand in the functions of `neon.c` alone, what VFPv4 brought in
 /// those compiled for it, and their inner loops do not touch the stack.
 #[test]
+#[ignore = "long: tests/boards/run --all"]
 fn neon_stands_in_its_own_functions() {
-    let program = &built().mnist[0];
+    let program = &mnist()[0];
     let code =
         text(Command::new("arm-linux-gnueabihf-objdump").args(["-d", "--no-show-raw-insn"]).arg(program));
     let (mut function, mut neon, mut fused) = ("", 0, 0);
@@ -364,13 +390,14 @@ fn digits_are_those_of_x86() {
         vectors: &vectors,
         classes: run(DIGITS, &[], csv.clone()).lines().iter().map(|l| l.to_string()).collect(),
     };
-    for (board, program) in BOARDS.iter().zip(&built().digits) {
+    for (board, program) in BOARDS.iter().zip(digits()) {
         expected.check_board(board, program, &[], &csv);
     }
 }
 
 /// Generated images, as bytes: 25 batches of one record, and full ones.
 #[test]
+#[ignore = "long: tests/boards/run --all"]
 fn mnist_is_that_of_x86() {
     const RECORDS: usize = 300;
     let bytes = random_bytes(7, RECORDS * 784);
@@ -384,7 +411,7 @@ fn mnist_is_that_of_x86() {
         vectors: &vectors,
         classes: run(&x86, &["-f", "u8"], bytes.clone()).lines().iter().map(|l| l.to_string()).collect(),
     };
-    for (board, program) in BOARDS.iter().zip(&built().mnist) {
+    for (board, program) in BOARDS.iter().zip(mnist()) {
         expected.check_board(board, program, &["-f", "u8"], &bytes);
         // One record at a time takes other tiles.
         let few = Expected {
@@ -404,6 +431,7 @@ fn mnist_is_that_of_x86() {
 
 /// The unit tests of the micro-kernels, with every instruction set that a core has.
 #[test]
+#[ignore = "long: tests/boards/run --all"]
 fn micro_kernels_pass_their_tests() {
     let dir = root().join("target/boards/tests");
     let messages = zigbuild(

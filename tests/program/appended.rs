@@ -1,46 +1,21 @@
 //! Programs whose network stands behind them in the file: what `mortonnet-bake` writes runs as what cargo builds.
 
-use super::support::{Folder, Run, bake, build_into, command, feed, root, run};
+use super::support::{Folder, Run, Tools, command, feed, link, link_with, root, run};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
-/// mortonnet-bake, and the finished program that it copies, beside each other.
-struct Release(Folder);
-
-impl Release {
-    fn get() -> &'static Release {
-        static RELEASE: OnceLock<Release> = OnceLock::new();
-        RELEASE.get_or_init(|| {
-            let release = Release(Folder::new());
-            for (feature, name, copy) in
-                [("bake", "mortonnet-bake", "mortonnet-bake"), ("appended", "mortonnet", &*program_name())]
-            {
-                let built = build_into("target/tests-appended", &["--features", feature, "--bin", name], &[]);
-                fs::copy(built.unwrap().join(name), release.0.path(copy)).unwrap();
-            }
-            release
-        })
-    }
-
-    /// Runs mortonnet-bake in an empty folder.
-    fn bake(&self, args: &[&str], folder: &Folder) -> Run {
-        feed(Command::new(self.0.path("mortonnet-bake")).args(args).current_dir(&folder.0), "")
-    }
-
-    /// A program with the network of `model`.
-    fn program(&self, model: &Path, folder: &Folder) -> PathBuf {
-        let r = self.bake(&[model.to_str().unwrap(), "-o", "net"], folder);
-        assert_eq!((r.code, &*r.out), (Some(0), ""), "{}", r.err);
-        folder.path("net")
-    }
+/// Runs mortonnet-bake in an empty folder.
+fn bake(args: &[&str], folder: &Folder) -> Run {
+    feed(Command::new(Tools::get().bake()).args(args).current_dir(&folder.0), "")
 }
 
-fn program_name() -> String {
-    let arch = if std::env::consts::ARCH == "arm" { "armv7" } else { std::env::consts::ARCH };
-    format!("mortonnet-{arch}")
+/// A program with the network of `model`.
+fn program(model: &Path, folder: &Folder) -> PathBuf {
+    let r = bake(&[model.to_str().unwrap(), "-o", "net"], folder);
+    assert_eq!((r.code, &*r.out), (Some(0), ""), "{}", r.err);
+    folder.path("net")
 }
 
 fn digits() -> PathBuf {
@@ -68,13 +43,13 @@ fn executable(folder: &Folder, name: &str, bytes: &[u8]) -> PathBuf {
 
 #[test]
 fn baked_without_cargo_it_is_the_same_program() {
-    let (release, folder) = (Release::get(), Folder::new());
+    let folder = Folder::new();
     for (model, weights) in [("model/digits", "f32"), ("model/digits", "i8:100"), ("model/mnist-conv", "f32")]
     {
         let model = root().join(model);
-        let linked = super::support::bake_with(&model, &[("MORTONNET_WEIGHTS", weights)], &folder).unwrap();
+        let linked = link_with(&model, &[("MORTONNET_WEIGHTS", weights)], &folder).unwrap();
         let args = [model.to_str().unwrap(), "-o", "appended", "--weights", weights, "--plan", "host"];
-        let r = release.bake(&args, &folder);
+        let r = bake(&args, &folder);
         assert_eq!(r.code, Some(0), "{}", r.err);
         assert!(r.err.starts_with("mortonnet-bake: baked "), "{}", r.err);
         let appended = folder.path("appended");
@@ -99,13 +74,10 @@ fn baked_without_cargo_it_is_the_same_program() {
 
 #[test]
 fn a_program_without_its_network_says_so() {
-    let (release, folder) = (Release::get(), Folder::new());
-    says(
-        &release.0.path(&program_name()),
-        "this program holds no network: `mortonnet-bake MODEL -o FILE` writes one",
-    );
-    let whole = fs::read(release.program(&digits(), &folder)).unwrap();
-    let alone = fs::metadata(release.0.path(&program_name())).unwrap().len() as usize;
+    let folder = Folder::new();
+    says(&Tools::get().program(), "this program holds no network: `mortonnet-bake MODEL -o FILE` writes one");
+    let whole = fs::read(program(&digits(), &folder)).unwrap();
+    let alone = fs::metadata(Tools::get().program()).unwrap().len() as usize;
     let block = alone.next_multiple_of(65536);
     assert!(whole[block..].starts_with(b"mortonnt"));
     let removed = "strip, UPX and copies that end early remove the network; copy the program anew";
@@ -140,15 +112,15 @@ fn a_program_without_its_network_says_so() {
 
 #[test]
 fn a_program_is_copied_moved_and_replaced_while_it_runs() {
-    let (release, folder) = (Release::get(), Folder::new());
-    let program = release.program(&digits(), &folder);
+    let folder = Folder::new();
+    let program = program(&digits(), &folder);
     let csv = fs::read_to_string(root().join("model/digits/test.csv")).unwrap();
     let classes = run(&program, &["-d", "host"], &*csv).out;
     assert_eq!(classes.lines().count(), 597);
     let pipes = || std::process::Stdio::piped();
     let mut child = command(&program).args(["-d", "host"]).stdin(pipes()).stdout(pipes()).spawn().unwrap();
     // Another network takes its name; then the name goes.
-    let r = release.bake(&[root().join("model/mnist-conv").to_str().unwrap(), "-o", "net"], &folder);
+    let r = bake(&[root().join("model/mnist-conv").to_str().unwrap(), "-o", "net"], &folder);
     assert_eq!(r.code, Some(0), "{}", r.err);
     assert!(run(&program, &["--version"], "").out.contains("mnist"));
     fs::rename(&program, folder.path("moved")).unwrap();
@@ -161,8 +133,8 @@ fn a_program_is_copied_moved_and_replaced_while_it_runs() {
 /// By the name that it was started by, as where a chroot has no /proc.
 #[test]
 fn a_program_finds_itself_without_proc() {
-    let (release, folder) = (Release::get(), Folder::new());
-    let program = release.program(&digits(), &folder);
+    let folder = Folder::new();
+    let program = program(&digits(), &folder);
     let namespace = ["--user", "--map-root-user", "--mount", "sh", "-c"];
     let script = "mount -t tmpfs none /proc && test ! -e /proc/self && cd \"$1\" && exec ./net --version";
     let r = feed(Command::new("unshare").args(namespace).args([script, "sh"]).arg(&folder.0), "");
@@ -174,13 +146,13 @@ fn a_program_finds_itself_without_proc() {
 
 #[test]
 fn mistakes_are_said_and_nothing_is_written() {
-    let (release, folder) = (Release::get(), Folder::new());
+    let folder = Folder::new();
     let digits = digits();
     let model = digits.to_str().unwrap();
     let other = if std::env::consts::ARCH == "aarch64" { "armv7" } else { "aarch64" };
-    let own = release.0.path(&program_name());
+    let own = Tools::get().program();
     let own = own.to_str().unwrap();
-    let full = release.program(&digits, &folder).display().to_string();
+    let full = program(&digits, &folder).display().to_string();
     let bad = folder.put("network.json", "{\"layers\":[{\"layer\":\"AffineLayer\"}],\"size\":2}");
     for (args, code, expected) in [
         (&[model][..], 2, "expected a model and -o FILE"),
@@ -208,7 +180,7 @@ fn mistakes_are_said_and_nothing_is_written() {
         (&[model, "-o", "none/x"], 1, "none/x: No such file"),
         (&[model, "-o", "/"], 1, "expected the name of a file"),
     ] {
-        let r = release.bake(args, &folder);
+        let r = bake(args, &folder);
         assert_eq!((r.code, &*r.out), (Some(code), ""), "{args:?}: {}", r.err);
         assert!(
             r.err.lines().all(|l| l.starts_with("mortonnet-bake: ")) && r.err.contains(expected),
@@ -217,14 +189,14 @@ fn mistakes_are_said_and_nothing_is_written() {
         );
         assert!(!folder.path("x").exists(), "{args:?}");
     }
-    let page = release.bake(&["--help"], &folder);
+    let page = bake(&["--help"], &folder);
     assert!(
         page.code == Some(0) && page.out.contains("--target") && page.out.lines().all(|l| l.len() <= 100)
     );
-    assert_eq!(release.bake(&["-V"], &folder).out, format!("mortonnet-bake {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(bake(&["-V"], &folder).out, format!("mortonnet-bake {}\n", env!("CARGO_PKG_VERSION")));
     // The build names them, too.
-    let linked = bake(&bad, None, &folder).unwrap_err();
-    let r = release.bake(&[bad.to_str().unwrap(), "-o", "x"], &folder);
+    let linked = link(&bad, None, &folder).unwrap_err();
+    let r = bake(&[bad.to_str().unwrap(), "-o", "x"], &folder);
     let mistakes: Vec<&str> = r.err.lines().filter_map(|l| l.split_once("layers[0]")).map(|l| l.1).collect();
     assert!(!mistakes.is_empty() && mistakes.iter().all(|m| linked.contains(m)), "{linked}\n{}", r.err);
 }

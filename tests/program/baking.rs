@@ -1,6 +1,6 @@
 //! Baking other networks, as a user of the package does it.
 
-use super::support::{Folder, Reference, Witness, bake, bake_in_turn, command, feed, on, root, run};
+use super::support::{Folder, Reference, Witness, bake, bake_in_turn, command, feed, link, on, root, run};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -34,7 +34,7 @@ fn the_thesis_own_files_and_a_changed_weight() {
     let model = Folder::new();
     let out = Folder::new();
     thesis(&model);
-    let program = bake(&model.0, None, &out).unwrap();
+    let program = link(&model.0, None, &out).unwrap();
     let reference = Reference::read(&model.0);
     let vectors: Vec<Vec<f64>> =
         (0..9).map(|n| (0..7).map(|i| f64::from((n * 7 + i) % 5) / 4.0).collect()).collect();
@@ -49,7 +49,7 @@ fn the_thesis_own_files_and_a_changed_weight() {
     let changed = first.replace(['1', '2', '3'], "9");
     assert!(changed != first && changed.len() == first.len(), "{first}");
     fs::write(model.path("1_w.csv"), text.replacen(first, &changed, 1)).unwrap();
-    let other = bake(&model.0, None, &out).unwrap();
+    let other = link(&model.0, None, &out).unwrap();
     let (a, b) = (fs::read(&program).unwrap(), fs::read(&other).unwrap());
     assert!(a != b);
     let hash = |p: &Path| run(p, &["--version"], "").out;
@@ -58,7 +58,7 @@ fn the_thesis_own_files_and_a_changed_weight() {
 
     // The same inputs give the same bytes.
     fs::write(model.path("1_w.csv"), text).unwrap();
-    let again = bake(&model.0, None, &out).unwrap();
+    let again = link(&model.0, None, &out).unwrap();
     assert!(fs::read(&again).unwrap() == a, "the same inputs gave other bytes");
 }
 
@@ -88,14 +88,14 @@ fn every_mistake_fails_the_build_with_its_place() {
     thesis(&model);
     model.put("1_b.csv", "1\n2\nx\n4\n5\n");
     model.put("3_w.json", "{\"rows\": 3, \"cols\": 6, \"data_type\": \"csv\"}");
-    let said = bake(&model.0, Some("fastest"), &Folder::new()).unwrap_err();
+    let said = link(&model.0, Some("fastest"), &Folder::new()).unwrap_err();
     for part in
         ["1_b.csv:3:1: expected a finite number, found \"x\"", "3_w.json: the key \"file\" is missing"]
     {
         assert!(said.contains(part), "{part} is not in {said}");
     }
     assert!(!said.contains("panicked"), "{said}");
-    let said = bake(Path::new("/no/such/model"), None, &Folder::new()).unwrap_err();
+    let said = link(Path::new("/no/such/model"), None, &Folder::new()).unwrap_err();
     assert!(said.contains("MORTONNET_MODEL=/no/such/model: cannot read /no/such/model"), "{said}");
 }
 

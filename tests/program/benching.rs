@@ -1,5 +1,6 @@
 //! `mortonnet bench` on both witnesses: everything is right, a wrong kernel is found and not timed.
 
+use super::checked;
 use super::signals::{Lines, end, send, started};
 use super::support::{DIGITS, Folder, Witness, command, feed, on, root, run, shim};
 use std::fs;
@@ -25,21 +26,13 @@ fn bench_with(witness: Witness, settings: &[(&str, &str)], args: &[&str]) -> sup
 
 /// Kernels with instructions of a warp: neither witness has those, a CPU carries them out.
 #[test]
-#[ignore = "long: tests/run --all"]
+#[ignore = "long: tests/long.py"]
 fn kernels_with_instructions_of_a_warp_are_right() {
     let python = std::env::var("MORTONNET_TEST_PYTHON").expect("MORTONNET_TEST_PYTHON is set by tests/run");
     let check = Command::new(python).arg(root().join("tests/warp/check.py")).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&check.stdout), String::from_utf8_lossy(&check.stderr));
     assert!(check.status.success(), "{out}{err}");
     assert!(out.contains("affine_mma_128x104: 108 cases, ") && out.lines().count() == 3, "{out}");
-}
-
-/// Codenames of all kernels that have a source.
-fn device_kernels() -> Vec<String> {
-    let library = fs::read(root().join("kernels/library.json")).unwrap();
-    let library: serde_json::Value = serde_json::from_slice(&library).unwrap();
-    let kernels = library["sources"].as_array().unwrap().iter();
-    kernels.filter(|k| k["source"].is_string()).map(|k| k["codename"].as_str().unwrap().into()).collect()
 }
 
 /// Checks these kernels; every one must be found right.
@@ -49,11 +42,41 @@ fn right(witness: Witness, settings: &[(&str, &str)], names: &[&str]) {
     assert!(r.code == Some(0) && right == names.len(), "{right} of {}\n{}{}", names.len(), r.out, r.err);
 }
 
+/// Checks the kernels on all cores; a kernel that is right is put into the list.
+fn all_right(witness: Witness, kernels: Vec<checked::Kernel>) {
+    // One kernel after the other, so that no thread goes on alone for minutes; convolutions take longest.
+    let mut kernels = kernels;
+    kernels.sort_by_key(|kernel| kernel.name.starts_with("convolution"));
+    let kernels = Mutex::new(kernels);
+    std::thread::scope(|s| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            s.spawn(|| {
+                loop {
+                    let Some(kernel) = kernels.lock().unwrap().pop() else { return };
+                    checked::record(witness, &kernel, || right(witness, &kernel.settings, &[&kernel.name]));
+                }
+            });
+        }
+    });
+}
+
+/// No setting: what a kernel needs on PoCL.
+fn plain(_: &str) -> Vec<(&'static str, &'static str)> {
+    Vec::new()
+}
+
 #[test]
 fn every_kernel_is_right_on_pocl() {
-    let names = device_kernels();
-    assert!(names.len() > 50, "{names:?}");
-    right(Witness::Pocl, &[], &names.iter().map(|n| &**n).collect::<Vec<_>>());
+    let all = checked::kernels(Witness::Pocl, plain);
+    assert!(all.len() > 50, "{} kernels", all.len());
+    all_right(Witness::Pocl, checked::due(Witness::Pocl, all));
+}
+
+/// All of them, whatever the list says: machine code for this CPU is no input that the list knows.
+#[test]
+#[ignore = "long: tests/long.py"]
+fn every_kernel_is_right_on_pocl_whatever_the_list_says() {
+    all_right(Witness::Pocl, checked::kernels(Witness::Pocl, plain));
 }
 
 /// One of each family, as below.
@@ -69,50 +92,38 @@ fn chosen_kernels_are_right_on_oclgrind_with_mali_like_limits() {
     right(Witness::Oclgrind, &[], &names);
 }
 
-/// With races and uninitialised values reported, and the limits of a Mali, but for kernels that are made for more local
-/// memory. Of images the simulator reports every read as uninitialised, of the tiled products a store of their (right)
-/// results.
-#[test]
-#[ignore = "long: tests/run --all"]
-fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
+/// The settings of the simulator: races and uninitialised values are reported, and the limits are those of a Mali, but for
+/// kernels that are made for more local memory or for the work-groups of large GPUs. Of images the simulator reports every
+/// read as uninitialised, of the tiled products a store of their (right) results.
+fn simulated(name: &str) -> Vec<(&'static str, &'static str)> {
     const LARGE: (&str, &str) = ("OCLGRIND_LOCAL_MEM_SIZE", "49152");
-    // Made for the work-groups of large GPUs.
     const WIDE: (&str, &str) = ("OCLGRIND_MAX_WGSIZE", "1024");
-    let settings = |name: &str| match name {
+    match name {
         "layers_few" => vec![LARGE, WIDE],
         "affine_few" => vec![("OCLGRIND_MAX_WGSIZE", "512")],
         "reducepair_cm" => vec![LARGE, ("OCLGRIND_MAX_WGSIZE", "512")],
         _ if ["image", "matmul_tiled", "matmul_mma"].iter().any(|f| name.contains(f)) => {
             vec![LARGE, ("OCLGRIND_UNINITIALIZED", "0")]
         }
-        _ if ["affine_tiled", "affine_mma"].iter().any(|f| name.starts_with(f))
-            || name.starts_with("pair") =>
-        {
-            vec![LARGE]
-        }
+        _ if ["affine_tiled", "affine_mma", "pair"].iter().any(|f| name.starts_with(f)) => vec![LARGE],
         _ => Vec::new(),
-    };
-    // One after the other, so that nobody goes on alone for minutes; convolutions take longest.
-    let mut names = device_kernels();
-    names.sort_by_key(|name| name.starts_with("convolution"));
-    assert!(names.len() > 50, "{names:?}");
-    let names = Mutex::new(names);
-    std::thread::scope(|s| {
-        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
-            s.spawn(|| {
-                loop {
-                    let Some(name) = names.lock().unwrap().pop() else { return };
-                    right(Witness::Oclgrind, &settings(&name), &[&name]);
-                }
-            });
-        }
-    });
+    }
+}
+
+#[test]
+fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
+    let all = checked::kernels(Witness::Oclgrind, simulated);
+    assert!(all.len() > 50, "{} kernels", all.len());
+    all_right(Witness::Oclgrind, checked::due(Witness::Oclgrind, all));
 }
 
 #[test]
 fn tables_are_measured_and_compared() {
     let folder = Folder::new();
-    let json = bench(Witness::Pocl, &["matmul", "--sizes", "32,64", "--repeat", "3", "-o", "json"]);
+    // The first rows of two tables, and a kernel of ARM's. (All products take PoCL a minute to compile.)
+    let kernels = ["matmul_blocked_rmcm", "matmul_morton_4_2", "matmul_blocked_nt_1x4x4", "matmul_naive"];
+    let json =
+        bench(Witness::Pocl, &[&kernels[..], &["--sizes", "32,64", "--repeat", "3", "-o", "json"]].concat());
     assert_eq!(json.code, Some(0), "{}", json.err);
     let v: serde_json::Value = serde_json::from_str(&json.out).unwrap();
     let sections = v["sections"].as_array().unwrap();
@@ -332,7 +343,7 @@ fn networks_are_one_row() {
 fn the_cache_model_needs_no_device() {
     let r = run(DIGITS, &["bench", "--cache-model", "--sizes", "96"], "");
     assert!(r.code == Some(0) && r.out.contains("morton_4_2"), "{}", r.err);
-    for product in device_kernels() {
+    for product in checked::kernels(Witness::Pocl, plain).iter().map(|k| k.name.clone()) {
         let is_product = ["matmul_", "affine_", "pair_", "layers_"].iter().any(|p| product.starts_with(p));
         let rows = r.lines().iter().filter(|l| l.split_whitespace().next() == Some(&product)).count();
         assert!(rows >= 8 || !is_product, "{product}: {rows} rows");

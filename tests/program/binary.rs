@@ -57,7 +57,7 @@ pub fn code_bytes(program: &Path, shows: &Path) -> u64 {
 }
 
 #[test]
-#[ignore = "long: tests/run --all"]
+#[ignore = "long: tests/long.py"]
 fn the_release_binary_is_small() {
     let program = release("target", &[]);
     let code = code_bytes(&program, &program);

@@ -58,7 +58,7 @@ fn digits_on_oclgrind_under_chosen_plans() {
 }
 
 #[test]
-#[ignore = "long: tests/run --all"]
+#[ignore = "long: tests/long.py"]
 fn digits_on_oclgrind_under_every_plan() {
     digits(Witness::Oclgrind, &plans_where(|_| true));
 }

@@ -48,21 +48,21 @@ fn shown_in_the_readme(name: &str, run: &Run) {
 }
 
 #[test]
-#[ignore = "long: tests/run --all"]
+#[ignore = "long: tests/long.py"]
 fn breast_cancer() {
     let run = example("breast-cancer");
     shown_in_the_readme("breast-cancer", &run);
 }
 
 #[test]
-#[ignore = "long: tests/run --all"]
+#[ignore = "long: tests/long.py"]
 fn camera() {
     let run = example("camera");
     shown_in_the_readme("camera", &run);
 }
 
 #[test]
-#[ignore = "long: tests/run --all"]
+#[ignore = "long: tests/long.py"]
 fn sensor() {
     let run = example("sensor");
     shown_in_the_readme("sensor", &run);

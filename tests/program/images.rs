@@ -1,6 +1,6 @@
 //! A convolutional network in every format, output and set of devices, against the scores of the framework that trained it.
 
-use super::support::{Folder, Witness, bake, command, feed, on, root};
+use super::support::{Folder, Witness, bake, command, feed, needs, on, root};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -163,9 +163,9 @@ fn a_convolutional_network_in_every_format_and_output_on_every_device() {
 /// nothing has set, within 1e-4 of ONNX Runtime's largest score. (Its other networks take the simulator more than two
 /// minutes each.)
 #[test]
-#[ignore = "needs the folder that tests/zoo/make.py has written in MORTONNET_ZOO"]
+#[ignore = "long: tests/long.py"]
 fn the_autoencoder_of_the_zoo_on_oclgrind() {
-    let zoo = PathBuf::from(std::env::var_os("MORTONNET_ZOO").expect("MORTONNET_ZOO is not set"));
+    let zoo = needs("zoo");
     let folder = Folder::new();
     let program = bake(&zoo.join("autoencoder.onnx"), Some("mali-midgard"), &folder).unwrap();
     let record = &body(&zoo.join("autoencoder_inputs.npy"))[..640 * 4];

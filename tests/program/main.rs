@@ -8,6 +8,7 @@ mod binary;
 mod block;
 mod cache;
 mod calls;
+mod checked;
 mod checks;
 mod devices;
 mod docs;

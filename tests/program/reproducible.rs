@@ -143,7 +143,7 @@ fn around(bytes: &[u8], at: usize) -> String {
 /// The second builder has the same network from another place, a later date, another user's number, language and time
 /// zone, other permissions, a blank in the path and one job at a time.
 #[test]
-#[ignore = "long: tests/run --all"]
+#[ignore = "long: tests/long.py"]
 fn two_users_in_two_folders_on_two_days_build_the_same_bytes() {
     let folder = Folder::new();
     let trace = folder.path("trace");

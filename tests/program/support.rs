@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The binary with the default network.
@@ -13,6 +13,13 @@ pub const DIGITS: &str = env!("CARGO_BIN_EXE_mortonnet");
 
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The folder of what `tests/needs` makes for `name`.
+pub fn needs(name: &str) -> PathBuf {
+    let made = Command::new(root().join("tests/needs")).arg(name).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end())
 }
 
 /// A folder that goes away with the test.
@@ -194,18 +201,69 @@ pub fn shim(folder: &Folder, options: &[&str]) -> PathBuf {
     library
 }
 
-/// Builds the package with another network, as a user does; gives a copy of the binary, or what cargo said.
+/// `mortonnet-bake`, and beside it the finished program without a network that it copies.
+pub struct Tools(Folder);
+
+impl Tools {
+    /// Both are there once for all tests: `mortonnet-bake` is the one that was compiled with the tests.
+    pub fn get() -> &'static Tools {
+        static TOOLS: OnceLock<Tools> = OnceLock::new();
+        TOOLS.get_or_init(|| {
+            let tools = Tools(Folder::new());
+            if cfg!(not(feature = "bake")) {
+                panic!("mortonnet-bake is missing: tests/run tests with --features bake");
+            }
+            // Cargo has it in a variable whose name a shell's wrapper does not pass on; it lies beside the other program.
+            fs::copy(Path::new(DIGITS).with_file_name("mortonnet-bake"), tools.bake()).unwrap();
+            // Nothing is baked in this build, and the tests look at what programs print.
+            let settings = [("CARGO_PROFILE_DEV_BUILD_OVERRIDE_OPT_LEVEL", "0")];
+            let args = ["--features", "appended", "--bin", "mortonnet"];
+            let built = build_into("target/tests-appended", &args, &settings).unwrap();
+            fs::copy(built.join("mortonnet"), tools.program()).unwrap();
+            tools
+        })
+    }
+
+    /// The path of `mortonnet-bake`.
+    pub fn bake(&self) -> PathBuf {
+        self.0.path("mortonnet-bake")
+    }
+
+    /// The path of the program without a network.
+    pub fn program(&self) -> PathBuf {
+        let arch = if std::env::consts::ARCH == "arm" { "armv7" } else { std::env::consts::ARCH };
+        self.0.path(&format!("mortonnet-{arch}"))
+    }
+}
+
+/// Writes a program with another network by `mortonnet-bake`; gives its path, or what `mortonnet-bake` said. A tenth of a
+/// second, where a build by cargo (`link`) takes seconds.
 pub fn bake(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf, String> {
-    let plan: Vec<_> = plan.iter().map(|p| ("MORTONNET_PLAN", *p)).collect();
+    let plan: Vec<_> = plan.iter().flat_map(|p| ["--plan", *p]).collect();
     bake_with(model, &plan, folder)
 }
 
+/// The same with these options.
+pub fn bake_with(model: &Path, options: &[&str], folder: &Folder) -> Result<PathBuf, String> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let path = folder.path(&format!("mortonnet-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+    let mut c = command(Tools::get().bake());
+    let r = feed(c.arg(model).arg("-o").arg(&path).args(options), "");
+    if r.code == Some(0) { Ok(path) } else { Err(r.err) }
+}
+
+/// Builds the package with another network by cargo; gives a copy of the program, or what cargo said.
+pub fn link(model: &Path, plan: Option<&str>, folder: &Folder) -> Result<PathBuf, String> {
+    let plan: Vec<_> = plan.iter().map(|p| ("MORTONNET_PLAN", *p)).collect();
+    link_with(model, &plan, folder)
+}
+
 /// The same with these settings.
-pub fn bake_with(model: &Path, settings: &[(&str, &str)], folder: &Folder) -> Result<PathBuf, String> {
+pub fn link_with(model: &Path, settings: &[(&str, &str)], folder: &Folder) -> Result<PathBuf, String> {
     let _one = BAKING.lock().unwrap_or_else(|e| e.into_inner());
     let model = [("MORTONNET_MODEL", model.to_str().unwrap())];
     build(&[&model, settings].concat())?;
-    let name = format!("mortonnet-{}", fs::read_dir(&folder.0).unwrap().count());
+    let name = format!("linked-{}", fs::read_dir(&folder.0).unwrap().count());
     let copy = folder.path(&name);
     fs::copy(baked(), &copy).unwrap();
     Ok(copy)

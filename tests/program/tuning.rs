@@ -203,8 +203,7 @@ fn networks_of_halves_and_bytes_are_right_everywhere() {
 
 fn rounded_weights_are_right_everywhere(weights: &str, most: usize) {
     let folder = Folder::new();
-    let program =
-        bake_with(&root().join("model/digits"), &[("MORTONNET_WEIGHTS", weights)], &folder).unwrap();
+    let program = bake_with(&root().join("model/digits"), &["--weights", weights], &folder).unwrap();
     let constants = |p: &Path| -> usize {
         let info = run(p, &["-d", "host", "--info"], "").out;
         let line = info.lines().find_map(|l| l.strip_prefix("constants ")).unwrap();

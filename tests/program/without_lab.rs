@@ -6,7 +6,7 @@ use super::support::{DIGITS, Folder, Witness, command, feed, on, root, run};
 use std::fs;
 
 #[test]
-#[ignore = "long: tests/run --all"]
+#[ignore = "long: tests/long.py"]
 fn without_the_lab_the_stream_is_the_same_and_the_program_is_small() {
     let program = release("target/tests-without-lab", &["--no-default-features"]);
     let bytes = code_bytes(&program, DIGITS.as_ref());

@@ -730,10 +730,6 @@ fn a_label_alone_is_a_class() {
     );
 }
 
-/// Where the numbers of the package's node tests are: the folder `onnx/backend/test/data/node` of its release 1.19.1, the
-/// last but a few that has them.
-const NODES: &str = "MORTONNET_ONNX_NODES";
-
 /// Refused operations that are listed too.
 const REFUSED: [&str; 8] = ["ConvTranspose", "GRU", "If", "LSTM", "Loop", "RNN", "Resize", "Scan"];
 
@@ -831,9 +827,9 @@ fn node_test(folder: &Path, mut model: Model) -> String {
 
 /// The node tests of the ONNX package, as `tests/onnx/nodes.txt` lists them.
 #[test]
-#[ignore = "needs the folder onnx/backend/test/data/node of onnx 1.19.1 in MORTONNET_ONNX_NODES"]
+#[ignore = "long: tests/long.py"]
 fn node_tests_of_the_package_are_as_listed() {
-    let nodes = PathBuf::from(std::env::var_os(NODES).unwrap_or_else(|| panic!("{NODES} is not set")));
+    let nodes = crate::models::needs("onnx");
     let mut lines = Vec::new();
     // Beside the node tests stand modules of PyTorch as it once exported them.
     for (list, every) in [(nodes.clone(), false), (nodes.with_file_name("pytorch-converted"), true)] {

@@ -339,9 +339,9 @@ fn the_document_names_every_operator() {
 /// Networks of the shapes of MLPerf Tiny, as `tests/zoo/make.py` writes them: the build compares what it computes with the
 /// scores beside them, of either file.
 #[test]
-#[ignore = "needs the folder that tests/zoo/make.py has written in MORTONNET_ZOO"]
+#[ignore = "long: tests/long.py"]
 fn networks_of_the_zoo_are_the_same_in_either_format() {
-    let folder = PathBuf::from(std::env::var_os("MORTONNET_ZOO").expect("MORTONNET_ZOO is not set"));
+    let folder = crate::models::needs("zoo");
     for name in ["autoencoder", "ds-cnn", "resnet-8", "mobilenet-v1-0.25"] {
         let [onnx, lite] = ["onnx", "tflite"].map(|format| {
             let ((network, _, golden, _), _) =
