@@ -63,8 +63,10 @@ impl Builder {
     }
 
     pub(crate) fn of_channels(&mut self, op: Op, value: usize, arrays: &[Role]) -> Result<usize, String> {
-        let n = if self.random.below(2) == 0 { self.shape(value).c } else { self.shape(value).len() };
-        let arrays: Vec<(Role, usize, usize)> = arrays.iter().map(|&role| (role, n, 1)).collect();
+        let shape = self.shape(value);
+        // Each array has a size of its own.
+        let mut size = || if self.random.below(2) == 0 { shape.c } else { shape.len() };
+        let arrays: Vec<(Role, usize, usize)> = arrays.iter().map(|&role| (role, size(), 1)).collect();
         self.push(op, &[value], &arrays)
     }
 }
@@ -132,6 +134,11 @@ pub(crate) fn single() -> Vec<(&'static str, Builder)> {
     }
     add("prelu", shape(3, 4, 5), &|b| b.of_channels(Op::PRelu, 0, &[Role::Factors]));
     add("scale", shape(3, 4, 5), &|b| b.of_channels(Op::Scale, 0, &[Role::Factors, Role::Biases]));
+    for (factors, summands) in [(3, 60), (60, 3), (60, 60)] {
+        add("scale, each array of another size", shape(3, 4, 5), &|b| {
+            b.push(Op::Scale, &[0], &[(Role::Factors, factors, 1), (Role::Biases, summands, 1)])
+        });
+    }
     add("scale of a vector", shape(7, 1, 1), &|b| {
         b.of_channels(Op::Scale, 0, &[Role::Factors, Role::Biases])
     });

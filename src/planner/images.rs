@@ -312,19 +312,14 @@ impl<'l> Planner<'l> {
 
     /// A step with a factor for each row.
     fn scale_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {
-        let graph = &self.network.graph;
-        let (value, shape) = (graph.nodes[i].inputs[0], self.shape(graph.nodes[i].inputs[0]));
+        let value = self.network.graph.nodes[i].inputs[0];
+        let shape = self.shape(value);
         let View { matrix, map } = self.whole(value, i)?;
         let input = self.reads(kernel, matrix, last);
         self.family(kernel, input);
         let output = self.alike(input, last, map.clone());
-        // Elements of an array for each channel, whatever the pixel; or for each element.
-        let array = graph.tensors[graph.nodes[i].tensors[0]].rows;
-        let from = match array == shape.c {
-            true => RowMap { first: 0, loops: vec![(shape.c, 1), (shape.h * shape.w, 0)].into() },
-            false => RowMap::vector(array),
-        };
-        let placing = Placing::Rows { from, to: map };
+        // Each array has a map of its own (`place::constant_of`): here stands which rows the value's elements are.
+        let placing = Placing::Rows { from: RowMap::vector(shape.len()), to: map };
         Some(Draft { placing, ..Draft::new(kernel, last, (input, output)) })
     }
 

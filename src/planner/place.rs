@@ -330,7 +330,23 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
     };
     // Who adds parts of sums up was chosen to take weights as the one who made them.
     let precision = d.kernel.restrictions.weights(network.weights);
-    Constant { placing, ..constant(network, node, role, padded, d.kernel.layout(operand), precision) }
+    let constant = constant(network, node, role, padded, d.kernel.layout(operand), precision);
+    let placing = match placing {
+        Placing::Rows { to, .. } => Placing::Rows { from: elements(network, node, constant.size.0), to },
+        placing => placing,
+    };
+    Constant { placing, ..constant }
+}
+
+/// The element of an array of `len` numbers that belongs to each element of the value of node `node`: one for each channel,
+/// whatever the pixel, or one for each element.
+fn elements(network: &Network, node: usize, len: usize) -> RowMap {
+    let graph = &network.graph;
+    let shape = graph.values[graph.nodes[node].output].shape;
+    match len == shape.c {
+        true => RowMap { first: 0, loops: vec![(shape.c, 1), (shape.h * shape.w, 0)].into() },
+        false => RowMap::vector(len),
+    }
 }
 
 /// Array `role` of an affine node. (`layout` is that of weights, which are stored as `precision`.)
