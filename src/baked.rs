@@ -4,7 +4,7 @@
 use crate::block::{Block, NetworkSection, PlanSection, Section};
 use crate::error::Error;
 use crate::ir::network::{Network, Precision};
-use crate::ir::plan::{Plan, Role};
+use crate::ir::plan::Plan;
 use crate::ir::values::Values;
 use crate::registry::{KernelSources, Library};
 use crate::sys::linked;
@@ -158,7 +158,6 @@ pub(crate) fn constant(i: usize) -> Values {
     let (offset, constant) = (head().offsets[i], &plan().constants[i]);
     let bytes = &block().section(Section::Constants)[offset..offset + constant.bytes()];
     match constant.precision {
-        _ if constant.role == Role::Pairs => Values::U32(Cow::Borrowed(linked::words(bytes))),
         Precision::F32 => Values::F32(Cow::Borrowed(linked::floats(bytes))),
         Precision::F16 => Values::F16(Cow::Borrowed(linked::halves(bytes))),
         Precision::I8 => Values::I8(Cow::Borrowed(linked::signed(bytes))),
@@ -166,19 +165,19 @@ pub(crate) fn constant(i: usize) -> Values {
 }
 
 /// The golden vectors of `--selftest`.
-pub(crate) struct Golden {
+pub(crate) struct Golden<'g> {
     /// Number of vectors.
     pub(crate) count: usize,
     /// Raw inputs, `count` × width.
-    pub(crate) inputs: &'static [f32],
+    pub(crate) inputs: &'g [f32],
     /// Scores, `count` × outputs.
-    pub(crate) scores: &'static [f32],
+    pub(crate) scores: &'g [f32],
     /// Raw inputs of records that overflow, each of width.
-    pub(crate) overflow: &'static [f32],
+    pub(crate) overflow: &'g [f32],
 }
 
 /// The golden vectors of [`network`].
-pub(crate) fn golden() -> Golden {
+pub(crate) fn golden() -> Golden<'static> {
     let [inputs, scores, overflow] = [Section::GoldenInputs, Section::GoldenScores, Section::GoldenOverflow]
         .map(|section| linked::floats(block().section(section)));
     Golden { count: inputs.len() / network().width, inputs, scores, overflow }

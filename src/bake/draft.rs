@@ -2,6 +2,7 @@
 
 use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Tensors};
 use crate::ir::op::Op;
+use crate::ir::view::RowMap;
 
 /// A graph with its numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,8 +13,69 @@ pub(crate) struct Draft {
     pub(crate) numbers: Vec<Vec<f64>>,
 }
 
-/// An array of a node: what it is, rows, columns, numbers.
-pub(crate) type Array = (Role, usize, usize, Vec<f64>);
+/// An array of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Array {
+    /// What it is to its node.
+    pub(crate) role: Role,
+    /// Rows and columns.
+    pub(crate) size: (usize, usize),
+    /// Its numbers, row by row.
+    pub(crate) numbers: Vec<f64>,
+    /// Of an array that works on single elements: the number that belongs to each element of its node's value. `None`:
+    /// one for each channel, or one for each element.
+    pub(crate) map: Option<RowMap>,
+}
+
+impl Array {
+    /// Weights, a row for each output.
+    pub(crate) fn weights(rows: usize, numbers: Vec<f64>) -> Array {
+        let size = (rows, numbers.len() / rows.max(1));
+        Array { role: Role::Weights, size, numbers, map: None }
+    }
+
+    /// A column of numbers.
+    pub(crate) fn column(role: Role, numbers: Vec<f64>) -> Array {
+        Array { role, size: (numbers.len(), 1), numbers, map: None }
+    }
+
+    /// A column of numbers, of which `map` says the one that belongs to each element of the node's value.
+    pub(crate) fn mapped(role: Role, (numbers, map): (Vec<f64>, RowMap)) -> Array {
+        Array { map: Some(map), ..Array::column(role, numbers) }
+    }
+}
+
+/// The different ones among numbers for each element of a value of these sizes, and where they belong: along axes on which
+/// all are alike there is one.
+pub(crate) fn compressed(numbers: Vec<f64>, dims: &[usize]) -> (Vec<f64>, RowMap) {
+    let whole = RowMap::vector(numbers.len());
+    let mut inner = 1;
+    // From the innermost axis out: how often it turns, numbers of the value from a turn to the next, whether they differ.
+    let mut axes: Vec<(usize, usize, bool)> = Vec::new();
+    for &n in dims.iter().rev() {
+        let alike = |line: &[f64]| {
+            line.chunks(inner).all(|c| c.iter().zip(line).all(|(a, b)| a.to_bits() == b.to_bits()))
+        };
+        axes.push((n, inner, n > 1 && !numbers.chunks(inner * n).all(alike)));
+        inner *= n;
+    }
+    if inner != numbers.len() {
+        return (numbers, whole);
+    }
+    let (mut loops, mut step) = (Vec::new(), 1);
+    for &(n, _, differs) in &axes {
+        loops.push((n, if differs { step } else { 0 }));
+        step *= if differs { n } else { 1 };
+    }
+    loops.reverse();
+    // Where three loops are too few they stay as they are.
+    let Some(map) = RowMap::of(0, &loops) else { return (numbers, whole) };
+    let mut at = vec![0];
+    for &(n, stride, _) in axes.iter().rev().filter(|a| a.2) {
+        at = at.iter().flat_map(|&first| (0..n).map(move |i| first + i * stride)).collect();
+    }
+    (at.into_iter().map(|i| numbers[i]).collect(), map)
+}
 
 impl Draft {
     /// One of an input and no nodes.
@@ -32,9 +94,9 @@ impl Draft {
         inputs: &[usize],
         arrays: Vec<Array>,
     ) -> Result<usize, String> {
-        let sizes: Vec<(Role, usize, usize)> = arrays.iter().map(|a| (a.0, a.1, a.2)).collect();
-        let value = self.graph.push(name.into(), op, inputs, &sizes)?;
-        self.numbers.extend(arrays.into_iter().map(|a| a.3));
+        let sizes: Vec<_> = arrays.iter().map(|a| (a.role, a.size.0, a.size.1, a.map)).collect();
+        let value = self.graph.push_mapped(name.into(), op, inputs, &sizes)?;
+        self.numbers.extend(arrays.into_iter().map(|a| a.numbers));
         Ok(value)
     }
 
@@ -53,13 +115,28 @@ impl Draft {
         node.tensors.iter().map(|&t| &*self.numbers[t]).collect()
     }
 
+    /// The numbers of array `n` of a node that works on single elements, one for each element of its value.
+    pub(crate) fn spread(&self, node: &Node, n: usize) -> Vec<f64> {
+        let numbers = &self.numbers[node.tensors[n]];
+        let map = self.graph.tensors[node.tensors[n]].map.unwrap_or(RowMap::vector(numbers.len()));
+        map.rows().map(|i| numbers[i]).collect()
+    }
+
+    /// The same, one for each channel; `None` where those of a channel's elements may differ.
+    pub(crate) fn of_channels(&self, node: &Node, n: usize) -> Option<Vec<f64>> {
+        let (numbers, shape) = (&self.numbers[node.tensors[n]], self.shape(node.output));
+        let map = self.graph.tensors[node.tensors[n]].map?;
+        let [c, y, x] = map.steps(shape)?;
+        ((y, x) == (0, 0)).then(|| (0..shape.c).map(|i| numbers[map.first + i * c]).collect())
+    }
+
     /// Gives node `i` another operation and other arrays. Its value keeps its shape until [`Draft::sweep`].
     pub(crate) fn change(&mut self, i: usize, op: Op, arrays: Vec<Array>) {
         let name = self.graph.nodes[i].name.clone();
         let first = self.numbers.len();
         let tensors = (first..first + arrays.len()).collect::<Vec<_>>();
-        for (role, rows, cols, numbers) in arrays {
-            self.graph.tensors.to_mut().push(Tensor { name: name.clone(), role, rows, cols, spread: 0 });
+        for Array { role, size: (rows, cols), numbers, map } in arrays {
+            self.graph.tensors.to_mut().push(Tensor { name: name.clone(), role, rows, cols, map, spread: 0 });
             self.numbers.push(numbers);
         }
         let node = &mut self.graph.nodes.to_mut()[i];
@@ -94,8 +171,8 @@ impl Draft {
         for node in graph.nodes.iter().filter(|n| read[n.output]) {
             let inputs: Vec<usize> = node.inputs.iter().map(|&i| number[i]).collect();
             let arrays = node.tensors.iter().map(|&t| {
-                let tensor = &graph.tensors[t];
-                (tensor.role, tensor.rows, tensor.cols, std::mem::take(&mut numbers[t]))
+                let &Tensor { role, rows, cols, map, .. } = &graph.tensors[t];
+                Array { role, size: (rows, cols), numbers: std::mem::take(&mut numbers[t]), map }
             });
             let arrays = arrays.collect();
             number[node.output] = swept.push(node.name.to_string(), node.op, &inputs, arrays)?;

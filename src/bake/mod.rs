@@ -151,7 +151,7 @@ pub(crate) fn bake_with(
         for recipe in [Some(recipe.clone()), library.layer_by_layer(recipe)].iter().flatten() {
             match planner::plan(&network, recipe, &library, None) {
                 Ok(plan) => {
-                    let wrong = planner::check::check(&plan, &library);
+                    let wrong = planner::check::check(&plan, &network, &library);
                     wrong.iter().for_each(|w| mistakes.add("kernels/library.json", w));
                     steps.push((recipe.name.to_string(), plan.full().len()));
                     if library.devices.iter().any(|c| c.plan == recipe.name) {

@@ -124,7 +124,7 @@ fn constants_are_packed_padded_and_page_aligned() {
                 .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
                 .collect();
             let plain = c.layout.unpack(&values, c.size, c.padded);
-            if c.tensor == Some(0) {
+            if c.tensor == 0 {
                 assert_eq!(plain[0..4], [-0.75, -0.5, -0.25, -0.25]);
             }
             let nonzero = |v: &[f32]| v.iter().filter(|x| **x != 0.0).count();
@@ -627,7 +627,7 @@ fn scaling_is_folded_where_it_costs_nothing_and_left_to_the_reader_elsewhere() {
                 .chunks_exact(4)
                 .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
                 .collect();
-            w[c.tensor.unwrap()] = c.layout.unpack(&v, c.size, c.padded);
+            w[c.tensor] = c.layout.unpack(&v, c.size, c.padded);
         }
         w
     };
@@ -848,7 +848,7 @@ fn the_library_is_checked_too() {
             ),
         ),
         (
-            "letters of \"lwhnmscpgv\", found 'q'",
+            "letters of \"lwhnmscpgvfb\", found 'q'",
             library_mistakes(&replace("\"arglist\": \"lw\"", "\"arglist\": \"lq\""), &[]),
         ),
         ("cannot read", library_mistakes(&replace("bias/rm.cl", "bias/rn.cl"), &[])),
@@ -1140,20 +1140,20 @@ fn few_records_have_kernels_of_their_own() {
             let element = |s: &crate::ir::plan::Step| s.kernel.starts_with("argmax_packed");
             assert!(plan.columns(1) == 1 || own.iter().any(element), "{what}: {}", plan.columns(1));
             // The large weights are there once.
-            let of = |t: usize| plan.constants.iter().filter(move |c| c.tensor == Some(t)).map(|c| c.bytes());
+            let of = |t: usize| plan.constants.iter().filter(move |c| c.tensor == t).map(|c| c.bytes());
             let large = |t: &usize| {
                 let t = &network.graph.tensors[*t];
                 t.rows * t.cols > 1 << 20
             };
             let tensors = 0..network.graph.tensors.len();
             assert!(tensors.filter(large).all(|t| of(t).count() == 1), "{what}");
-            assert!(planner::check::check(&plan, library).is_empty(), "{what}");
+            assert!(planner::check::check(&plan, &network, library).is_empty(), "{what}");
             let mut wrong = plan.clone();
             for step in wrong.steps.to_mut() {
                 step.options = step.options.replace("-DPANEL=", "-DPANEL=1").into();
             }
             let panels = plan.steps.iter().any(|s| s.options.contains("-DPANEL="));
-            assert_eq!(planner::check::check(&wrong, library).is_empty(), !panels, "{what}");
+            assert_eq!(planner::check::check(&wrong, &network, library).is_empty(), !panels, "{what}");
             found += usize::from(panels);
         }
     }
@@ -1263,11 +1263,19 @@ fn chain(sizes: &[usize], activations: &[Activation]) -> Graph {
     graph
 }
 
+/// The baked network with another graph.
+fn network_of(baked: &Baked, graph: &Graph) -> Network {
+    Network { width: graph.values[0].shape.len(), graph: graph.clone(), ..baked.network.clone() }
+}
+
 /// The plan called `name` for `graph`.
 fn plan_of(baked: &Baked, graph: &Graph, name: &str, library: &Library) -> Plan {
-    let network =
-        Network { width: graph.values[0].shape.len(), graph: graph.clone(), ..baked.network.clone() };
-    planner::plan(&network, library.plan(name).unwrap(), library, None).unwrap()
+    planner::plan(&network_of(baked, graph), library.plan(name).unwrap(), library, None).unwrap()
+}
+
+/// What the checker says of a plan for `graph`.
+fn wrong_of(baked: &Baked, graph: &Graph, plan: &Plan) -> Vec<String> {
+    planner::check::check(plan, &network_of(baked, graph), &baked.library)
 }
 
 /// The kernels of the steps of `graph` under the plan called `name`, with what `change` makes of the library.
@@ -1275,7 +1283,7 @@ fn kernels_of(baked: &Baked, graph: &Graph, name: &str, change: impl Fn(&mut Ker
     let mut library = baked.library.clone();
     library.kernels.to_mut().iter_mut().for_each(change);
     let plan = plan_of(baked, graph, name, &library);
-    assert_eq!(planner::check::check(&plan, &library), Vec::<String>::new());
+    assert_eq!(planner::check::check(&plan, &network_of(baked, graph), &library), Vec::<String>::new());
     plan.full().iter().map(|s| s.kernel.to_string()).collect()
 }
 
@@ -1399,7 +1407,7 @@ fn a_wrong_sum_is_found() {
         let mut plan = plan_of(&baked, &graph, "mali-midgard", &baked.library);
         let step = plan.steps.to_mut().iter_mut().find(|s| s.options.contains("-DADD=1")).unwrap();
         change(step, plan.buffers.to_mut());
-        planner::check::check(&plan, &baked.library).join("; ")
+        wrong_of(&baked, &graph, &plan).join("; ")
     };
     assert_eq!(wrong(&|_, _| ()), "");
     fn at(step: &Step) -> (usize, usize) {
@@ -1480,14 +1488,12 @@ fn layouts_that_do_not_meet_are_repacked() {
     let baked = f.tiny("").bake().unwrap();
     let library = &baked.library;
     let recipe = library.plan("arm-nt").unwrap();
-    let plan_of = |graph: &Graph, recipe: &PlanRecipe| {
-        let network =
-            Network { width: graph.values[0].shape.len(), graph: graph.clone(), ..baked.network.clone() };
-        planner::plan(&network, recipe, library, None)
-    };
+    let plan_of =
+        |graph: &Graph, recipe: &PlanRecipe| planner::plan(&network_of(&baked, graph), recipe, library, None);
+    let wrong = |graph: &Graph, plan: &Plan| wrong_of(&baked, graph, plan);
     let graph = chain(&[5, 6, 3], &[Activation::Relu]);
     let plan = plan_of(&graph, recipe).unwrap();
-    assert_eq!(planner::check::check(&plan, library), Vec::<String>::new());
+    assert_eq!(wrong(&graph, &plan), Vec::<String>::new());
     let kernels: Vec<&str> = plan.full().iter().map(|s| &*s.kernel).collect();
     assert_eq!(
         kernels.join(" "),
@@ -1525,8 +1531,9 @@ fn layouts_that_do_not_meet_are_repacked() {
 
     // Any kernels chain: chunks to row major for the bias, to other chunks for the arg-max.
     let mixed = with("desktop", &["matmul_morton_4_2", "bias_rm", "repack_any", "argmax_packed"]);
-    let plan = plan_of(&chain(&[5, 6, 3], &[]), &mixed).unwrap();
-    assert_eq!(planner::check::check(&plan, library), Vec::<String>::new());
+    let chained = chain(&[5, 6, 3], &[]);
+    let plan = plan_of(&chained, &mixed).unwrap();
+    assert_eq!(wrong(&chained, &plan), Vec::<String>::new());
     let copies: Vec<&str> =
         plan.full().iter().filter(|s| s.operation == Operation::Repack).map(|s| &*s.options).collect();
     let [to_rows, to_chunks] = ["-DFROM=1,4,2,1,1,1 -DTO=0,1,1", "-DFROM=0,1,1 -DTO=1,4,2,1,1,1"];
@@ -1539,7 +1546,7 @@ fn layouts_that_do_not_meet_are_repacked() {
         fork.push(name, Op::Affine, &[value], &[(Role::Weights, 3, 6), (Role::Biases, 3, 1)]).unwrap();
     }
     let plan = plan_of(&fork, recipe).unwrap();
-    assert_eq!(planner::check::check(&plan, library), Vec::<String>::new());
+    assert_eq!(wrong(&fork, &plan), Vec::<String>::new());
     assert_eq!(plan.full().iter().filter(|s| s.operation == Operation::Repack).count(), 1);
 }
 
@@ -1551,7 +1558,7 @@ fn a_wrong_repack_is_found() {
     let wrong = |change: &dyn Fn(&mut crate::ir::plan::Step)| {
         let mut plan = baked.plan.clone();
         plan.steps.to_mut().iter_mut().filter(|s| s.operation == Operation::Repack).for_each(change);
-        planner::check::check(&plan, &baked.library).join("; ")
+        planner::check::check(&plan, &baked.network, &baked.library).join("; ")
     };
     assert_eq!(wrong(&|_| ()), "");
     for (change, says) in [

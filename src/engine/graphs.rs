@@ -213,7 +213,11 @@ fn a_residual_that_is_the_output() {
             let network = network(b, Kind::Classes, InputOrder::Hwc).network;
             for batch in [None, Some(1), Some(5)] {
                 let plan = crate::planner::plan(&network, plan, library(), batch).unwrap();
-                assert_eq!(crate::planner::check::check(&plan, library()), Vec::<String>::new(), "{shape}");
+                assert_eq!(
+                    crate::planner::check::check(&plan, &network, library()),
+                    Vec::<String>::new(),
+                    "{shape}"
+                );
             }
         }
     }

@@ -3,7 +3,7 @@
 //! This file reads the plan; `simd` computes.
 
 use super::deferred::{Decode, Refusal};
-use super::simd::{Action, Made, Place, Run, Sizes, Step, Team, Weights};
+use super::simd::{Action, Made, Moves, Place, Sizes, Step, Team, Weights};
 use super::{Answer, Engine, Record, RecordMut, RecordRows};
 use crate::baked::library;
 use crate::engine::model::{Model, Values};
@@ -128,7 +128,6 @@ fn floats(values: Values) -> Cow<'static, [f32]> {
         Values::F32(values) => values,
         Values::F16(halves) => halves.iter().map(|&h| half::to_f32(h)).collect(),
         Values::I8(numbers) => numbers.iter().map(|&n| n.into()).collect(),
-        Values::U32(_) => Cow::Borrowed(&[]),
     }
 }
 
@@ -162,7 +161,7 @@ pub(crate) fn admits(plan: &Plan) -> Result<(), Error> {
 /// The plan's steps; takes the model's constants.
 fn steps(model: &mut Model) -> Result<Vec<Step>, Error> {
     let Model { plan, constants, .. } = model;
-    // Steps may share one: rows that are copied alike.
+    // Steps may share one.
     let later = |i: usize, c: usize| plan.steps[i + 1..].iter().any(|s| s.args.contains(&Arg::Constant(c)));
     let mut values =
         |i, c| if later(i, c) { constants[c].clone() } else { std::mem::take(&mut constants[c]) };
@@ -254,15 +253,18 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             (Action::Windows { made, weights: None, activation, geometry }, from, to)
         }
         Operation::Scale => {
-            let &[Arg::Constant(factors), Arg::Buffer(from), Arg::Constant(biases), Arg::Buffer(to)] =
-                operands
+            let (
+                [Arg::Moved(factor), Arg::Moved(summand)],
+                &[Arg::Constant(factors), Arg::Buffer(from), Arg::Constant(biases), Arg::Buffer(to)],
+            ) = (first, operands)
             else {
                 return Err(odd());
             };
             let prelu = factors == biases;
+            let moves = Moves::of_numbers([factor, summand]);
             let factors = floats(constant(factors));
             let biases = (!prelu).then(|| floats(constant(biases)));
-            (Action::Scale { factors, biases, activation }, from, to)
+            (Action::Scale { factors, biases, moves, activation }, from, to)
         }
         Operation::Combine => {
             let (&[Arg::Geometry(geometry)], &[Arg::Buffer(from), Arg::Buffer(other), Arg::Buffer(to)]) =
@@ -287,17 +289,12 @@ fn step(plan: &Plan, step: &plan::Step, constant: &mut dyn FnMut(usize) -> Value
             (Action::Softmax { geometry, logarithm: !step.options.is_empty() }, from, to)
         }
         Operation::Gather => {
-            let (&[Arg::Scalar(value)], &[Arg::Constant(pairs), Arg::Buffer(from), Arg::Buffer(to)]) =
+            let (&[Arg::Scalar(value), Arg::Moved(moved)], &[Arg::Buffer(from), Arg::Buffer(to)]) =
                 (first, operands)
             else {
                 return Err(odd());
             };
-            let runs = match constant(pairs) {
-                Values::U32(pairs) => Run::of(&pairs),
-                // Where only the steps are asked for.
-                Values::F32(_) | Values::F16(_) | Values::I8(_) => Vec::new(),
-            };
-            (Action::Gather { runs, value }, from, to)
+            (Action::Gather { moves: Moves::of_rows(&moved), value }, from, to)
         }
         Operation::ArgMax => {
             let &[Arg::Buffer(at), _] = operands else { return Err(odd()) };

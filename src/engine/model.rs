@@ -16,7 +16,6 @@ pub(crate) fn bytes(values: &Values) -> &[u8] {
         Values::F32(values) => bytes_of(&values[..]),
         Values::F16(halves) => bytes_of(&halves[..]),
         Values::I8(numbers) => bytes_of(&numbers[..]),
-        Values::U32(words) => bytes_of(&words[..]),
     }
 }
 
@@ -31,7 +30,7 @@ pub(crate) fn image(
     values: &Values,
 ) -> Result<Image2d, ClError> {
     let channel = match values {
-        Values::F32(_) | Values::U32(_) => Channel::Float,
+        Values::F32(_) => Channel::Float,
         Values::F16(_) => Channel::Half,
         Values::I8(_) => Channel::Byte,
     };
@@ -40,8 +39,6 @@ pub(crate) fn image(
         Values::F32(values) => image.upload(&values[..])?,
         Values::F16(halves) => image.upload(&halves[..])?,
         Values::I8(numbers) => image.upload(&numbers[..])?,
-        // Rows are no weights.
-        Values::U32(_) => {}
     }
     Ok(image)
 }
@@ -118,7 +115,7 @@ pub(crate) fn planned(
     batch: Option<usize>,
 ) -> Result<Plan, String> {
     let plan = planner::plan(network, recipe, library, batch).map_err(|e| e.join("; "))?;
-    let wrong = planner::check::check(&plan, library);
+    let wrong = planner::check::check(&plan, network, library);
     if wrong.is_empty() { Ok(plan) } else { Err(wrong.join("; ")) }
 }
 
@@ -136,16 +133,16 @@ fn laid_out(
     let mut again = 0;
     let mut constants = Vec::with_capacity(plan.constants.len());
     for c in plan.constants.iter() {
-        if let Some(equal) = from.constants.iter().position(|f| f == c).filter(|_| c.tensor.is_some()) {
+        if let Some(equal) = from.constants.iter().position(|f| f == c) {
             constants.push(values(equal));
             continue;
         }
-        let place = |tensor: usize| from.constants.iter().position(|f| f.tensor == Some(tensor));
-        if c.tensor.into_iter().chain(c.scales).any(|t| place(t).is_none()) {
+        let place = |tensor: usize| from.constants.iter().position(|f| f.tensor == tensor);
+        if std::iter::once(c.tensor).chain(c.scales).any(|t| place(t).is_none()) {
             let (name, role) = (&c.name, c.role.name());
             return Err(format!("plan {}: {name}: plan {} has no {role}", plan.name, from.name));
         }
-        again += usize::from(c.tensor.is_some());
+        again += 1;
         let array = |t| place(t).map_or_else(Vec::new, |i| values::array(&from.constants, i, values));
         constants.push(Values::pack(c, &|t| array(t).into()));
     }
@@ -156,9 +153,7 @@ fn laid_out(
 pub(crate) fn baked_tensors() -> Vec<Vec<f32>> {
     let mut tensors = vec![Vec::new(); baked::network().graph.tensors.len()];
     for (i, c) in baked::plan().constants.iter().enumerate() {
-        c.tensor
-            .into_iter()
-            .for_each(|t| tensors[t] = values::array(&baked::plan().constants, i, &baked::constant));
+        tensors[c.tensor] = values::array(&baked::plan().constants, i, &baked::constant);
     }
     tensors
 }

@@ -484,6 +484,7 @@ impl Slot {
                 Arg::Scalar(x) => Argument::F32(x),
                 Arg::Pair((x, y)) => Argument::F32x2([x, y]),
                 Arg::Geometry(geometry) => Argument::U32x16(geometry.words()),
+                Arg::Moved(moved) => Argument::U32x16(moved.words()),
                 Arg::Constant(_) | Arg::Constants => {
                     // All of them together are the last one.
                     let i = if let Arg::Constant(i) = *arg { i } else { constants.len() - 1 };
@@ -645,7 +646,7 @@ mod tests {
                         Arg::Buffer(i) => plan.buffers[i].len(plan.padded_batch) * 4,
                         Arg::Constant(i) => plan.constants[i].bytes(),
                         Arg::Constants => places(&plan.constants).1,
-                        Arg::Size(_) | Arg::Scalar(_) | Arg::Pair(_) | Arg::Geometry(_) => 0,
+                        Arg::Size(_) | Arg::Scalar(_) | Arg::Pair(_) | Arg::Geometry(_) | Arg::Moved(_) => 0,
                     };
                     assert!(touched <= has, "{}: {}: {arg:?}: {touched} of {has}", plan.name, step.kernel);
                     exact += usize::from(touched == has && has > 0);

@@ -69,7 +69,7 @@ impl fmt::Display for Report {
 /// Runs the golden vectors one by one, as a part batch, and repeated to a full batch: errors may depend on the place
 /// in the batch. Then the records that overflow, alone and behind a batch of golden vectors, which must not notice. The
 /// engine must have been started for scores (and classes).
-pub(crate) fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden) -> Result<Report, Error> {
+pub(crate) fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden<'_>) -> Result<Report, Error> {
     let mut report = Report::default();
     // The first answers of either variant of the plan: their sums are in different orders.
     let mut answers: [Vec<f32>; 2] = Default::default();
@@ -122,7 +122,7 @@ pub(crate) fn run(engine: &mut dyn Engine, network: &Network, golden: &Golden) -
 pub(crate) fn fill(
     engine: &mut dyn Engine,
     network: &Network,
-    golden: &Golden,
+    golden: &Golden<'_>,
     start: usize,
     records: usize,
 ) -> Result<(), Error> {
@@ -130,7 +130,12 @@ pub(crate) fn fill(
 }
 
 /// Writes a record of raw inputs.
-fn put(engine: &mut dyn Engine, network: &Network, index: usize, raw: &[f32]) -> Result<(), Error> {
+pub(super) fn put(
+    engine: &mut dyn Engine,
+    network: &Network,
+    index: usize,
+    raw: &[f32],
+) -> Result<(), Error> {
     let mut record = engine.record(0, index)?;
     let scaled = raw.iter().enumerate().map(|(i, &v)| network.transform.apply(i, f64::from(v)) as f32);
     scaled.enumerate().for_each(|(i, z)| record.set(i, z));
@@ -143,7 +148,7 @@ fn same(first: &[f32], n: usize, answer: &Answer<'_>) -> bool {
     answer.scores.iter().zip(&first[n * outputs..]).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
-fn vector<'g>(golden: &'g Golden, network: &Network, index: usize) -> &'g [f32] {
+fn vector<'g>(golden: &Golden<'g>, network: &Network, index: usize) -> &'g [f32] {
     &golden.inputs[index % golden.count * network.width..][..network.width]
 }
 

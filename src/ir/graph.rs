@@ -3,6 +3,7 @@
 //! Plain data in topological order. What a node computes stands in `ops`, one file an operation.
 
 use super::op::Op;
+use super::view::RowMap;
 use std::borrow::Cow;
 
 /// Most elements of a value of one record, 256 MB of floats: the build computes them in float64, several at a time.
@@ -78,8 +79,6 @@ pub(crate) enum Role {
     Biases,
     /// Factors of single channels, or of single values.
     Factors,
-    /// Rows to read and to write: no array of the network.
-    Pairs,
 }
 
 impl Role {
@@ -89,7 +88,6 @@ impl Role {
             Role::Weights => "weights",
             Role::Biases => "biases",
             Role::Factors => "factors",
-            Role::Pairs => "pairs of rows",
         }
     }
 }
@@ -105,6 +103,8 @@ pub(crate) struct Tensor {
     pub(crate) rows: usize,
     /// Columns.
     pub(crate) cols: usize,
+    /// Of an array that works on single elements: the number that belongs to each element of its node's value.
+    pub(crate) map: Option<RowMap>,
     /// Of weights, how much the largest numbers of columns differ: [`spread`]. 0 where nobody has looked.
     pub(crate) spread: usize,
 }

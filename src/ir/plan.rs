@@ -6,7 +6,7 @@
 use super::layout::Layout;
 use super::network::Precision;
 use super::op::{Activation, Operation};
-use super::view::{Geometry, RowMap};
+use super::view::{Geometry, Moved, RowMap};
 pub(crate) use crate::ir::graph::Role;
 use std::borrow::Cow;
 use std::fmt;
@@ -17,8 +17,8 @@ use std::ops::Range;
 pub(crate) struct Constant {
     /// The name of its node: `layers[2]`.
     pub(crate) name: Cow<'static, str>,
-    /// Which array (index in the graph's tensors); `None` for pairs of rows, which are made of their maps.
-    pub(crate) tensor: Option<usize>,
+    /// Which array (index in the graph's tensors).
+    pub(crate) tensor: usize,
     /// Of biases: the array of weights, stored as bytes, whose rows' scales stand beside them as a second column.
     pub(crate) scales: Option<usize>,
     /// What it is to its node.
@@ -36,34 +36,14 @@ pub(crate) struct Constant {
 }
 
 /// Where the numbers of an array stand in the padded matrix of a constant.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Placing {
     /// As they do in the array.
     Plain,
     /// Column j of the array is column `.0`(j) of the matrix: the array's columns follow the elements of a value, the
     /// matrix's its rows.
     Columns(RowMap),
-    /// Row `to`(i) of the matrix is element `from`(i) of the array.
-    Rows {
-        /// Elements of the array.
-        from: RowMap,
-        /// Rows of the matrix.
-        to: RowMap,
-    },
-    /// No array: row i of the matrix is the pair of rows `from`(i) and `to`(i); behind them those rows below `filled`
-    /// that none of them is, each paired with [`NO_ROW`].
-    Pairs {
-        /// Rows to read.
-        from: RowMap,
-        /// Rows to write.
-        to: RowMap,
-        /// Rows of the result that are written, whether there is something to read or not.
-        filled: usize,
-    },
 }
-
-/// In a pair of rows: there is nothing to read.
-pub(crate) const NO_ROW: u32 = u32::MAX;
 
 impl Constant {
     /// Elements, padding included.
@@ -204,6 +184,8 @@ pub(crate) enum Arg {
     Pair((f32, f32)),
     /// Images and a window.
     Geometry(Geometry),
+    /// Which rows, or which numbers of an array, are read for the rows that are written.
+    Moved(Moved),
     /// `Plan::constants[i]`
     Constant(usize),
     /// `Plan::buffers[i]`
@@ -369,7 +351,7 @@ mod tests {
     fn constant(rows: usize, cols: usize, precision: Precision) -> Constant {
         Constant {
             name: "layers[1]".into(),
-            tensor: Some(0),
+            tensor: 0,
             scales: None,
             role: Role::Weights,
             placing: Placing::Plain,

@@ -3,9 +3,8 @@
 use super::graph::{Graph, Role};
 use super::half;
 use super::network::Precision;
-use super::plan::{Constant, NO_ROW, Placing};
+use super::plan::{Constant, Placing};
 use super::scale;
-use super::view::RowMap;
 use std::borrow::Cow;
 
 /// The values of a constant, as stored.
@@ -17,8 +16,6 @@ pub(crate) enum Values {
     F16(Cow<'static, [u16]>),
     /// Numbers that the scales of their rows belong to.
     I8(Cow<'static, [i8]>),
-    /// Rows.
-    U32(Cow<'static, [u32]>),
 }
 
 impl Default for Values {
@@ -28,13 +25,9 @@ impl Default for Values {
 }
 
 impl Values {
-    /// The array of `c` in its layout, as what it is stored as; pairs of rows are made of their maps. `array` gives the
-    /// numbers of the graph's arrays.
+    /// The array of `c` in its layout, as what it is stored as. `array` gives the numbers of the graph's arrays.
     pub(crate) fn pack<'a>(c: &Constant, array: &dyn Fn(usize) -> Cow<'a, [f32]>) -> Values {
-        if let Placing::Pairs { from, to, filled } = &c.placing {
-            return Values::U32(Cow::Owned(pairs(from, to, *filled)));
-        }
-        let plain = c.tensor.map_or(Cow::Borrowed(&[][..]), array);
+        let plain = array(c.tensor);
         let (mut placed, size) = place(c, &plain);
         if let Some(weights) = c.scales.map(array) {
             let rows = weights.chunks_exact((weights.len() / size.0.max(1)).max(1));
@@ -58,14 +51,27 @@ impl Values {
         }
     }
 
-    /// The array of `c`; nothing of pairs of rows. Of bytes the numbers, without the scales of their rows.
+    /// The values of `c` from its bytes as stored, little-endian.
+    pub(crate) fn read(c: &Constant, bytes: &[u8]) -> Values {
+        match c.precision {
+            Precision::F32 => {
+                let floats = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+                Values::F32(floats.collect())
+            }
+            Precision::F16 => {
+                Values::F16(bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect())
+            }
+            Precision::I8 => Values::I8(bytes.iter().map(|&b| b as i8).collect()),
+        }
+    }
+
+    /// The array of `c`. Of bytes the numbers, without the scales of their rows.
     pub(crate) fn unpack(&self, c: &Constant) -> Vec<f32> {
         let size = placed_size(c);
         let stored: Cow<'_, [f32]> = match self {
             Values::F32(values) => Cow::Borrowed(values),
             Values::F16(halves) => halves.iter().map(|&h| half::to_f32(h)).collect(),
             Values::I8(numbers) => numbers.iter().map(|&n| n.into()).collect(),
-            Values::U32(_) => return Vec::new(),
         };
         let columns = if c.scales.is_some() { 2 } else { size.1 };
         let mut placed = c.layout.unpack(&stored, (size.0, columns), c.padded);
@@ -73,19 +79,11 @@ impl Values {
             // Without the scales.
             placed = placed.chunks_exact(2).map(|pair| pair[0]).collect();
         }
+        let Placing::Columns(map) = &c.placing else { return placed };
+        let columns: Vec<usize> = map.rows().collect();
         let mut plain = vec![0.0; c.size.0 * c.size.1];
-        match &c.placing {
-            Placing::Plain => return placed,
-            Placing::Columns(map) => {
-                let columns: Vec<usize> = map.rows().collect();
-                for (row, from) in plain.chunks_exact_mut(c.size.1).zip(placed.chunks_exact(size.1)) {
-                    row.iter_mut().zip(&columns).for_each(|(to, &column)| *to = from[column]);
-                }
-            }
-            Placing::Rows { from, to } => {
-                from.rows().zip(to.rows()).for_each(|(from, to)| plain[from] = placed[to]);
-            }
-            Placing::Pairs { .. } => {}
+        for (row, from) in plain.chunks_exact_mut(c.size.1).zip(placed.chunks_exact(size.1)) {
+            row.iter_mut().zip(&columns).for_each(|(to, &column)| *to = from[column]);
         }
         plain
     }
@@ -96,7 +94,6 @@ impl Values {
             Values::F32(v) => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
             Values::F16(v) => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
             Values::I8(v) => v.iter().map(|&v| v as u8).collect(),
-            Values::U32(v) => v.iter().flat_map(|v| v.to_le_bytes()).collect(),
         }
     }
 }
@@ -121,7 +118,7 @@ pub(crate) fn round(stored: Precision, graph: &Graph, tensors: &mut [Vec<f32>]) 
 pub(crate) fn array(all: &[Constant], i: usize, of: &dyn Fn(usize) -> Values) -> Vec<f32> {
     let c = &all[i];
     let mut array = of(i).unpack(c);
-    let scales = all.iter().position(|s| c.precision == Precision::I8 && s.scales == c.tensor);
+    let scales = all.iter().position(|s| c.precision == Precision::I8 && s.scales == Some(c.tensor));
     if let Some((s, Values::F32(both))) = scales.map(|at| (&all[at], of(at))) {
         let both = s.layout.unpack(&both, (c.size.0, 2), s.padded);
         let rows = array.chunks_exact_mut(c.size.1.max(1)).zip(both.chunks_exact(2));
@@ -135,43 +132,19 @@ fn placed_size(c: &Constant) -> (usize, usize) {
     match &c.placing {
         Placing::Plain => c.size,
         Placing::Columns(map) => (c.size.0, map.end()),
-        Placing::Rows { to, .. } => (to.end(), 1),
-        Placing::Pairs { .. } => c.padded,
     }
 }
 
 /// The numbers of an array where they belong, and rows and columns.
 fn place<'p>(c: &Constant, plain: &'p [f32]) -> (Cow<'p, [f32]>, (usize, usize)) {
     let size = placed_size(c);
-    let mut placed = match &c.placing {
-        Placing::Plain => return (Cow::Borrowed(plain), size),
-        _ => vec![0.0; size.0 * size.1],
-    };
-    match &c.placing {
-        Placing::Columns(map) => {
-            let columns: Vec<usize> = map.rows().collect();
-            for (row, from) in placed.chunks_exact_mut(size.1).zip(plain.chunks_exact(c.size.1)) {
-                columns.iter().zip(from).for_each(|(&column, &v)| row[column] = v);
-            }
-        }
-        Placing::Rows { from, to } => {
-            from.rows().zip(to.rows()).for_each(|(from, to)| placed[to] = plain[from]);
-        }
-        Placing::Plain | Placing::Pairs { .. } => {}
+    let Placing::Columns(map) = &c.placing else { return (Cow::Borrowed(plain), size) };
+    let columns: Vec<usize> = map.rows().collect();
+    let mut placed = vec![0.0; size.0 * size.1];
+    for (row, from) in placed.chunks_exact_mut(size.1).zip(plain.chunks_exact(c.size.1)) {
+        columns.iter().zip(from).for_each(|(&column, &v)| row[column] = v);
     }
     (Cow::Owned(placed), size)
-}
-
-/// Pairs of rows, two numbers each.
-fn pairs(from: &RowMap, to: &RowMap, filled: usize) -> Vec<u32> {
-    let mut rest = vec![true; filled];
-    let mut all = Vec::new();
-    for (from, to) in from.rows().zip(to.rows()) {
-        all.extend([from as u32, to as u32]);
-        rest.get_mut(to).into_iter().for_each(|r| *r = false);
-    }
-    all.extend((0..filled).filter(|&row| rest[row]).flat_map(|row| [NO_ROW, row as u32]));
-    all
 }
 
 #[cfg(test)]
@@ -179,12 +152,12 @@ mod tests {
     use super::*;
     use crate::ir::graph::{Role, Shape};
     use crate::ir::layout::Layout;
-    use crate::ir::view::Image;
+    use crate::ir::view::{Image, RowMap};
 
     fn constant(placing: Placing, size: (usize, usize), padded: (usize, usize), layout: &str) -> Constant {
         Constant {
             name: "".into(),
-            tensor: Some(0),
+            tensor: 0,
             scales: None,
             role: Role::Weights,
             placing,
@@ -202,11 +175,9 @@ mod tests {
         // Images with gaps, whose rows are in another order than the elements.
         let map = RowMap::image(Image { first: 1, pixel: 4, line: 9 }, shape);
         let to: Vec<usize> = map.rows().collect();
-        let from = RowMap::vector(12);
         let all = [
             (constant(Placing::Plain, (5, 12), (8, 16), "R_4_4_C"), (0..12).collect::<Vec<_>>()),
-            (constant(Placing::Columns(map.clone()), (5, 12), (6, 20), "C_2_4_R"), to.clone()),
-            (constant(Placing::Rows { from, to: map }, (12, 1), (20, 1), "C"), to),
+            (constant(Placing::Columns(map), (5, 12), (6, 20), "C_2_4_R"), to),
         ];
         for (mut c, places) in all {
             let plain: Vec<f32> = (1..=c.size.0 * c.size.1).map(|i| i as f32).collect();
@@ -215,20 +186,18 @@ mod tests {
                 let packed = Values::pack(&c, &|_| Cow::Borrowed(&plain[..]));
                 assert_eq!(packed.bytes().len(), c.bytes());
                 assert_eq!(packed.unpack(&c), plain, "{:?}", c.placing);
+                assert_eq!(Values::read(&c, &packed.bytes()).unpack(&c), plain);
                 let number = |row: usize, col: usize| {
                     let at = c.layout.index(c.padded.0, c.padded.1, row, col);
                     match &packed {
                         Values::F32(v) => v[at],
                         Values::F16(v) => half::to_f32(v[at]),
-                        Values::I8(_) | Values::U32(_) => f32::NAN,
+                        Values::I8(_) => f32::NAN,
                     }
                 };
                 let mut expected = vec![vec![0.0; c.padded.1]; c.padded.0];
                 for (i, &v) in plain.iter().enumerate() {
-                    match c.placing {
-                        Placing::Rows { .. } => expected[places[i]][0] = v,
-                        _ => expected[i / c.size.1][places[i % c.size.1]] = v,
-                    }
+                    expected[i / c.size.1][places[i % c.size.1]] = v;
                 }
                 for (row, line) in expected.iter().enumerate() {
                     let found: Vec<f32> = (0..c.padded.1).map(|col| number(row, col)).collect();
@@ -236,17 +205,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    /// Rows that have nothing to read are filled.
-    #[test]
-    fn pairs_of_rows_write_every_row_once() {
-        let from = RowMap { first: 3, loops: vec![(2, 4)].into() };
-        let to = RowMap { first: 1, loops: vec![(2, 2)].into() };
-        let c = constant(Placing::Pairs { from, to, filled: 5 }, (0, 0), (5, 2), "R");
-        let packed = Values::pack(&c, &|_| Cow::Borrowed(&[][..]));
-        let Values::U32(rows) = &packed else { panic!("no rows") };
-        assert_eq!(**rows, [3, 1, 7, 3, NO_ROW, 0, NO_ROW, 2, NO_ROW, 4]);
-        assert_eq!((packed.bytes().len(), packed.unpack(&c)), (40, Vec::new()));
     }
 }

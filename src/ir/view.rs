@@ -7,27 +7,74 @@
 
 use super::graph::Shape;
 use super::op::Window;
-use std::borrow::Cow;
+use std::fmt;
 
-/// Rows for the elements of a value in their order (c, y, x): nested loops over them, from the outermost in.
-#[derive(Clone, Debug, PartialEq)]
+/// Rows for the elements of a value in their order (c, y, x): nested loops over them, from the outermost in. Loops that
+/// turn once stand in front. The same type says which number of an array belongs to each element: there a step of 0
+/// repeats a number.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowMap {
     /// The row of the first element.
     pub(crate) first: usize,
     /// How often each loop turns, and rows from a turn to the next.
-    pub(crate) loops: Cow<'static, [(usize, usize)]>,
+    pub(crate) loops: [(usize, usize); 3],
+}
+
+/// `2+28×448+16×1`: the first row, then turns and step of each loop.
+impl fmt::Debug for RowMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.first)?;
+        self.loops.iter().filter(|l| l.0 != 1).try_for_each(|(n, step)| write!(f, "+{n}×{step}"))
+    }
+}
+
+impl Default for RowMap {
+    fn default() -> RowMap {
+        RowMap::vector(1)
+    }
 }
 
 impl RowMap {
     /// `n` rows one after the other.
-    pub(crate) fn vector(n: usize) -> RowMap {
-        RowMap { first: 0, loops: vec![(n, 1)].into() }
+    pub(crate) const fn vector(n: usize) -> RowMap {
+        let last = if n == 1 { (1, 0) } else { (n, 1) };
+        RowMap { first: 0, loops: [(1, 0), (1, 0), last] }
+    }
+
+    /// The map of these loops with as few of them as possible; `None` where three are too few.
+    pub(crate) fn of(first: usize, loops: &[(usize, usize)]) -> Option<RowMap> {
+        let mut merged: Vec<(usize, usize)> = Vec::new();
+        for &(n, step) in loops.iter().filter(|l| l.0 != 1) {
+            match merged.last_mut() {
+                // The outer loop steps over whole inner ones.
+                Some(outer) if outer.1 == n * step => *outer = (outer.0 * n, step),
+                _ => merged.push((n, step)),
+            }
+        }
+        let mut map = RowMap { first, loops: [(1, 0); 3] };
+        let unused = map.loops.len().checked_sub(merged.len())?;
+        map.loops[unused..].copy_from_slice(&merged);
+        Some(map)
+    }
+
+    /// The map of one loop an axis, which three loops always suffice for.
+    fn of_axes(first: usize, loops: [(usize, usize); 3]) -> RowMap {
+        RowMap::of(first, &loops).unwrap_or(RowMap { first, loops })
     }
 
     /// An image of `shape`.
     pub(crate) fn image(image: Image, shape: Shape) -> RowMap {
-        let loops = [(shape.c, 1), (shape.h, image.line), (shape.w, image.pixel)];
-        RowMap { first: image.first, loops: loops.to_vec().into() }.simple()
+        RowMap::of_axes(image.first, [(shape.c, 1), (shape.h, image.line), (shape.w, image.pixel)])
+    }
+
+    /// The numbers of an array that has one for each channel of `shape`.
+    pub(crate) fn of_channels(shape: Shape) -> RowMap {
+        RowMap::of_axes(0, [(shape.c, 1), (shape.h, 0), (shape.w, 0)])
+    }
+
+    /// The one number of an array for all of `n` elements.
+    pub(crate) fn of_all(n: usize) -> RowMap {
+        RowMap::of_axes(0, [(1, 0), (1, 0), (n, 0)])
     }
 
     /// Elements.
@@ -35,17 +82,19 @@ impl RowMap {
         self.loops.iter().map(|l| l.0).product()
     }
 
+    /// The row of element `i`.
+    pub(crate) fn row(&self, i: usize) -> usize {
+        let [_, (middle, b), (inner, c)] = self.loops;
+        let (rest, last) = (i / inner, i % inner);
+        self.first + rest / middle * self.loops[0].1 + rest % middle * b + last * c
+    }
+
     /// The rows in the order of the elements.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = usize> + '_ {
-        let row = |i: usize| {
-            let (mut rest, mut row) = (i, self.first);
-            for &(n, step) in self.loops.iter().rev() {
-                row += rest % n * step;
-                rest /= n;
-            }
-            row
-        };
-        (0..self.len()).map(row)
+    pub(crate) fn rows(&self) -> impl Iterator<Item = usize> + use<> {
+        let RowMap { first, loops: [(outer, a), (middle, b), (inner, c)] } = *self;
+        (0..outer).flat_map(move |i| {
+            (0..middle).flat_map(move |j| (0..inner).map(move |k| first + i * a + j * b + k * c))
+        })
     }
 
     /// The row behind the last one that it uses.
@@ -53,27 +102,27 @@ impl RowMap {
         self.first + self.loops.iter().map(|&(n, step)| (n - 1) * step).sum::<usize>() + 1
     }
 
-    /// Whether element i is row i.
+    /// True if element i is row i.
     pub(crate) fn is_plain(&self) -> bool {
-        self.first == 0 && self.loops.iter().all(|l| l.1 == 1) && self.loops.len() <= 1
+        *self == RowMap::vector(self.len())
     }
 
-    /// The same rows with as few loops as possible, so that equal maps are equal.
-    fn simple(self) -> RowMap {
-        let mut loops: Vec<(usize, usize)> = Vec::new();
-        for &(n, step) in self.loops.iter().filter(|l| l.0 > 1) {
-            match loops.last_mut() {
-                // The outer loop steps over whole inner ones.
-                Some(outer) if outer.1 == n * step => *outer = (outer.0 * n, step),
-                _ => loops.push((n, step)),
-            }
-        }
-        RowMap { first: self.first, loops: loops.into() }
+    /// True if no row belongs to two elements, and each loop steps over all rows of those with smaller steps. Then the
+    /// element of a row is found by division.
+    pub(crate) fn is_nested(&self) -> bool {
+        let mut loops = self.loops;
+        loops.sort_by_key(|l| l.1);
+        let mut covered = 1;
+        loops.iter().filter(|l| l.0 > 1).all(|&(n, step)| {
+            let above = step >= covered;
+            covered += (n - 1) * step;
+            above
+        })
     }
 
     /// The rows from one element to the next along c, y and x of `shape`; `None` where it has no such loops.
     pub(crate) fn steps(&self, shape: Shape) -> Option<[usize; 3]> {
-        let mut loops: Vec<(usize, usize)> = self.loops.to_vec();
+        let mut loops: Vec<(usize, usize)> = self.loops.iter().copied().filter(|l| l.0 > 1).collect();
         // From the innermost axis out, each takes whole loops, or a part of one.
         let mut axis = |n: usize| -> Option<usize> {
             let (mut left, mut steps) = (n, None);
@@ -124,7 +173,7 @@ impl RowMap {
     pub(crate) fn transposed(&self, shape: Shape, axes: [super::op::Axis; 3]) -> Option<RowMap> {
         let steps = self.steps(shape)?;
         let turn = |axis: super::op::Axis| (shape.along(axis), steps[axis as usize]);
-        Some(RowMap { first: self.first, loops: axes.map(turn).to_vec().into() }.simple())
+        Some(RowMap::of_axes(self.first, axes.map(turn)))
     }
 
     /// The map of a part of the value, of shape `part` from element (c, y, x) on; `None` where its loops do not follow the
@@ -132,8 +181,52 @@ impl RowMap {
     pub(crate) fn sliced(&self, shape: Shape, at: [usize; 3], part: Shape) -> Option<RowMap> {
         let steps = self.steps(shape)?;
         let first = (0..3).fold(self.first, |first, axis| first + at[axis] * steps[axis]);
-        let loops = vec![(part.c, steps[0]), (part.h, steps[1]), (part.w, steps[2])];
-        Some(RowMap { first, loops: loops.into() }.simple())
+        Some(RowMap::of_axes(first, [(part.c, steps[0]), (part.h, steps[1]), (part.w, steps[2])]))
+    }
+}
+
+/// Elements that a step takes from one place for another: element i is read at `from`(i) and belongs to row `to`(i).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// Rows of a matrix that are read, or numbers of an array.
+    pub(crate) from: RowMap,
+    /// Rows of the result. See [`RowMap::is_nested`].
+    pub(crate) to: RowMap,
+    /// The step writes the rows of the result below this one, those of no element too. 0: the rows of elements alone.
+    pub(crate) filled: usize,
+}
+
+impl Moved {
+    /// Work-items that carry it out: one for each row that is written.
+    pub(crate) fn items(&self) -> usize {
+        if self.filled > 0 { self.filled } else { self.to.len() }
+    }
+
+    /// The kernels' argument, `kernels/common/moved.cl`.
+    pub(crate) fn words(&self) -> [u32; 16] {
+        // How many elements a turn of each loop goes on by.
+        let within = |map: &RowMap| {
+            let inner = map.loops[2].0;
+            [map.loops[1].0 * inner, inner, 1]
+        };
+        // Divisor, turns and weight of each loop over what a work-item's number says: the row, or the element.
+        let mut loops = [(u32::MAX, 1, 0); 3];
+        for ((to, &(n, step)), elements) in loops.iter_mut().zip(&self.to.loops).zip(within(&self.to)) {
+            if n > 1 {
+                let (divisor, weight) = if self.filled > 0 { (step, elements) } else { (elements, step) };
+                *to = (divisor as u32, n as u32, weight as u32);
+            }
+        }
+        loops.sort_by_key(|l| std::cmp::Reverse(l.0));
+        if self.filled == 0 {
+            // Work-items number elements.
+            loops[0].1 = 0;
+        }
+        let [(a, b, c), (d, e, f), (g, h, i)] = loops;
+        let ([first, second, _], steps) = (within(&self.from), self.from.loops.map(|l| l.1 as u32));
+        let (from, to) = (self.from.first as u32, self.to.first as u32);
+        let [x, y, z] = steps;
+        [from, to, a, b, c, d, e, f, g, h, i, first as u32, x, second as u32, y, z]
     }
 }
 

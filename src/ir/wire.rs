@@ -246,13 +246,13 @@ mod data {
     use crate::ir::plan::{
         Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Few, Placing, Plan, Problem, Step,
     };
-    use crate::ir::view::{Geometry, Image, RowMap};
+    use crate::ir::view::{Geometry, Image, Moved, RowMap};
     use crate::ir::wire::{Damaged, Reader, Wire};
 
     variants! {
         Order { R, C }
-        Role { Weights, Biases, Factors, Pairs }
-        Placing { Plain, Columns(map), Rows { from, to }, Pairs { from, to, filled } }
+        Role { Weights, Biases, Factors }
+        Placing { Plain, Columns(map) }
         InputOrder { Chw, Hwc }
         Kind { Classes, Binary, Multilabel, Values }
         FinalActivation { Softmax, Sigmoid, Tanh, None }
@@ -278,7 +278,9 @@ mod data {
         EngineKind { Host, OpenCl }
         BufferRole { Input, Hidden, Scores, Classes }
         Extent { Fixed(items), Records { records, items }, Columns { columns, tile, group } }
-        Arg { Size(value), Scalar(value), Pair(values), Geometry(geometry), Constant(index), Buffer(index), Constants }
+        Arg {
+            Size(value), Scalar(value), Pair(values), Geometry(geometry), Moved(moved), Constant(index), Buffer(index), Constants
+        }
     }
 
     impl Wire for Float {
@@ -296,12 +298,13 @@ mod data {
         Layout { outer, chunks }
         Shape { c, h, w }
         RowMap { first, loops }
+        Moved { from, to, filled }
         Image { first, pixel, line }
         Geometry { input, output, window, groups }
         Border { top, left, bottom, right }
         Window { size, stride, dilation, border, ceil }
         Value { name, shape }
-        Tensor { name, role, rows, cols, spread }
+        Tensor { name, role, rows, cols, map, spread }
         Node { name, op, inputs, tensors, output }
         Graph { values, tensors, nodes, inputs, outputs }
         Output { kind, activation, threshold }
@@ -357,7 +360,7 @@ mod tests {
         use crate::ir::graph::Shape;
         use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
         use crate::ir::plan::{Arg, Extent, Placing};
-        use crate::ir::view::RowMap;
+        use crate::ir::view::{Moved, RowMap};
         [0u8, 1, 255].iter().for_each(comes_back);
         [false, true].iter().for_each(comes_back);
         [Some(7usize), None].iter().for_each(comes_back);
@@ -381,8 +384,8 @@ mod tests {
             Op::Transpose([Axis::X, Axis::C, Axis::Y]),
         ];
         ops.iter().for_each(comes_back);
-        let map = RowMap { first: 3, loops: vec![(2, 4), (128, 1)].into() };
-        comes_back(&Placing::Pairs { from: map.clone(), to: RowMap::vector(9), filled: 5 });
+        let map = RowMap { first: 3, loops: [(1, 0), (2, 4), (128, 1)] };
+        comes_back(&Arg::Moved(Moved { from: map, to: RowMap::vector(9), filled: 500 }));
         comes_back(&Placing::Columns(map));
         comes_back(&Extent::Columns { columns: 1, tile: 2, group: 3 });
         comes_back(&[Arg::Size(3), Arg::Pair((0.5, 2.0)), Arg::Constants]);

@@ -498,6 +498,7 @@ impl Lab {
             Arg::Scalar(x) => Some(Argument::F32(x)),
             Arg::Pair((x, y)) => Some(Argument::F32x2([x, y])),
             Arg::Geometry(geometry) => Some(Argument::U32x16(geometry.words())),
+            Arg::Moved(moved) => Some(Argument::U32x16(moved.words())),
             Arg::Buffer(i) => match (&image, buffers.iter().find(|b| b.0 == operands[i].name)) {
                 (_, Some((_, Guarded { view: buffer, .. }))) => {
                     Some(Argument::Buffer { buffer, bytes: touched(operands[i]) })

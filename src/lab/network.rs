@@ -658,7 +658,8 @@ fn sequential(
                 let column = |value: usize, col: usize| -> Vec<f64> {
                     all[value].iter().skip(col).step_by(records).map(|&v| f64::from(v)).collect()
                 };
-                let arrays: Vec<&[f32]> = node.tensors.iter().map(|&t| &*weights[t]).collect();
+                let arrays = graph.arrays(node, weights);
+                let arrays: Vec<&[f32]> = arrays.iter().map(|a| &**a).collect();
                 timed(i, op.name(), &mut || {
                     for col in 0..records {
                         let inputs: Vec<Vec<f64>> = node.inputs.iter().map(|&v| column(v, col)).collect();

@@ -3,11 +3,13 @@
 use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
 use crate::ir::network::Network;
 use crate::ir::op::Op;
+use crate::ir::view::RowMap;
 use std::borrow::Cow;
 
 impl Graph {
     /// Adds a node that reads `inputs`, with arrays of weights of the given role, rows and columns; its value is the
-    /// graph's output until another node is added. Gives the number of the value.
+    /// graph's output until another node is added. Gives the number of the value. Arrays that work on single elements
+    /// have a number for each channel or for each element.
     ///
     /// # Errors
     /// What the operation says of shapes that do not meet, or that its value is too large.
@@ -18,16 +20,48 @@ impl Graph {
         inputs: &[usize],
         tensors: &[(Role, usize, usize)],
     ) -> Result<usize, String> {
+        let tensors: Vec<_> = tensors.iter().map(|&(role, rows, cols)| (role, rows, cols, None)).collect();
+        self.push_mapped(name, op, inputs, &tensors)
+    }
+
+    /// The same with arrays whose map may say which number belongs to each element of the value.
+    ///
+    /// # Errors
+    /// As [`Graph::push`], and of maps that do not fit.
+    pub(crate) fn push_mapped(
+        &mut self,
+        name: impl Into<Cow<'static, str>>,
+        op: Op,
+        inputs: &[usize],
+        tensors: &[(Role, usize, usize, Option<RowMap>)],
+    ) -> Result<usize, String> {
         let name = name.into();
         let shapes: Vec<Shape> = inputs.iter().map(|&i| self.values[i].shape).collect();
-        let sizes: Vec<(usize, usize)> = tensors.iter().map(|t| (t.1, t.2)).collect();
-        let shape = op.shape(&shapes, &sizes).and_then(Shape::bounded).map_err(|e| format!("{name}: {e}"))?;
+        let elements = shapes.first().map_or(0, |s| s.len());
+        let fits = |&(_, rows, cols, map): &(Role, usize, usize, Option<RowMap>)| match map {
+            None => Ok((rows, cols)),
+            Some(map) if map.len() == elements && map.end() <= rows && cols == 1 => Ok((elements, 1)),
+            Some(map) => Err(format!(
+                "expected a map of {elements} values to {rows} numbers, found one of {} to {}",
+                map.len(),
+                map.end()
+            )),
+        };
+        let sizes = tensors.iter().map(fits).collect::<Result<Vec<_>, _>>();
+        let shape = sizes.and_then(|sizes| op.shape(&shapes, &sizes)).and_then(Shape::bounded);
+        let shape = shape.map_err(|e| format!("{name}: {e}"))?;
+        let map = |rows: usize| match op {
+            Op::Scale | Op::PRelu if rows == shape.c => Some(RowMap::of_channels(shape)),
+            Op::Scale | Op::PRelu => Some(RowMap::vector(rows)),
+            _ => None,
+        };
         let first = self.tensors.len();
-        let added = tensors.iter().map(|&(role, rows, cols)| Tensor {
+        let added = tensors.iter().map(|&(role, rows, cols, given)| Tensor {
             name: name.clone(),
             role,
             rows,
             cols,
+            map: given.or_else(|| map(rows)),
             spread: 0,
         });
         self.tensors.to_mut().extend(added);
@@ -42,6 +76,15 @@ impl Graph {
         });
         self.outputs = vec![output].into();
         Ok(output)
+    }
+
+    /// The arrays of a node as its reference takes them: those that work on single elements have a number for each.
+    pub(crate) fn arrays<'t>(&self, node: &Node, tensors: &'t [Vec<f32>]) -> Vec<Cow<'t, [f32]>> {
+        let array = |&t: &usize| match self.tensors[t].map {
+            Some(map) if !map.is_plain() => Cow::Owned(map.rows().map(|i| tensors[t][i]).collect()),
+            _ => Cow::Borrowed(&tensors[t][..]),
+        };
+        node.tensors.iter().map(array).collect()
     }
 
     /// Floating-point operations of node `i` for one record.
@@ -71,7 +114,8 @@ impl Graph {
         for (i, node) in self.nodes.iter().enumerate() {
             let inputs: Vec<(&[f64], Shape)> =
                 node.inputs.iter().map(|&i| (&*values[i], self.values[i].shape)).collect();
-            let weights: Vec<&[f32]> = node.tensors.iter().map(|&i| &*tensors[i]).collect();
+            let arrays = self.arrays(node, tensors);
+            let weights: Vec<&[f32]> = arrays.iter().map(|a| &**a).collect();
             let output = node.op.reference(&inputs, &weights, self.values[node.output].shape);
             seen(node.output, &output);
             values[node.output] = output;

@@ -4,7 +4,7 @@
 use crate::ir::layout::{Layout, Order};
 use crate::ir::plan::{Arg, Extent, Plan, Step, places};
 use crate::ir::scale::BESIDE;
-use crate::ir::view::Geometry;
+use crate::ir::view::{Geometry, Moved};
 use crate::registry::{Dim, Kernel, Library, Operation, Parameter, Problem, operands};
 
 /// Sizes of a launch.
@@ -25,8 +25,8 @@ pub(crate) struct Sizes {
     pub(crate) second: usize,
     /// Whether two operands and the result stand alike, element for element.
     pub(crate) alike: bool,
-    /// Pairs of rows that are moved; else 0.
-    pub(crate) pairs: usize,
+    /// The numbers of factors and of summands that belong to rows; or twice the rows that are moved.
+    pub(crate) moved: [Moved; 2],
     /// Of a kernel that knows of images: where it reads and writes.
     pub(crate) geometry: Option<Geometry>,
 }
@@ -43,7 +43,7 @@ impl Sizes {
             weights,
             second: 0,
             alike: false,
-            pairs: 0,
+            moved: [Moved::default(); 2],
             geometry: None,
         }
     }
@@ -62,8 +62,8 @@ impl Sizes {
             Dim::Outputs => self.weights.0,
             Dim::Taps => self.weights.1,
             Dim::Second => self.second,
-            Dim::Pairs => self.pairs,
-            Dim::Two => 2,
+            Dim::Factors => self.moved[0].from.end(),
+            Dim::Summands => self.moved[1].from.end(),
             Dim::Plan => 0,
         };
         (size(operand.rows), size(operand.cols))
@@ -116,6 +116,8 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
             'v' => Arg::Scalar(call.value),
             's' => Arg::Size(sizes.second as u32),
             'n' => Arg::Size(sizes.rows as u32),
+            'f' => Arg::Moved(sizes.moved[0]),
+            'b' => Arg::Moved(sizes.moved[1]),
             _ => Arg::Geometry(sizes.geometry.unwrap_or_default()),
         });
     }
@@ -175,7 +177,7 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
         _ if r.elementwise() => (per_granule(granule * p.h), Extent::Fixed(1)),
         Operation::Combine if call.sizes.alike => (per_granule(granule * p.h), Extent::Fixed(1)),
         Operation::Softmax => (Extent::Fixed(1), per_granule(granule * pixels)),
-        Operation::Gather => (Extent::Fixed(call.sizes.pairs), per_granule(granule)),
+        Operation::Gather => (Extent::Fixed(call.sizes.moved[0].items()), per_granule(granule)),
         _ => {
             // Rows may be fewer than those of whole work-groups.
             let rows = call.sizes.geometry.map_or(p.h, |g| g.output.0.pixel);
@@ -197,10 +199,15 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
     };
     let parts = size('c').max(1);
     let mut of = Sizes { middle: size('m'), second: size('s'), parts, ..Sizes::of(step.problem) };
-    // The first constant: weights of a convolution, pairs of rows.
+    let moved = |letter: char| match arglist.find(letter).map(|at| &step.args[at]) {
+        Some(&Arg::Moved(moved)) => moved,
+        _ => Moved::default(),
+    };
+    of.moved = ['f', 'b'].map(moved);
+    // The first constant: weights of a convolution.
     let constant = step.args.iter().find_map(|a| if let Arg::Constant(i) = *a { Some(i) } else { None });
     if let Some(c) = constant.map(|i| &plan.constants[i]) {
-        (of.weights, of.pairs) = (c.padded, c.padded.0);
+        of.weights = c.padded;
     }
     let bytes = |(operand, arg): (&Parameter, &Arg)| {
         let (rows, cols) = of.of_operand(step.operation, operand);

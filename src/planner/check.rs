@@ -3,15 +3,16 @@
 //! cover every row and record.
 
 use super::bind::{self, ADDS, repack_options};
+use super::stands::Stands;
 use crate::ir::layout::Layout;
-use crate::ir::network::Precision;
+use crate::ir::network::{Network, Precision};
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Extent, Placing, Plan, Step};
 use crate::ir::scale::BESIDE;
-use crate::ir::view::Geometry;
+use crate::ir::view::{Geometry, Moved};
 use crate::registry::{EngineKind, Kernel, Library, Operation, Problem, operands};
 
-/// What is wrong with a plan; nothing of a right one.
-pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
+/// What is wrong with a plan of `network`; nothing of a right one.
+pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut say =
         |step: &Step, text: String| wrong.push(format!("plan {}: {}: {text}", plan.name, step.kernel));
@@ -21,10 +22,12 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
     let columns = plan.engine.arena_columns(plan.padded_batch);
     // Which buffer's values each byte range of the arena holds: (start, end, buffer).
     let mut holds: Vec<(usize, usize, usize)> = Vec::new();
+    let mut stands = Stands::of_input(plan, network);
     for (i, step) in plan.steps.iter().enumerate() {
         if plan.few.is_some_and(|few| i == few.first) {
             // A variant for few records begins with nothing.
             holds.clear();
+            stands = Stands::of_input(plan, network);
         }
         let Some((_, kernel)) = library.kernel(&step.kernel) else {
             say(step, "no kernel of the library".into());
@@ -103,6 +106,8 @@ pub(crate) fn check(plan: &Plan, library: &Library) -> Vec<String> {
             holds.retain(|h| h.1 <= start || end <= h.0);
             holds.push((start, end, i));
         }
+        moved(plan, step, &stands).into_iter().for_each(|t| say(step, t));
+        stands.follow(step);
         if kernel.operation == Operation::Repack {
             repack(plan, step, &touched(step)).into_iter().for_each(|t| say(step, t));
         }
@@ -181,6 +186,47 @@ fn repack(plan: &Plan, step: &Step, buffers: &[usize]) -> Option<String> {
     })
 }
 
+/// Returns what is wrong with the rows that a step moves, or with the numbers that it takes for each row.
+fn moved(plan: &Plan, step: &Step, stands: &Stands<'_>) -> Option<String> {
+    let maps: Vec<Moved> =
+        step.args.iter().filter_map(|a| if let Arg::Moved(m) = *a { Some(m) } else { None }).collect();
+    let &[.., Arg::Buffer(result)] = &*step.args else { return None };
+    let read = step.args.iter().find_map(|a| if let Arg::Buffer(i) = *a { Some(i) } else { None })?;
+    let (rows, written) = (plan.buffers[read].padded_rows, plan.buffers[result].padded_rows);
+    let expected = match step.operation {
+        Operation::Scale => 2,
+        Operation::Gather => 1,
+        _ => 0,
+    };
+    if maps.len() != expected {
+        return Some(format!("expected {expected} maps, found {}", maps.len()));
+    }
+    for m in &maps {
+        let all = m.filled == 0 || m.filled == written;
+        if m.from.len() != m.to.len() || !m.to.is_nested() || m.to.end() > written || !all {
+            return Some(format!("writes rows {:?} and fills {} of {written}", m.to, m.filled));
+        }
+    }
+    if step.operation == Operation::Gather {
+        let end = maps[0].from.end();
+        return (end > rows).then(|| format!("reads {end} rows of {rows}"));
+    }
+    let constants: Vec<usize> =
+        step.args.iter().filter_map(|a| if let Arg::Constant(i) = *a { Some(i) } else { None }).collect();
+    for (n, (m, &i)) in maps.iter().zip(&constants).enumerate() {
+        let c = &plan.constants[i];
+        if m.filled == 0 || m.from.end() > c.padded.0 || c.placing != Placing::Plain || c.layout != Layout::C
+        {
+            return Some(format!("{} {}: {:?} numbers for {m:?}", c.name, c.role.name(), c.padded));
+        }
+        // Each element of the node's value has its own number, in the row where it stands.
+        if let Some(wrong) = stands.reads(step, read, (n, c.tensor), m) {
+            return Some(format!("{} {}: {wrong}", c.name, c.role.name()));
+        }
+    }
+    None
+}
+
 /// Whether a constant is as the kernel takes it.
 fn constant(c: &Constant, kernel: &Kernel, operand: &str, step: &Step, plan: &Plan) -> Option<String> {
     let least = match &c.placing {
@@ -190,8 +236,6 @@ fn constant(c: &Constant, kernel: &Kernel, operand: &str, step: &Step, plan: &Pl
         }
         Placing::Plain => c.size,
         Placing::Columns(map) => (c.size.0, map.end()),
-        Placing::Rows { to, .. } => (to.end(), 1),
-        Placing::Pairs { from, filled, .. } => (from.len().max(*filled), 2),
     };
     if c.padded.0 < least.0 || c.padded.1 < least.1 || c.layout.fits(c.padded.0, c.padded.1).is_err() {
         return Some(format!("{} {}: {:?} does not hold {:?}", c.name, c.role.name(), c.padded, c.size));
@@ -258,13 +302,10 @@ fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
     let r = &kernel.restrictions;
     let geometry = geometry(step);
     let pixels = geometry.map_or(1, |g| g.output.1.h * g.output.1.w);
-    let pairs = step.args.iter().find_map(|a| match *a {
-        Arg::Constant(c) => Some(plan.constants[c].padded.0),
-        _ => None,
-    });
+    let moved = step.args.iter().find_map(|a| if let Arg::Moved(m) = a { Some(m.items()) } else { None });
     let rows = match kernel.operation {
         Operation::ArgMax | Operation::Softmax => 1,
-        Operation::Gather => pairs.unwrap_or(usize::MAX),
+        Operation::Gather => moved.unwrap_or(usize::MAX),
         _ => geometry.map_or(step.problem.h, |g| g.output.0.pixel),
     };
     if let Some(wrong) = geometry.and_then(|g| image(plan, step, &g)) {

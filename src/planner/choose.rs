@@ -194,9 +194,9 @@ impl<'l> Planner<'l> {
         }
         if op == Op::Affine {
             let value = self.network.graph.nodes[i].inputs[0];
-            let View { matrix, map } = self.view(value);
+            let View { matrix, map } = *self.view(value);
             // A part of many rows: the others would be columns of zeros.
-            if self.matrices[*matrix].rows > map.end() - map.first + MOST_SPARE {
+            if self.matrices[matrix].rows > map.end() - map.first + MOST_SPARE {
                 self.copy(value, i);
             }
         }
@@ -338,7 +338,7 @@ impl<'l> Planner<'l> {
         let output = self.matrices.len() - 1;
         self.writes(kernel, output);
         let activation = affine[0].1;
-        let map = self.view(graph.nodes[affine[0].0].inputs[0]).map.clone();
+        let map = self.view(graph.nodes[affine[0].0].inputs[0]).map;
         let placing = if map.is_plain() { Placing::Plain } else { Placing::Columns(map) };
         self.drafts.push(Draft {
             activation,
@@ -355,7 +355,7 @@ impl<'l> Planner<'l> {
     fn common_dimension(&mut self, kernel: &Kernel, input: usize, node: usize) {
         let weights = self.network.graph.nodes[node].tensors[0];
         let constants = self.known.full.filter(|_| kernel.of_few()).map_or(&[][..], |full| &full.constants);
-        let columns = constants.iter().find(|c| c.tensor == Some(weights)).map_or(0, |c| c.padded.1);
+        let columns = constants.iter().find(|c| c.tensor == weights).map_or(0, |c| c.padded.1);
         let Matrix { rows, row_multiple, .. } = &mut self.matrices[input];
         if columns >= *rows && columns % *row_multiple == 0 {
             *row_multiple = columns;
@@ -391,7 +391,7 @@ impl<'l> Planner<'l> {
         let graph = &self.network.graph;
         let bias = kernel.operation == Operation::Bias;
         let value = if bias { graph.nodes[node].output } else { graph.nodes[node].inputs[0] };
-        let view = if bias { self.view(value).clone() } else { self.own(value, node) };
+        let view = if bias { *self.view(value) } else { self.own(value, node) };
         let matrix = view.matrix;
         let takes = kernel.restrictions.r.as_ref().and_then(|o| o.representation.as_ref());
         let matrix = self.link(kernel, matrix, takes, node);

@@ -6,8 +6,7 @@ use crate::ir::graph::Shape;
 use crate::ir::layout::Layout;
 use crate::ir::network::Kind;
 use crate::ir::op::{Activation, Axis, Op, Window};
-use crate::ir::plan::Placing;
-use crate::ir::view::{Geometry, Image, RowMap};
+use crate::ir::view::{Geometry, Image, Moved, RowMap};
 use crate::registry::{Kernel, Operation, Problem, lcm};
 
 impl<'l> Planner<'l> {
@@ -18,8 +17,7 @@ impl<'l> Planner<'l> {
     /// The rows of a value that has been drafted.
     pub(super) fn view(&self, value: usize) -> &View {
         // Nodes are in topological order, and where one cannot be drafted the plan is refused.
-        static NONE: View =
-            View { matrix: 0, map: RowMap { first: 0, loops: std::borrow::Cow::Borrowed(&[]) } };
+        static NONE: View = View { matrix: 0, map: RowMap::vector(1) };
         self.views[value].as_ref().unwrap_or(&NONE)
     }
 
@@ -102,7 +100,7 @@ impl<'l> Planner<'l> {
     pub(super) fn moves(&mut self, i: usize) -> bool {
         let node = &self.network.graph.nodes[i];
         let (from, shape) = (node.inputs[0], self.shape(node.inputs[0]));
-        let View { matrix, map } = self.view(from).clone();
+        let View { matrix, map } = *self.view(from);
         match node.op {
             Op::Reshape(_) => self.views[node.output] = Some(View { matrix, map }),
             Op::Transpose(_) | Op::Slice { .. } => {
@@ -118,12 +116,12 @@ impl<'l> Planner<'l> {
             Op::Concat(axis) => {
                 let Some(kernel) = self.gather(i) else { return true };
                 let to = self.fresh(kernel, i);
-                let (all, map) = (self.shape(node.output), self.view(node.output).map.clone());
+                let (all, map) = (self.shape(node.output), self.view(node.output).map);
                 let mut first = 0;
                 for (n, &input) in node.inputs.iter().enumerate() {
                     let part = self.shape(input);
                     let Some(rows) = map.sliced(all, along(axis, first), part) else { return true };
-                    let from = self.view(input).clone();
+                    let from = *self.view(input);
                     // The first one fills what none of them does.
                     self.move_rows(kernel, i, from, (to, rows), n == 0, 0.0);
                     first += part.along(axis);
@@ -162,27 +160,28 @@ impl<'l> Planner<'l> {
     ) {
         let input = self.reads(kernel, from.matrix, node);
         self.family(kernel, input);
-        let placing = Placing::Pairs { from: from.map, to: rows, filled: usize::from(fills) };
-        self.drafts.push(Draft { placing, value, ..Draft::new(kernel, node, (input, to)) });
+        // How many rows there are to fill is known with their padding.
+        let moved = [Moved { from: from.map, to: rows, filled: usize::from(fills) }; 2];
+        self.drafts.push(Draft { moved, value, ..Draft::new(kernel, node, (input, to)) });
     }
 
     /// A copy of `value` for node `node` in rows of its own, as an image; its view is then that.
     pub(super) fn copy(&mut self, value: usize, node: usize) -> Option<View> {
         let kernel = self.gather(node)?;
-        let from = self.view(value).clone();
+        let from = *self.view(value);
         let name = format!("copy of {}", self.network.graph.values[value].name);
         self.matrices.push(Matrix::new(name, 0, 1, None));
         let to = self.matrices.len() - 1;
         self.pixels(to, value, 1);
         self.family(kernel, to);
-        let rows = self.view(value).map.clone();
+        let rows = self.view(value).map;
         self.move_rows(kernel, node, from, (to, rows), true, 0.0);
-        self.views[value].clone()
+        self.views[value]
     }
 
     /// The rows of `value` for node `node` to change: a copy where anybody else reads them later.
     pub(super) fn own(&mut self, value: usize, node: usize) -> View {
-        let (graph, view) = (&self.network.graph, self.view(value).clone());
+        let (graph, view) = (&self.network.graph, *self.view(value));
         let there = |v: &usize| self.views[*v].as_ref().is_some_and(|other| other.matrix == view.matrix);
         let read =
             |v: usize| graph.outputs.contains(&v) || graph.consumers(v).any(|n| n != node && !self.done[n]);
@@ -191,7 +190,7 @@ impl<'l> Planner<'l> {
             return view;
         }
         // What is copied is read by others where it stood.
-        let before = self.views[value].clone();
+        let before = self.views[value];
         let copy = self.copy(value, node);
         self.views[value] = before;
         copy.unwrap_or(view)
@@ -289,7 +288,7 @@ impl<'l> Planner<'l> {
     /// The view of a value that takes all rows of its matrix, a copy if it does not.
     fn whole(&mut self, value: usize, node: usize) -> Option<View> {
         let shape = self.shape(value);
-        let view = self.view(value).clone();
+        let view = *self.view(value);
         let rows = self.matrices[view.matrix].rows;
         let pixel = rows / (shape.h * shape.w);
         // A vector has no rows of others behind it.
@@ -310,17 +309,22 @@ impl<'l> Planner<'l> {
         matrix
     }
 
-    /// A step with a factor for each row.
+    /// A step with a factor for each element, and mostly a summand. Each array has a map of its own.
     fn scale_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {
-        let value = self.network.graph.nodes[i].inputs[0];
-        let shape = self.shape(value);
-        let View { matrix, map } = self.whole(value, i)?;
+        let graph = &self.network.graph;
+        let node = &graph.nodes[i];
+        let View { matrix, map } = self.whole(node.inputs[0], i)?;
         let input = self.reads(kernel, matrix, last);
         self.family(kernel, input);
-        let output = self.alike(input, last, map.clone());
-        // Each array has a map of its own (`place::constant_of`): here stands which rows the value's elements are.
-        let placing = Placing::Rows { from: RowMap::vector(shape.len()), to: map };
-        Some(Draft { placing, ..Draft::new(kernel, last, (input, output)) })
+        let output = self.alike(input, last, map);
+        // A PReLU has no summands: its kernel is given the slopes twice.
+        let arrays = [node.tensors.first(), node.tensors.last()].map(|t| t.map(|&t| &graph.tensors[t]));
+        let moved = arrays.map(|array| Moved {
+            from: array.and_then(|a| a.map).unwrap_or_default(),
+            to: map,
+            filled: 0,
+        });
+        Some(Draft { moved, ..Draft::new(kernel, last, (input, output)) })
     }
 
     /// A step with two operands, of which the first stands as the result does.
@@ -360,7 +364,7 @@ impl<'l> Planner<'l> {
     /// The last values stand in rows of their own, and those that an arg-max reads one after the other.
     pub(super) fn outputs(&mut self) {
         let Some(&value) = self.network.graph.outputs.first() else { return };
-        let Some(View { matrix, map }) = self.views[value].clone() else { return };
+        let Some(View { matrix, map }) = self.views[value] else { return };
         let nodes = self.network.graph.nodes.len();
         let classes = self.network.output.kind == Kind::Classes;
         let plain = map.is_plain() && map.len() == self.matrices[matrix].rows;

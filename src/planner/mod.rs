@@ -7,6 +7,7 @@
 //! images: which rows the elements of values are; steps that know of images, steps that move elements
 //! place:  drafts → buffers with padded sizes and layouts, constants, steps
 //! arena:  where hidden buffers stand     bind: arguments and ranges     check: a second opinion on a finished plan
+//! stands: where values stand, as a finished plan's steps say
 //! fit:    what a finished plan takes of a device
 //! ```
 
@@ -18,6 +19,7 @@ pub(crate) mod fit;
 mod fuse;
 mod images;
 mod place;
+pub(crate) mod stands;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +27,7 @@ use crate::ir::layout::Layout;
 use crate::ir::network::Network;
 use crate::ir::op::Activation;
 use crate::ir::plan::{Arg, Buffer, BufferRole, Few, Placing, Plan};
-use crate::ir::view::{Geometry, RowMap};
+use crate::ir::view::{Geometry, Moved, RowMap};
 use crate::registry::{EngineKind, Kernel, Library, Operation, PlanRecipe, lcm};
 
 #[cfg(test)]
@@ -103,7 +105,7 @@ fn joined(full: &Plan, variant: Plan, records: usize) -> Option<Plan> {
             return Some(buffers.len() - 1);
         }
         let shared = full.buffer(of.role)?;
-        let like = |b: &Buffer| (b.layout.clone(), b.padded_rows, b.map.clone());
+        let like = |b: &Buffer| (b.layout.clone(), b.padded_rows, b.map);
         (like(of) == like(&full.buffers[shared])).then_some(shared)
     };
     let places = variant.buffers.iter().map(place).collect::<Option<Vec<usize>>>()?;
@@ -224,7 +226,9 @@ struct Draft<'l> {
     added: Option<(usize, usize)>,
     /// Where the numbers of its constants stand: of weights with columns for the elements of a value.
     placing: Placing,
-    /// What stands where a pair of rows has nothing to read.
+    /// The numbers of its factors and of its summands that belong to the rows; or twice the rows that it moves.
+    moved: [Moved; 2],
+    /// What stands in rows for which there is nothing to read.
     value: f32,
     /// Of a step for all layers whose kernel has a buffer for what is between them: the matrix of these values. Of each
     /// record those of even layers stand there first, those of odd ones from row `.1` on.
@@ -251,6 +255,7 @@ impl<'l> Draft<'l> {
             second: None,
             added: None,
             placing: Placing::Plain,
+            moved: [Moved::default(); 2],
             value: 0.0,
             hidden: None,
             parts: 1,
@@ -276,7 +281,7 @@ struct Matrix {
 }
 
 /// The rows of a value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct View {
     matrix: usize,
     map: RowMap,

@@ -7,7 +7,7 @@ use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::op::{Arithmetic, Op, Pool, SoftmaxOf};
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Placing, Plan, Role, Step, places};
 use crate::ir::scale::BESIDE;
-use crate::ir::view::{Geometry, RowMap};
+use crate::ir::view::{Geometry, Moved, RowMap};
 use crate::registry::{Holds, Kernel, Operation, Parameter, Problem, lcm};
 use std::fmt::Write;
 
@@ -115,7 +115,7 @@ impl Planner<'_> {
         let input = self.network.graph.inputs.first().and_then(|&v| self.views[v].as_ref());
         let map = |i: usize, rows: usize| {
             let view = [input, scores].into_iter().flatten().find(|view| view.matrix == i);
-            view.map_or(RowMap::vector(rows), |view| view.map.clone())
+            view.map_or(RowMap::vector(rows), |view| view.map)
         };
         self.matrices
             .iter()
@@ -190,7 +190,7 @@ impl Planner<'_> {
             }
             // A PReLU has no summands; its slopes, the operand before, stand there.
             Holds::Biases if op == Some(Op::PRelu) => Arg::Constant(last),
-            Holds::Weights | Holds::Biases | Holds::Factors | Holds::Pairs => {
+            Holds::Weights | Holds::Biases | Holds::Factors => {
                 let at = keep(constants, d.kernel, constant_of(network, d, operand, &sizes));
                 if let (true, Some(rows)) = (operand.name == "a", panel(d.kernel, &constants[at])) {
                     let _ = write!(options, " -DPANEL={rows}");
@@ -268,8 +268,11 @@ impl Planner<'_> {
             let grouped = self.recipe.group(d.kernel).is_some();
             sizes.alike = input.0 == output.0 && same(b) && same(second) && !grouped;
         }
-        if let Placing::Pairs { from, filled, .. } = &d.placing {
-            sizes.pairs = if *filled > 0 { r.padded_rows } else { from.len() };
+        // What fills writes every row.
+        sizes.moved = d.moved.map(|m| Moved { filled: if m.filled > 0 { r.padded_rows } else { 0 }, ..m });
+        if d.kernel.operation == Operation::Scale {
+            // Rows of padding take part, whatever array they belong to.
+            sizes.moved.iter_mut().for_each(|m| m.filled = r.padded_rows);
         }
         if let Some(mut geometry) = d.geometry {
             let (image, to) = &mut geometry.output;
@@ -302,26 +305,12 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
     // A pair's second layer has operands of its own.
     let second = operand.name.ends_with('2');
     let padded = sizes.of_operand(d.kernel.operation, operand);
-    if let Placing::Pairs { from, to, filled } = &d.placing {
-        let filled = if *filled > 0 { sizes.problem.h } else { 0 };
-        return Constant {
-            name: network.graph.nodes.get(d.node).map_or("output".into(), |n| n.name.clone()),
-            tensor: None,
-            scales: None,
-            role: Role::Pairs,
-            placing: Placing::Pairs { from: from.clone(), to: to.clone(), filled },
-            size: padded,
-            padded,
-            layout: Layout::R,
-            precision: Precision::F32,
-        };
-    }
     let (node, _) = d.weighted[usize::from(second)];
     let placing = match (operand.holds, &d.placing) {
         // The columns of the first of two layers are elements of a value.
         (Holds::Weights, Placing::Columns(_)) if second => Placing::Plain,
         (Holds::Biases, Placing::Columns(_)) => Placing::Plain,
-        (_, placing) => placing.clone(),
+        (_, placing) => *placing,
     };
     let role = match operand.holds {
         Holds::Biases => Role::Biases,
@@ -330,23 +319,7 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
     };
     // Who adds parts of sums up was chosen to take weights as the one who made them.
     let precision = d.kernel.restrictions.weights(network.weights);
-    let constant = constant(network, node, role, padded, d.kernel.layout(operand), precision);
-    let placing = match placing {
-        Placing::Rows { to, .. } => Placing::Rows { from: elements(network, node, constant.size.0), to },
-        placing => placing,
-    };
-    Constant { placing, ..constant }
-}
-
-/// The element of an array of `len` numbers that belongs to each element of the value of node `node`: one for each channel,
-/// whatever the pixel, or one for each element.
-fn elements(network: &Network, node: usize, len: usize) -> RowMap {
-    let graph = &network.graph;
-    let shape = graph.values[graph.nodes[node].output].shape;
-    match len == shape.c {
-        true => RowMap { first: 0, loops: vec![(shape.c, 1), (shape.h * shape.w, 0)].into() },
-        false => RowMap::vector(len),
-    }
+    Constant { placing, ..constant(network, node, role, padded, d.kernel.layout(operand), precision) }
 }
 
 /// Array `role` of an affine node. (`layout` is that of weights, which are stored as `precision`.)
@@ -361,14 +334,14 @@ fn constant(
     let node = &network.graph.nodes[node];
     let tensor = node.tensors[usize::from(role == Role::Biases)];
     let (name, t) = (node.name.clone(), &network.graph.tensors[tensor]);
-    let (size, tensor, placing) = ((t.rows, t.cols), Some(tensor), Placing::Plain);
+    let (size, placing) = ((t.rows, t.cols), Placing::Plain);
     let (padded, layout, precision, scales) = match (role, precision) {
         (Role::Weights, _) => (padded, layout, precision, None),
         (Role::Biases, Precision::I8) => {
             let padded = (padded.0.next_multiple_of(BESIDE), 2);
             (padded, Layout::panels(BESIDE), Precision::F32, Some(node.tensors[0]))
         }
-        (Role::Biases | Role::Factors | Role::Pairs, _) => ((padded.0, 1), Layout::C, Precision::F32, None),
+        (Role::Biases | Role::Factors, _) => ((padded.0, 1), Layout::C, Precision::F32, None),
     };
     Constant { name, tensor, scales, role, placing, size, padded, layout, precision }
 }
@@ -448,7 +421,7 @@ fn layers_options(
             let mut constant = constant(network, node, role, (h, l), layout, precision);
             // The columns of the first layer are elements of the input.
             if role == Role::Weights && node == d.weighted[0].0 {
-                constant.placing = d.placing.clone();
+                constant.placing = d.placing;
             }
             keep(constants, d.kernel, constant)
         }));

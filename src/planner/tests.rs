@@ -9,9 +9,8 @@ use crate::ir::graph::{COLUMN_OF_ZEROS, Graph, MOST_VALUES, Role, Shape};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Network, Precision};
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
-use crate::ir::plan::{Arg, BufferRole, Extent, NO_ROW, Placing, Plan, SLOTS, Step};
-use crate::ir::values::Values;
-use crate::ir::view::{Geometry, Image};
+use crate::ir::plan::{Arg, BufferRole, Extent, Placing, Plan, SLOTS, Step};
+use crate::ir::view::{Geometry, Image, Moved, RowMap};
 use crate::ops::edges::{random, single};
 use crate::registry::{EngineKind, Kernel, Operation, PlanRecipe, Problem};
 
@@ -48,7 +47,12 @@ fn graphs_have_right_plans_under_every_recipe() {
         for recipe in library().plans.iter() {
             let found = plan(&network, recipe, library(), None);
             let found = found.unwrap_or_else(|e| panic!("graph {i}, {}: {e:?}", recipe.name));
-            assert_eq!(check(&found, library()), Vec::<String>::new(), "graph {i}, {}", recipe.name);
+            assert_eq!(
+                check(&found, &network, library()),
+                Vec::<String>::new(),
+                "graph {i}, {}",
+                recipe.name
+            );
             assert_eq!(found.batch, recipe.batch, "graph {i}, {}", recipe.name);
             assert!(found.arena_bound <= found.arena_bytes, "graph {i}, {}", recipe.name);
             // Sums of products are counted as the graph counts them; steps may add work, for single elements.
@@ -58,7 +62,7 @@ fn graphs_have_right_plans_under_every_recipe() {
     }
 }
 
-/// Rows are moved as pairs: there are as many as the constant says, and only who writes a matrix first fills what is left.
+/// Only the step that writes a matrix first fills the rows of no element.
 #[test]
 fn moved_rows_do_not_drive_out_others() {
     let mut later = 0;
@@ -68,16 +72,12 @@ fn moved_rows_do_not_drive_out_others() {
             let plan = plan(&network, recipe, library(), Some(24)).unwrap();
             let mut written: Vec<Arg> = Vec::new();
             for step in plan.full().iter().filter(|s| s.operation == Operation::Gather) {
-                let constant =
-                    |a: &Arg| if let Arg::Constant(c) = *a { Some(&plan.constants[c]) } else { None };
-                let pairs = step.args.iter().find_map(constant).unwrap();
-                let packed = Values::pack(pairs, &|_| Vec::new().into());
-                assert_eq!(packed.bytes().len(), pairs.bytes(), "{name}, {}", recipe.name);
-                let Values::U32(rows) = packed else { panic!("{name}: no rows") };
+                let moved = |a: &Arg| if let Arg::Moved(m) = *a { Some(m) } else { None };
+                let moved = step.args.iter().find_map(moved).unwrap();
                 let result = *step.args.last().unwrap();
                 if written.contains(&result) {
                     later += 1;
-                    assert!(rows.iter().step_by(2).all(|&from| from != NO_ROW), "{name}, {}", recipe.name);
+                    assert_eq!(moved.filled, 0, "{name}, {}", recipe.name);
                 }
                 written.push(result);
             }
@@ -129,8 +129,9 @@ fn arguments_are_as_large_as_kernels_take_them() {
         let mut graph = Graph::new(Shape::vector(39));
         let value = graph.push("prelu", Op::PRelu, &[0], &[(Role::Factors, 39, 1)]).unwrap();
         graph.push("affine", Op::Affine, &[value], &[(Role::Weights, 2, 39), (Role::Biases, 2, 1)]).unwrap();
-        let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
-        assert_eq!(check(&plan, library()), Vec::<String>::new());
+        let network = of(graph, Kind::Values);
+        let plan = plan(&network, recipe, library(), Some(24)).unwrap();
+        assert_eq!(check(&plan, &network, library()), Vec::<String>::new());
         for step in plan.steps.iter().filter(|s| s.operation == Operation::Scale) {
             let constants = step.args.iter().filter_map(|a| match *a {
                 Arg::Constant(i) => Some(&*plan.constants[i].name),
@@ -227,8 +228,9 @@ fn a_narrow_layer_is_computed_where_parts_are_added_up() {
         behind.iter().for_each(|&op| {
             graph.push("behind", op, &[narrow], &[]).unwrap();
         });
-        let plan = plan(&of(network.graph, Kind::Values), recipe, library(), None).unwrap();
-        assert_eq!(check(&plan, library()), Vec::<String>::new());
+        let network = of(network.graph, Kind::Values);
+        let plan = plan(&network, recipe, library(), None).unwrap();
+        assert_eq!(check(&plan, &network, library()), Vec::<String>::new());
         let flop: u64 = plan.full().iter().map(|s| s.flop).sum();
         assert!(flop >= 2 * (784 * 2000 + 2000 * outputs as u64), "{flop}");
         plan.full().iter().map(|s| s.kernel.to_string()).collect::<Vec<_>>()
@@ -293,7 +295,7 @@ fn layers_of_all_sizes_follow_each_other() {
                 let what = format!("{}: {inputs}-{hidden}-{outputs}", recipe.name);
                 let found =
                     plan(&network, recipe, library(), None).unwrap_or_else(|e| panic!("{what}: {e:?}"));
-                assert_eq!(check(&found, library()), Vec::<String>::new(), "{what}");
+                assert_eq!(check(&found, &network, library()), Vec::<String>::new(), "{what}");
             }
         }
     }
@@ -483,7 +485,7 @@ fn changed_plans_are_found_to_be_wrong() {
         step.args.iter().find_map(|a| if let Arg::Buffer(b) = *a { Some(b) } else { None })
     }
     // Each gives whether it has changed something that matters.
-    let changes: [(&str, &Change); 14] = [
+    let changes: [(&str, &Change); 17] = [
         ("no such kernel", &|p, i| {
             step(p, i).kernel = "none".into();
             true
@@ -529,7 +531,7 @@ fn changed_plans_are_found_to_be_wrong() {
             let Some(c) = p.steps[i].args.iter().find_map(constant) else { return false };
             let c = &mut p.constants.to_mut()[c];
             c.padded.0 = c.size.0.saturating_sub(1);
-            c.role != Role::Pairs
+            true
         }),
         ("columns that nobody reads", &|p, i| {
             let constant = |a: &Arg| if let Arg::Constant(c) = *a { Some(c) } else { None };
@@ -595,8 +597,37 @@ fn changed_plans_are_found_to_be_wrong() {
             });
             found.map(|g| g.output.0.first += 1 << 20).is_some() && p.engine == EngineKind::OpenCl
         }),
+        ("numbers of other elements", &|p, i| {
+            let scales = p.steps[i].operation == Operation::Scale;
+            let found = step(p, i).args.to_mut().iter_mut().rev().find_map(|a| match a {
+                Arg::Moved(m) if m.from.len() > 1 => Some(m),
+                _ => None,
+            });
+            let turned = |m: &mut Moved| {
+                let before = m.from;
+                // One for all where each has its own, and the other way round.
+                let other = if before.end() > 1 { RowMap::of_all } else { RowMap::vector };
+                m.from = other(before.len());
+            };
+            found.map(turned).is_some() && scales
+        }),
+        ("rows of other elements", &|p, i| {
+            let scales = p.steps[i].operation == Operation::Scale;
+            let found = step(p, i).args.to_mut().iter_mut().find_map(|a| match a {
+                Arg::Moved(m) => Some(m),
+                _ => None,
+            });
+            found.map(|m| m.to.first += 1).is_some() && scales
+        }),
+        ("rows behind a buffer", &|p, i| {
+            let found = step(p, i).args.to_mut().iter_mut().find_map(|a| match a {
+                Arg::Moved(m) => Some(m),
+                _ => None,
+            });
+            found.map(|m| (m.from.first, m.to.first) = (1 << 20, 1 << 20)).is_some()
+        }),
     ];
-    let mut made = [0; 14];
+    let mut made = [0; 17];
     for (i, (_, builder)) in single().into_iter().enumerate().step_by(3) {
         let network = of(builder.graph, if i % 2 == 0 { Kind::Classes } else { Kind::Values });
         for recipe in library().plans.iter() {
@@ -605,7 +636,7 @@ fn changed_plans_are_found_to_be_wrong() {
                 for i in 0..right.steps.len() {
                     let mut wrong = right.clone();
                     if change(&mut wrong, i) {
-                        assert!(!check(&wrong, library()).is_empty(), "{what}, {name}: {wrong:?}");
+                        assert!(!check(&wrong, &network, library()).is_empty(), "{what}, {name}: {wrong:?}");
                         *made += 1;
                     }
                 }
@@ -716,8 +747,9 @@ fn vectors_as_images_are_written_whole() {
             graph
                 .push("affine", Op::Affine, &[value], &[(Role::Weights, 17, 46), (Role::Biases, 17, 1)])
                 .unwrap();
-            let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
-            assert_eq!(check(&plan, library()), Vec::<String>::new());
+            let network = of(graph, Kind::Values);
+            let plan = plan(&network, recipe, library(), Some(24)).unwrap();
+            assert_eq!(check(&plan, &network, library()), Vec::<String>::new());
         }
     }
 }

@@ -142,6 +142,7 @@ impl Kernel {
     /// The files below `kernels/` that stand in front of its source.
     pub(crate) fn common(&self) -> impl Iterator<Item = &'static str> + use<> {
         let moves = self.restrictions.arglist.contains('g');
+        let mapped = self.restrictions.arglist.contains('f');
         let fours = self.restrictions.half && self.restrictions.needs.local_bytes > 0 && !moves;
         let warp = self.restrictions.needs.warp;
         let cache = warp || self.restrictions.keeps > 0;
@@ -149,6 +150,7 @@ impl Kernel {
             (self.activates(), "common/activation.cl"),
             (self.restrictions.bytes, "common/bias.cl"),
             (moves, "common/geometry.cl"),
+            (mapped, "common/moved.cl"),
             (fours || warp, "common/weights.cl"),
             (cache, "common/cache.cl"),
             (warp, "common/warp.cl"),

@@ -504,7 +504,7 @@ impl Kernel {
     }
 
     /// Whether `text` is a source of this kernel: one kernel function of its name, that takes a uint for each letter
-    /// of the arglist (`p`: the parameters of its activation; `g`: a geometry; `v`: a value), then alpha and beta where it is scaled, then its operands,
+    /// of the arglist (`p`: the parameters of its activation; `g`: a geometry; `v`: a value; `f`, `b`: maps), then alpha and beta where it is scaled, then its operands,
     /// with that which it adds, whatever the conditions of the preprocessor. The error says what was expected.
     pub(crate) fn check_source(&self, text: &str) -> Result<(), String> {
         let lines = text.lines().filter(|l| !l.starts_with('#'));
@@ -527,6 +527,8 @@ impl Kernel {
                 'p' => "float2 params".into(),
                 'g' => "uint16 geometry".into(),
                 'v' => "float value".into(),
+                'f' => "uint16 moved".into(),
+                'b' => "uint16 added".into(),
                 size => format!("uint {size}"),
             })
             .collect();

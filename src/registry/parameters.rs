@@ -11,10 +11,8 @@ pub(crate) enum Holds {
     Weights,
     /// Summands of rows: a constant of floats.
     Biases,
-    /// Factors of rows: a constant of floats.
+    /// Factors of single elements: a constant of floats.
     Factors,
-    /// Pairs of rows, where from and where to: a constant of u32.
-    Pairs,
     /// Every constant of the network, one after the other.
     Constants,
     /// A matrix of floats, a column for each record.
@@ -50,10 +48,10 @@ pub(crate) enum Dim {
     Taps,
     /// Rows of the second of two operands.
     Second,
-    /// Pairs of rows.
-    Pairs,
-    /// 2
-    Two,
+    /// Numbers of an array of factors.
+    Factors,
+    /// Numbers of an array of summands.
+    Summands,
     /// What the plan gives it: values between layers.
     Plan,
 }
@@ -130,11 +128,17 @@ impl Operation {
             Operation::Sigmoid | Operation::Relu | Operation::Activation => const { &[R] },
             Operation::Pool | Operation::Softmax => const { &[B, R] },
             Operation::Scale => {
-                const { &[parameter("factors", Holds::Factors, Dim::H, Dim::One), B, BIAS, R] }
+                const {
+                    &[
+                        parameter("factors", Holds::Factors, Dim::Factors, Dim::One),
+                        B,
+                        parameter("bias", Holds::Biases, Dim::Summands, Dim::One),
+                        R,
+                    ]
+                }
             }
             Operation::Combine => const { &[B, parameter("c", Holds::Values, Dim::Second, Dim::W), R] },
-            Operation::Gather => const { &[parameter("pairs", Holds::Pairs, Dim::Pairs, Dim::Two), B, R] },
-            Operation::Repack => const { &[B, R] },
+            Operation::Gather | Operation::Repack => const { &[B, R] },
             Operation::ArgMax => const { &[B, CLASSES] },
             Operation::Sobel => {
                 const {
@@ -160,7 +164,9 @@ impl Operation {
 
 /// The operands of a step: the parameters of its kernel, and their arguments.
 pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
-    let scalar = |a: &&Arg| matches!(a, Arg::Size(_) | Arg::Scalar(_) | Arg::Pair(_) | Arg::Geometry(_));
+    let scalar = |a: &&Arg| {
+        matches!(a, Arg::Size(_) | Arg::Scalar(_) | Arg::Pair(_) | Arg::Geometry(_) | Arg::Moved(_))
+    };
     let args = &step.args[step.args.iter().take_while(scalar).count()..];
     let more = args.len() > step.operation.parameters().len();
     (step.operation.operands(more), args)

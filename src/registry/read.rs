@@ -176,8 +176,8 @@ fn read_kernel(value: &Value, place: String, mistakes: &mut Mistakes) -> Option<
         r.require(k, mistakes);
     });
     let arglist = r.text("arglist", mistakes).unwrap_or("");
-    if let Some(bad) = arglist.chars().find(|c| !"lwhnmscpgv".contains(*c)) {
-        mistakes.add(r.at("arglist"), format_args!("expected letters of \"lwhnmscpgv\", found '{bad}'"));
+    if let Some(bad) = arglist.chars().find(|c| !"lwhnmscpgvfb".contains(*c)) {
+        mistakes.add(r.at("arglist"), format_args!("expected letters of \"lwhnmscpgvfb\", found '{bad}'"));
     }
     let scale = pair(r.get("scale"), &r.at("scale"), ["rows", "cols"], mistakes).unwrap_or((1, 1));
     let needs = r.get("needs").map_or(Some(Needs::default()), |v| read_needs(v, r.at("needs"), mistakes))?;

@@ -23,14 +23,6 @@ pub(crate) fn floats(bytes: &[u8]) -> &[f32] {
     floats
 }
 
-/// Bytes as whole numbers; whole ones, at a multiple of four, as they are in the block.
-pub(crate) fn words(bytes: &[u8]) -> &[u32] {
-    // SAFETY: every bit pattern is a u32.
-    let (before, words, after) = unsafe { bytes.align_to::<u32>() };
-    assert!(before.is_empty() && after.is_empty(), "numbers stand aligned");
-    words
-}
-
 /// Bytes as numbers with a sign.
 pub(crate) fn signed(bytes: &[u8]) -> &[i8] {
     // SAFETY: every bit pattern is an i8.

@@ -2,9 +2,10 @@
 
 use super::constant::{self, Constant, Int, repeated};
 use super::value::{Live, standard};
-use crate::bake::draft::{Array, Draft};
+use crate::bake::draft::{Array, Draft, compressed};
 use crate::ir::graph::{Role, Shape, Value};
 use crate::ir::op::{Activation, Axis, Op};
+use crate::ir::view::RowMap;
 use std::collections::HashMap;
 
 /// What is made of a model.
@@ -66,7 +67,7 @@ impl Builder {
         inputs: &[usize],
         arrays: Vec<Array>,
     ) -> Result<usize, String> {
-        for (role, .., numbers) in &arrays {
+        for Array { role, numbers, .. } in &arrays {
             if let Some(bad) = numbers.iter().find(|v| !(**v as f32).is_finite()) {
                 return Err(format!("expected finite {}, found {bad}", role.name()));
             }
@@ -107,7 +108,7 @@ impl Builder {
         Ok(Live { value, integers: false, ..live.clone() })
     }
 
-    /// x · factor + summand, of each element; of each channel where those are alike.
+    /// x · factor + summand; of each there is one number for all elements, or one for each.
     pub(super) fn scale(
         &mut self,
         name: &str,
@@ -115,11 +116,9 @@ impl Builder {
         factors: &[f64],
         summands: &[f64],
     ) -> Result<Live, String> {
-        let shape = standard(&live.dims);
-        let value = self.shaped(name, live.value, shape)?;
-        let (factors, summands) = (per_channel(factors, shape), per_channel(summands, shape));
-        let arrays =
-            vec![(Role::Factors, factors.len(), 1, factors), (Role::Biases, summands.len(), 1, summands)];
+        let value = self.shaped(name, live.value, standard(&live.dims))?;
+        let array = |role, numbers: &[f64]| Array::mapped(role, per_element(numbers.to_vec(), live));
+        let arrays = vec![array(Role::Factors, factors), array(Role::Biases, summands)];
         let value = self.push(name, Op::Scale, &[value], arrays)?;
         Ok(Live { value, ..live.clone() })
     }
@@ -133,7 +132,7 @@ impl Builder {
         biases: Vec<f64>,
     ) -> Result<Live, String> {
         let outputs = biases.len();
-        let arrays = vec![(Role::Weights, outputs, live.len(), weights), (Role::Biases, outputs, 1, biases)];
+        let arrays = vec![Array::weights(outputs, weights), Array::column(Role::Biases, biases)];
         let value = self.push(name, Op::Affine, &[live.value], arrays)?;
         Ok(Live { value, dims: vec![outputs], integers: false })
     }
@@ -309,17 +308,9 @@ pub(super) fn run(at: &[usize]) -> Option<usize> {
     at.iter().copied().eq(first..first + at.len()).then_some(first)
 }
 
-/// One number for each channel where those of its elements are alike; else one for each element.
-pub(super) fn per_channel(numbers: &[f64], shape: Shape) -> Vec<f64> {
-    if let [one] = numbers {
-        return vec![*one; shape.c];
-    }
-    let pixels = shape.h * shape.w;
-    let alike = |c: &[f64]| c.iter().all(|v| v.to_bits() == c[0].to_bits());
-    match numbers.chunks(pixels).all(alike) {
-        true => numbers.iter().step_by(pixels).copied().collect(),
-        false => numbers.to_vec(),
-    }
+/// The different ones among one number for all elements of a value, or one for each, and where they belong.
+pub(super) fn per_element(numbers: Vec<f64>, live: &Live) -> (Vec<f64>, RowMap) {
+    if numbers.len() == 1 { (numbers, RowMap::of_all(live.len())) } else { compressed(numbers, &live.dims) }
 }
 
 #[cfg(test)]

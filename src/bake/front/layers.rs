@@ -4,7 +4,7 @@
 //! it could not be read, causes no further mistakes.
 
 use crate::bake::Mistakes;
-use crate::bake::draft::Draft;
+use crate::bake::draft::{self, Draft};
 use crate::bake::json::{Object, Value, found};
 use crate::bake::matrix::{self, Files};
 use crate::ir::graph::{self, Role, Shape};
@@ -278,7 +278,8 @@ impl Layers {
                 values.extend(inputs.first());
                 continue;
             };
-            let array = |a: Array| a.size.map(|(rows, cols)| (a.role, rows, cols, a.data));
+            let array =
+                |a: Array| a.size.map(|size| draft::Array { role: a.role, size, numbers: a.data, map: None });
             let arrays = layer.arrays.into_iter().filter_map(array).collect();
             values.push(draft.push(layer.name, op, &inputs, arrays)?);
         }

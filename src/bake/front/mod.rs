@@ -1,6 +1,9 @@
 //! Front ends: each reads a kind of file into a [`Draft`](super::draft::Draft) and says what it knows of its meaning.
 
 mod beside;
+#[cfg(test)]
+#[path = "broadcasts/tests.rs"]
+mod broadcasts;
 mod builder;
 mod constant;
 #[cfg(test)]

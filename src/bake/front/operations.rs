@@ -1,8 +1,9 @@
 //! Operations on values as several formats have them. Axes are those behind the records, in the order of the value's sizes.
 
-use super::builder::{Builder, per_channel, run};
+use super::builder::{Builder, per_element, run};
 use super::constant::{self, Constant};
 use super::value::{Live, standard};
+use crate::bake::draft::Array;
 use crate::ir::graph::{Role, Shape};
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
 
@@ -28,9 +29,9 @@ pub(super) fn prelu(b: &mut Builder, name: &str, live: &Live, slope: &Constant) 
         return b.activation(name, live, Activation::LeakyRelu(Float::new(*one as f32)));
     }
     let shape = standard(&live.dims);
-    let slopes = per_channel(&slopes, shape);
     let value = b.shaped(name, live.value, shape)?;
-    let value = b.push(name, Op::PRelu, &[value], vec![(Role::Factors, slopes.len(), 1, slopes)])?;
+    let slopes = Array::mapped(Role::Factors, per_element(slopes, live));
+    let value = b.push(name, Op::PRelu, &[value], vec![slopes])?;
     Ok(Live { value, ..live.clone() })
 }
 
@@ -122,8 +123,7 @@ pub(super) fn pointwise(
     outputs: usize,
 ) -> Result<Live, String> {
     let value = b.standard(name, x)?;
-    let arrays =
-        vec![(Role::Weights, outputs, x.dims[0], weights), (Role::Biases, outputs, 1, vec![0.0; outputs])];
+    let arrays = vec![Array::weights(outputs, weights), Array::column(Role::Biases, vec![0.0; outputs])];
     let op = Op::Convolution { window: Window::of((1, 1)), groups: 1 };
     let value = b.push(name, op, &[value], arrays)?;
     Ok(Live { value, dims: [&[outputs], &x.dims[1..]].concat(), integers: false })
@@ -327,10 +327,7 @@ pub(super) fn convolution(
     groups: usize,
 ) -> Result<Live, String> {
     let outputs = biases.len();
-    let arrays = vec![
-        (Role::Weights, outputs, weights.len() / outputs.max(1), weights),
-        (Role::Biases, outputs, 1, biases),
-    ];
+    let arrays = vec![Array::weights(outputs, weights), Array::column(Role::Biases, biases)];
     let from = b.standard(name, x)?;
     let value = b.push(name, Op::Convolution { window, groups }, &[from], arrays)?;
     Ok(imaged(b, value, x))

@@ -1,6 +1,6 @@
 //! Convolutions that are affine layers.
 
-use crate::bake::draft::Draft;
+use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::Role;
 use crate::ir::op::Op;
 
@@ -27,7 +27,7 @@ pub(super) fn of_convolution(draft: &mut Draft) -> bool {
                 }
             }
         }
-        let arrays = vec![(Role::Weights, to.c, from.len(), rows), (Role::Biases, to.c, 1, biases.to_vec())];
+        let arrays = vec![Array::weights(to.c, rows), Array::column(Role::Biases, biases.to_vec())];
         draft.change(i, Op::Affine, arrays);
         return true;
     }

@@ -1,6 +1,6 @@
 //! Groups of channels.
 
-use crate::bake::draft::Draft;
+use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::Role;
 use crate::ir::op::Op;
 
@@ -23,10 +23,7 @@ pub(super) fn dense(draft: &mut Draft) -> bool {
                 wide[(row * pixels + p) * inputs + first..][..group].copy_from_slice(w);
             }
         }
-        let arrays = vec![
-            (Role::Weights, outputs, pixels * inputs, wide),
-            (Role::Biases, outputs, 1, biases.to_vec()),
-        ];
+        let arrays = vec![Array::weights(outputs, wide), Array::column(Role::Biases, biases.to_vec())];
         draft.change(i, Op::Convolution { window, groups: 1 }, arrays);
         return true;
     }

@@ -85,14 +85,12 @@ pub(super) fn sink(draft: &mut Draft) -> bool {
             Op::Activation(_) => {}
             Op::Scale => {
                 // Its numbers follow, each element's.
-                let arrays = draft.arrays(&reader);
-                let [factors, summands] = arrays[..] else { continue };
-                let turned = |numbers: &[f64]| {
-                    let numbers = super::scaling::spread(numbers, to);
+                let turned = |numbers: Vec<f64>| {
                     let mut result = vec![0.0; numbers.len()];
                     numbers.into_iter().enumerate().for_each(|(k, v)| result[source(from, to, axes, k)] = v);
                     result
                 };
+                let (factors, summands) = (draft.spread(&reader, 0), draft.spread(&reader, 1));
                 let arrays = super::scaling::scale_arrays(turned(factors), turned(summands), from);
                 draft.change(j, Op::Scale, arrays);
             }

@@ -1,28 +1,12 @@
 //! Factors and summands as part of the weights around them; the input's as part of the reader or of the first layer.
 
-use crate::bake::draft::{Array, Draft};
+use crate::bake::draft::{Array, Draft, compressed};
 use crate::ir::graph::{Node, Role, Shape};
 use crate::ir::network::{InputOrder, Transform};
 use crate::ir::op::{Border, Op};
 
 /// Folding the input scaling into the first layer may add this much error, relative to the layer's own magnitude.
 pub(crate) const FOLD_BOUND: f64 = 1e-5;
-
-/// Numbers of each channel, or of each element, as those of each element.
-pub(super) fn spread(numbers: &[f64], shape: Shape) -> Vec<f64> {
-    let pixels = shape.h * shape.w;
-    let of = |i: usize| if numbers.len() == shape.c { numbers[i / pixels] } else { numbers[i] };
-    (0..shape.len()).map(of).collect()
-}
-
-/// Numbers of each element as those of each channel, where they are alike in it.
-fn gathered(numbers: Vec<f64>, shape: Shape) -> Vec<f64> {
-    let pixels = shape.h * shape.w;
-    match numbers.chunks(pixels).all(|c| c.iter().all(|v| *v == c[0])) {
-        true => numbers.into_iter().step_by(pixels).collect(),
-        false => numbers,
-    }
-}
 
 /// Whether f32 holds all of them: products of its numbers may be beyond it.
 fn finite(numbers: &[f64]) -> bool {
@@ -31,9 +15,7 @@ fn finite(numbers: &[f64]) -> bool {
 
 /// Factors and summands of a node that scales, for each element.
 fn linear_of(draft: &Draft, node: &Node) -> Option<Vec<(f64, f64)>> {
-    let ([factors, summands], Op::Scale) = (&draft.arrays(node)[..], node.op) else { return None };
-    let shape = draft.shape(node.output);
-    Some(spread(factors, shape).into_iter().zip(spread(summands, shape)).collect())
+    (node.op == Op::Scale).then(|| draft.spread(node, 0).into_iter().zip(draft.spread(node, 1)).collect())
 }
 
 /// Takes a scaling of the input out of the draft, so that the reader does it in float64: it comes back, with `transform`
@@ -89,8 +71,9 @@ pub(super) fn merge(draft: &mut Draft) -> bool {
 
 /// The arrays of a node that scales, from the numbers of each element.
 pub(super) fn scale_arrays(factors: Vec<f64>, summands: Vec<f64>, shape: Shape) -> Vec<Array> {
-    let (factors, summands) = (gathered(factors, shape), gathered(summands, shape));
-    vec![(Role::Factors, factors.len(), 1, factors), (Role::Biases, summands.len(), 1, summands)]
+    let Shape { c, h, w } = shape;
+    let array = |role, numbers| Array::mapped(role, compressed(numbers, &[c, h, w]));
+    vec![array(Role::Factors, factors), array(Role::Biases, summands)]
 }
 
 /// Folds a scaling into the layer with weights before it: into the rows of its weights.
@@ -105,12 +88,13 @@ pub(super) fn behind(draft: &mut Draft) -> bool {
         if scale.op != Op::Scale {
             continue;
         }
-        let ([factors, summands], [weights, biases]) = (&draft.arrays(&scale)[..], &draft.arrays(&layer)[..])
+        let (Some(factors), Some(summands)) = (draft.of_channels(&scale, 0), draft.of_channels(&scale, 1))
         else {
             continue;
         };
+        let [weights, biases] = draft.arrays(&layer)[..] else { continue };
         let rows = biases.len();
-        if factors.len() != rows || summands.len() != rows {
+        if factors.len() != rows {
             continue;
         }
         let columns = weights.len() / rows;
@@ -119,11 +103,8 @@ pub(super) fn behind(draft: &mut Draft) -> bool {
         if !finite(&scaled) || !finite(&shifted) {
             continue;
         }
-        draft.change(
-            i,
-            layer.op,
-            vec![(Role::Weights, rows, columns, scaled), (Role::Biases, rows, 1, shifted)],
-        );
+        let arrays = vec![Array::weights(rows, scaled), Array::column(Role::Biases, shifted)];
+        draft.change(i, layer.op, arrays);
         draft.redirect(scale.output, layer.output);
         return true;
     }
@@ -140,12 +121,8 @@ pub(super) fn before(draft: &mut Draft) -> bool {
         let Some(linear) = linear_of(draft, &scale) else { continue };
         let Some((weights, biases)) = folded(draft, j, &linear) else { continue };
         let node = draft.graph.nodes[j].clone();
-        let (rows, columns) = (biases.len(), weights.len() / biases.len());
-        draft.change(
-            j,
-            node.op,
-            vec![(Role::Weights, rows, columns, weights), (Role::Biases, rows, 1, biases)],
-        );
+        let arrays = vec![Array::weights(biases.len(), weights), Array::column(Role::Biases, biases)];
+        draft.change(j, node.op, arrays);
         draft.graph.nodes.to_mut()[j].inputs = scale.inputs.clone();
         return true;
     }

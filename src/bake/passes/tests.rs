@@ -40,7 +40,7 @@ impl Chain {
         if !summands {
             biases.fill(0.0);
         }
-        let arrays = vec![(Role::Factors, c, 1, factors), (Role::Biases, c, 1, biases)];
+        let arrays = vec![Array::column(Role::Factors, factors), Array::column(Role::Biases, biases)];
         self.push(Op::Scale, &[self.last], arrays);
         self
     }
@@ -48,8 +48,8 @@ impl Chain {
     fn conv(mut self, outputs: usize, groups: usize, window: Window) -> Chain {
         let columns = self.draft.shape(self.last).c / groups * window.size.0 * window.size.1;
         let arrays = vec![
-            (Role::Weights, outputs, columns, self.numbers(outputs * columns)),
-            (Role::Biases, outputs, 1, self.numbers(outputs)),
+            Array::weights(outputs, self.numbers(outputs * columns)),
+            Array::column(Role::Biases, self.numbers(outputs)),
         ];
         self.push(Op::Convolution { window, groups }, &[self.last], arrays);
         self
@@ -58,8 +58,8 @@ impl Chain {
     fn affine(mut self, outputs: usize) -> Chain {
         let inputs = self.draft.shape(self.last).len();
         let arrays = vec![
-            (Role::Weights, outputs, inputs, self.numbers(outputs * inputs)),
-            (Role::Biases, outputs, 1, self.numbers(outputs)),
+            Array::weights(outputs, self.numbers(outputs * inputs)),
+            Array::column(Role::Biases, self.numbers(outputs)),
         ];
         self.push(Op::Affine, &[self.last], arrays);
         self

@@ -10,11 +10,12 @@
 
 pub(crate) mod images;
 mod micro;
+mod moves;
 mod schedule;
 mod team;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use images::Run;
 pub(crate) use micro::{Made, decode};
+pub(crate) use moves::Moves;
 pub(crate) use team::{Action, Place, Sizes, Step, Team, Weights};

@@ -6,9 +6,10 @@
 
 use super::super::deferred::{Deferred, Refusal};
 use super::super::{NAN_CLASS, SLOTS};
-use super::images::{self, Run};
+use super::images;
 use super::micro::winograd;
 use super::micro::{Affine, Byte, Half, Kernels, Made, Subproblem};
+use super::moves::{self, Moves};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use crate::engine::model::Values;
 use crate::error::Error;
@@ -64,8 +65,6 @@ impl Weights {
             Values::F16(halves) => Source::Halves(halves),
             Values::I8(numbers) => Source::Bytes(numbers),
             Values::F32(Cow::Borrowed(baked)) => Source::Baked(baked),
-            // No array of the network: never asked for as weights.
-            Values::U32(_) => Source::Baked(&[]),
             Values::F32(Cow::Owned(values)) => {
                 let copy = Floats::new(values.len())?;
                 // SAFETY: nobody else has it yet.
@@ -226,10 +225,12 @@ pub(crate) enum Action {
     },
     /// Factors and summands of rows; without summands the factors are for values below 0.
     Scale {
-        /// One for each row.
+        /// Factors.
         factors: Cow<'static, [f32]>,
-        /// One for each row.
+        /// Summands.
         biases: Option<Cow<'static, [f32]>>,
+        /// Which of them belong to each row.
+        moves: Moves<3>,
         /// Fused.
         activation: Activation,
     },
@@ -243,7 +244,7 @@ pub(crate) enum Action {
     /// Copies of rows.
     Gather {
         /// Which.
-        runs: Vec<Run>,
+        moves: Moves<2>,
         /// What is written where nothing is read.
         value: f32,
     },
@@ -1169,14 +1170,14 @@ impl Shared {
                     }
                 }
             }
-            Action::Scale { factors, biases, activation } => {
+            Action::Scale { factors, biases, moves, activation } => {
                 for n in records.clone() {
                     let x = self.record(step.from, context, n).cast_const();
                     let result = self.record(step.to, context, n);
                     // SAFETY: `check` has compared the sizes; see above.
                     unsafe {
-                        images::scale(factors, biases.as_deref(), (x, result));
-                        (self.kernels.activate)(*activation, result, factors.len().next_multiple_of(LINE));
+                        moves::scale(moves, (factors, biases.as_deref()), (x, result));
+                        (self.kernels.activate)(*activation, result, moves.filled().next_multiple_of(LINE));
                     }
                 }
             }
@@ -1188,11 +1189,11 @@ impl Shared {
                     unsafe { images::softmax(geometry, *logarithm, share(geometry.output.1.h), places) }
                 }
             }
-            Action::Gather { runs, value } => {
+            Action::Gather { moves, value } => {
                 for n in records.clone() {
                     let x = self.record(step.from, context, n).cast_const();
                     // SAFETY: `check` has compared the sizes; see above.
-                    unsafe { images::gather(runs, *value, (x, self.record(step.to, context, n))) }
+                    unsafe { moves::gather(moves, *value, (x, self.record(step.to, context, n))) }
                 }
             }
             Action::Activate(activation) if self.workspaces.arenas.is_empty() => {
@@ -1282,18 +1283,19 @@ impl Shared {
                     // Those that stand alike are combined whole, padding included.
                     right(second != output || images::end(second, all) <= rows_of(*other));
                 }
-                Action::Scale { factors, biases, .. } => {
-                    right(biases.as_ref().is_none_or(|b| b.len() == factors.len()) && s.from != s.to);
-                    right(factors.len() <= rows_of(s.from).min(rows_of(s.to)));
+                Action::Scale { factors, biases, moves, .. } => {
+                    let [rows, first, second] = moves.ends();
+                    right(rows <= rows_of(s.from).min(rows_of(s.to)) && s.from != s.to);
+                    right(first <= factors.len() && second <= biases.as_ref().unwrap_or(factors).len());
                 }
                 Action::Softmax { geometry, .. } => {
                     let ((input, from), (output, to)) = (geometry.input, geometry.output);
                     right(from == to && images::end(input, from) <= rows_of(s.from) && s.from != s.to);
                     right(images::end(output, Shape { c: output.pixel, ..to }) <= rows_of(s.to));
                 }
-                Action::Gather { runs, .. } => {
-                    let inside = |r: &Run| r.ends().0 <= rows_of(s.from) && r.ends().1 <= rows_of(s.to);
-                    right(runs.iter().all(inside) && s.from != s.to);
+                Action::Gather { moves, .. } => {
+                    let [to, from] = moves.ends();
+                    right(from <= rows_of(s.from) && to <= rows_of(s.to) && s.from != s.to);
                 }
                 Action::Activate(_) => right(s.from == s.to),
                 Action::ArgMax(outputs) => right((1..=rows_of(s.from)).contains(outputs)),

@@ -162,6 +162,7 @@ impl Lab {
                     Arg::Scalar(x) => Argument::F32(x),
                     Arg::Pair((x, y)) => Argument::F32x2([x, y]),
                     Arg::Geometry(geometry) => Argument::U32x16(geometry.words()),
+                    Arg::Moved(moved) => Argument::U32x16(moved.words()),
                     Arg::Buffer(i) => Argument::Buffer { buffer: &buffers[i].1.view, bytes },
                     Arg::Constant(i) => Argument::Buffer { buffer: &constants[i].view, bytes },
                     Arg::Constants => return None,

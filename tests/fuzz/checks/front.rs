@@ -53,7 +53,7 @@ fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
     // It can be planned, or is too large; what is planned is right.
     let recipe = model::recipe("host", EngineKind::Host).expect("the library has it");
     if let Ok(plan) = planner::plan(&network, recipe, library(), Some(16)) {
-        assert_eq!(planner::check::check(&plan, library()), Vec::<String>::new());
+        assert_eq!(planner::check::check(&plan, &network, library()), Vec::<String>::new());
     }
 }
 

@@ -295,7 +295,7 @@ pub fn planner(data: &[u8]) {
     let Some(case) = Case::new(&mut input) else { return };
     match planner::plan(&case.network, recipe, library(), batch) {
         Ok(plan) => {
-            let wrong = planner::check::check(&plan, library());
+            let wrong = planner::check::check(&plan, &case.network, library());
             assert!(wrong.is_empty(), "{}: {}", wrong.join("\n"), case.text());
             assert!(plan.arena_bound <= plan.arena_bytes, "{}", case.text());
             canonical(&plan);

@@ -3,6 +3,7 @@
 use super::fold::{self, is_float};
 use super::node::{Node, live};
 use super::window;
+use crate::bake::draft::Array;
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{Constant, Data, Int};
 use crate::bake::front::fold as constants;
@@ -211,7 +212,7 @@ fn batch_norm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let shape =
         if shape.len() == x.len() { shape } else { Shape { c: channels, h: 1, w: x.len() / channels } };
     let value = b.shaped(&node.name, x.value, shape)?;
-    let arrays = vec![(Role::Factors, channels, 1, factors), (Role::Biases, channels, 1, summands)];
+    let arrays = vec![Array::column(Role::Factors, factors), Array::column(Role::Biases, summands)];
     Ok(Live { value: b.push(&node.name, Op::Scale, &[value], arrays)?, ..x })
 }
 
@@ -316,8 +317,8 @@ fn batch(b: &mut Builder, node: &Node<'_>, x: &Live, w: &Constant) -> Result<Liv
     let turned = b.transpose(&node.name, x, &[0, 2, 1])?;
     let from = b.shaped(&node.name, turned.value, Shape { c: count * inner, h: 1, w: rows })?;
     let weights = constants::transpose(&w.with_dims(vec![count, k, m]), &[0, 2, 1]).numbers()?;
-    let arrays =
-        vec![(Role::Weights, count * m, k, weights), (Role::Biases, count * m, 1, vec![0.0; count * m])];
+    let biases = Array::column(Role::Biases, vec![0.0; count * m]);
+    let arrays = vec![Array::weights(count * m, weights), biases];
     let op = Op::Convolution { window: Window::of((1, 1)), groups: count };
     let value = b.push(&node.name, op, &[from], arrays)?;
     b.transpose(&node.name, &Live { value, dims: vec![count, m, rows], integers: false }, &[0, 2, 1])

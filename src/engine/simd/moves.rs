@@ -1,0 +1,355 @@
+//! Steps that copy rows, or take a number of an array for each row: nested loops, the innermost over neighbours.
+
+use crate::ir::view::{Moved, RowMap};
+
+/// Nested loops, from the outermost in, that go on in `N` places at once: the rows that are written first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Loops<const N: usize> {
+    /// Where each place begins.
+    first: [usize; N],
+    /// How often each loop turns, and how far each place goes on from a turn to the next.
+    loops: Vec<(usize, [usize; N])>,
+}
+
+impl<const N: usize> Loops<N> {
+    /// The elements of maps of the same length, in an order in which the rows that are written ascend; `None` where the
+    /// loops of one map end within those of another.
+    fn of(maps: &[RowMap; N]) -> Option<Loops<N>> {
+        let mut rest = maps.map(|m| m.loops.to_vec());
+        rest.iter_mut().for_each(|loops| loops.retain(|l| l.0 > 1));
+        // From the innermost out.
+        let mut loops: Vec<(usize, [usize; N])> = Vec::new();
+        while rest.iter().any(|r| !r.is_empty()) {
+            let count = rest.iter().fold(0, |n, r| gcd(n, r.last().map_or(1, |l| l.0)));
+            if count < 2 {
+                return None;
+            }
+            let mut steps = [0; N];
+            for (step, rest) in steps.iter_mut().zip(&mut rest) {
+                let Some((n, s)) = rest.pop() else { return None };
+                *step = s;
+                if n > count {
+                    rest.push((n / count, s * count));
+                }
+            }
+            loops.push((count, steps));
+        }
+        loops.sort_by_key(|l| std::cmp::Reverse(l.1[0]));
+        let mut merged: Vec<(usize, [usize; N])> = Vec::new();
+        for (n, steps) in loops {
+            match merged.last_mut() {
+                Some(outer) if outer.1 == steps.map(|s| n * s) => *outer = (outer.0 * n, steps),
+                _ => merged.push((n, steps)),
+            }
+        }
+        Some(Loops { first: maps.map(|m| m.first), loops: merged })
+    }
+
+    /// Places behind the last ones that it uses.
+    fn ends(&self) -> [usize; N] {
+        let mut ends = self.first;
+        self.loops.iter().for_each(|(n, steps)| {
+            ends.iter_mut().zip(steps).for_each(|(end, step)| *end += (n - 1) * step);
+        });
+        ends.map(|end| end + 1)
+    }
+
+    /// Calls `work` with the places where the two innermost loops begin, and with these loops.
+    fn each(&self, work: &mut impl FnMut([usize; N], [(usize, [usize; N]); 2])) {
+        let none = (1, [0; N]);
+        match self.loops[..] {
+            [] => work(self.first, [none, none]),
+            [inner] => work(self.first, [none, inner]),
+            [ref outer @ .., middle, inner] => nested(outer, self.first, &mut |at| work(at, [middle, inner])),
+        }
+    }
+}
+
+/// Calls `work` with the places of each turn of nested loops.
+fn nested<const N: usize>(
+    loops: &[(usize, [usize; N])],
+    mut at: [usize; N],
+    work: &mut dyn FnMut([usize; N]),
+) {
+    let Some(((n, steps), inner)) = loops.split_first() else { return work(at) };
+    for _ in 0..*n {
+        nested(inner, at, work);
+        at.iter_mut().zip(steps).for_each(|(at, step)| *at += step);
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Elements that a step takes from places for rows, and the rows of no element that it fills.
+#[derive(Clone, Debug)]
+pub(crate) struct Moves<const N: usize> {
+    /// One after the other.
+    pieces: Vec<Loops<N>>,
+    /// First row and number of rows that are filled.
+    fills: Vec<(usize, usize)>,
+    /// Rows of the result below this one are written; 0: the rows of elements alone.
+    filled: usize,
+}
+
+/// Runs of rows to fill that a step has at most: where there are more, all rows are filled first.
+const MOST_FILLS: usize = 64;
+
+impl Moves<2> {
+    /// Copies of rows.
+    pub(crate) fn of_rows(moved: &Moved) -> Moves<2> {
+        Moves::new([moved.to, moved.from], moved.filled)
+    }
+}
+
+impl Moves<3> {
+    /// Rows with their factors and summands.
+    pub(crate) fn of_numbers([factors, summands]: [&Moved; 2]) -> Moves<3> {
+        Moves::new([factors.to, factors.from, summands.from], factors.filled)
+    }
+}
+
+impl<const N: usize> Moves<N> {
+    fn new(maps: [RowMap; N], filled: usize) -> Moves<N> {
+        let pieces = Loops::of(&maps).map_or_else(|| runs(&maps), |all| vec![all]);
+        let mut rest = vec![true; filled];
+        if filled > 0 {
+            maps[0].rows().filter(|&row| row < filled).for_each(|row| rest[row] = false);
+        }
+        let (mut fills, mut row) = (Vec::new(), 0);
+        for run in rest.chunk_by(|a, b| a == b) {
+            if run[0] {
+                fills.push((row, run.len()));
+            }
+            row += run.len();
+        }
+        if fills.len() > MOST_FILLS {
+            fills = vec![(0, filled)];
+        }
+        Moves { pieces, fills, filled }
+    }
+
+    /// Rows of the result below this one are written; 0: the rows of elements alone.
+    pub(super) fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// Places behind the last ones that it uses: of the rows that are written, and of what is read.
+    pub(super) fn ends(&self) -> [usize; N] {
+        let mut ends = [0; N];
+        ends[0] = self.filled;
+        for piece in &self.pieces {
+            ends.iter_mut().zip(piece.ends()).for_each(|(end, other)| *end = other.max(*end));
+        }
+        ends
+    }
+
+    /// SAFETY: `result` is good for the rows that are filled, and nobody else touches them.
+    unsafe fn fill(&self, value: f32, result: *mut f32) {
+        for &(row, count) in &self.fills {
+            // SAFETY: the caller's promise.
+            unsafe { std::slice::from_raw_parts_mut(result.add(row), count) }.fill(value);
+        }
+    }
+}
+
+/// Elements in runs that are neighbours in no map's loops but the innermost.
+fn runs<const N: usize>(maps: &[RowMap; N]) -> Vec<Loops<N>> {
+    let count = maps.iter().fold(0, |n, m| gcd(n, m.loops[2].0)).max(1);
+    let run = |i: usize| Loops {
+        first: maps.map(|m| m.row(i)),
+        loops: if count > 1 { vec![(count, maps.map(|m| m.loops[2].1))] } else { Vec::new() },
+    };
+    (0..maps[0].len()).step_by(count).map(run).collect()
+}
+
+/// Values that are copied at a time.
+const BLOCK: usize = 16;
+
+/// Copies rows; the rows of no element that it fills hold `value`.
+///
+/// SAFETY: `x` and `result` are good for the rows of `moves`, nobody else touches those that are written.
+pub(super) unsafe fn gather(moves: &Moves<2>, value: f32, (x, result): (*const f32, *mut f32)) {
+    // SAFETY: the caller's promise.
+    unsafe { moves.fill(value, result) };
+    let mut copy = |[to, from]: [usize; 2], [outer, inner]: [(usize, [usize; 2]); 2]| {
+        let (n, [to_step, from_step]) = inner;
+        for i in 0..outer.0 {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let to = result.add(to + i * outer.1[0]);
+                let from = x.add(from + i * outer.1[1]);
+                if (to_step, from_step) == (1, 1) {
+                    let blocks = n / BLOCK;
+                    for block in 0..blocks {
+                        let (from, to) = (from.add(block * BLOCK), to.add(block * BLOCK));
+                        to.cast::<[f32; BLOCK]>()
+                            .write_unaligned(from.cast::<[f32; BLOCK]>().read_unaligned());
+                    }
+                    (blocks * BLOCK..n).for_each(|k| *to.add(k) = *from.add(k));
+                } else {
+                    (0..n).for_each(|k| *to.add(k * to_step) = *from.add(k * from_step));
+                }
+            }
+        }
+    };
+    moves.pieces.iter().for_each(|piece| piece.each(&mut copy));
+}
+
+/// Rows times factors plus summands; without summands: times factors where they are below 0. Rows of no element are 0.
+///
+/// SAFETY: `x` and `result` are good for the rows of `moves`, the arrays for its numbers; nobody else touches the rows that
+/// are written.
+pub(super) unsafe fn scale(
+    moves: &Moves<3>,
+    (factors, summands): (&[f32], Option<&[f32]>),
+    (x, result): (*const f32, *mut f32),
+) {
+    // SAFETY: the caller's promise.
+    unsafe { moves.fill(0.0, result) };
+    match summands {
+        // SAFETY: the caller's promise.
+        Some(summands) => unsafe { numbers(moves, [factors, summands], (x, result), |x, f, s| x * f + s) },
+        // SAFETY: the caller's promise.
+        None => unsafe {
+            numbers(moves, [factors, factors], (x, result), |x, f, _| if x < 0.0 { x * f } else { x })
+        },
+    }
+}
+
+/// Computes each row of `moves` of its value and of its two numbers.
+///
+/// SAFETY: as [`scale`].
+#[inline(always)]
+unsafe fn numbers(
+    moves: &Moves<3>,
+    [a, b]: [&[f32]; 2],
+    (x, result): (*const f32, *mut f32),
+    compute: impl Fn(f32, f32, f32) -> f32,
+) {
+    let mut line = |[row, i, j]: [usize; 3], [outer, inner]: [(usize, [usize; 3]); 2]| {
+        let (n, steps) = inner;
+        for turn in 0..outer.0 {
+            let [row, i, j] = [row + turn * outer.1[0], i + turn * outer.1[1], j + turn * outer.1[2]];
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (x, result) = (x.add(row), result.add(row));
+                let (a, b) = (a.as_ptr().add(i), b.as_ptr().add(j));
+                // Of neighbours the compiler makes vectors.
+                macro_rules! neighbours {
+                    ($a:expr, $b:expr) => {{
+                        let (a, b) = ($a, $b);
+                        for k in 0..n {
+                            *result.add(k) = compute(*x.add(k), a(k), b(k));
+                        }
+                    }};
+                }
+                let (first, second) = (*a, *b);
+                match steps {
+                    [1, 0, 0] => neighbours!(|_: usize| first, |_: usize| second),
+                    [1, 1, 0] => neighbours!(|k: usize| *a.add(k), |_: usize| second),
+                    [1, 0, 1] => neighbours!(|_: usize| first, |k: usize| *b.add(k)),
+                    [1, 1, 1] => neighbours!(|k: usize| *a.add(k), |k: usize| *b.add(k)),
+                    [row, i, j] => (0..n).for_each(|k| {
+                        *result.add(k * row) = compute(*x.add(k * row), *a.add(k * i), *b.add(k * j));
+                    }),
+                }
+            }
+        }
+    };
+    moves.pieces.iter().for_each(|piece| piece.each(&mut line));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::graph::Shape;
+    use crate::ir::op::Axis;
+    use crate::ir::view::Image;
+
+    /// Maps of all elements of a shape, of rows as images and vectors have them.
+    fn maps(shape: Shape) -> Vec<RowMap> {
+        let image = |pixel: usize| RowMap::image(Image::dense(shape, pixel), shape);
+        let other = Shape { c: shape.h, h: shape.w, w: shape.c };
+        let turned =
+            RowMap::image(Image::dense(other, other.c), other).transposed(other, [Axis::X, Axis::C, Axis::Y]);
+        let mut all = vec![image(shape.c), image(shape.c + 3), RowMap::vector(shape.len()), turned.unwrap()];
+        // Of another shape: loops that end within those of the others.
+        let flat = Shape { c: shape.h * shape.w, h: 1, w: shape.c };
+        all.push(RowMap::image(Image { first: 2, pixel: flat.c + 1, line: 0 }, flat));
+        all
+    }
+
+    const SHAPES: [(usize, usize, usize); 6] =
+        [(1, 1, 1), (3, 4, 5), (16, 3, 2), (40, 1, 1), (1, 7, 6), (6, 2, 1)];
+
+    /// Every row has the element that the maps say, and the others what fills them, or what stood there.
+    #[test]
+    fn rows_are_copied_as_maps_say() {
+        for (c, h, w) in SHAPES {
+            let all = maps(Shape { c, h, w });
+            for (from, to) in all.iter().flat_map(|from| all.iter().map(move |to| (*from, *to))) {
+                for filled in [0, to.end(), to.end() + 5] {
+                    let x: Vec<f32> = (0..from.end()).map(|i| i as f32).collect();
+                    let mut expected = vec![-1.0; to.end() + 9];
+                    expected[..filled].fill(0.25);
+                    from.rows().zip(to.rows()).for_each(|(from, to)| expected[to] = x[from]);
+                    let moves = Moves::of_rows(&Moved { from, to, filled });
+                    assert_eq!(moves.ends(), [to.end().max(filled), from.end()]);
+                    let mut found = vec![-1.0; expected.len()];
+                    // SAFETY: both have all rows.
+                    unsafe { gather(&moves, 0.25, (x.as_ptr(), found.as_mut_ptr())) };
+                    assert_eq!(found, expected, "{from:?} {to:?} {filled}");
+                }
+            }
+        }
+    }
+
+    /// Every row has the numbers of its element, of each array its own.
+    #[test]
+    fn rows_have_the_numbers_of_their_elements() {
+        for (c, h, w) in SHAPES {
+            let shape = Shape { c, h, w };
+            let arrays = [
+                RowMap::of_all(shape.len()),
+                RowMap::of_channels(shape),
+                RowMap::vector(shape.len()),
+                RowMap::of(0, &[(c, 0), (h, w), (w, 1)]).unwrap(),
+                RowMap::of(0, &[(c, w), (h, 0), (w, 1)]).unwrap(),
+                RowMap::of(0, &[(c, 0), (h, 1), (w, 0)]).unwrap(),
+            ];
+            for to in maps(shape) {
+                for (a, b) in arrays.iter().flat_map(|a| arrays.iter().map(move |b| (*a, *b))) {
+                    let rows = to.end() + 2;
+                    let x: Vec<f32> = (0..rows).map(|i| i as f32 - 7.5).collect();
+                    let factors: Vec<f32> = (0..a.end()).map(|i| i as f32 * 0.5 - 3.0).collect();
+                    let summands: Vec<f32> = (0..b.end()).map(|i| 100.0 - i as f32).collect();
+                    for prelu in [false, true] {
+                        let mut expected = vec![0.0; rows];
+                        for ((row, i), j) in to.rows().zip(a.rows()).zip(b.rows()) {
+                            let scaled = x[row] * factors[i];
+                            expected[row] = match prelu {
+                                false => scaled + summands[j],
+                                true => {
+                                    if x[row] < 0.0 {
+                                        scaled
+                                    } else {
+                                        x[row]
+                                    }
+                                }
+                            };
+                        }
+                        let moved = |from: RowMap| Moved { from, to, filled: rows };
+                        let moves = Moves::of_numbers([&moved(a), &moved(if prelu { a } else { b })]);
+                        let mut found = vec![f32::NAN; rows];
+                        let places = (x.as_ptr(), found.as_mut_ptr());
+                        // SAFETY: all have as many rows and numbers as the maps say.
+                        unsafe { scale(&moves, (&factors, (!prelu).then_some(&summands[..])), places) };
+                        assert_eq!(found, expected, "{to:?} {a:?} {b:?} {prelu}");
+                    }
+                }
+            }
+        }
+    }
+}
