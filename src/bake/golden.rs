@@ -36,8 +36,9 @@ const MOST: usize = 64;
 /// Most records of `check` that are reported one by one.
 const MOST_REPORTED: usize = 5;
 
-/// Multiply-adds and values that the scores of the vectors may take: a network that takes more of them gets fewer vectors.
-const BUDGET: u64 = 1 << 31;
+/// Multiply-adds and values that the scores of the vectors may take: a network that takes more of them gets fewer vectors,
+/// so that a bake takes a second.
+const BUDGET: u64 = 1 << 29;
 
 /// Seeded vectors spread over the raw range that the input scaling implies: network inputs 0 to 1 without scaling or
 /// with scale and offset, −2 to 2 with mean and std. `scaling` is the network's before any folding.
@@ -84,10 +85,10 @@ pub(crate) fn read(
         return None;
     }
     let mut bad = 0;
-    let records = inputs.data.chunks_exact(inputs.cols).zip(scores.data.chunks_exact(scores.cols));
-    for (record, (x, given)) in records.enumerate() {
-        let raw: Vec<f64> = x.iter().map(|&v| f64::from(v)).collect();
-        let mut computed = network.scores(weights, &raw);
+    let all = network.scores_of_all(weights, &inputs.data);
+    for (record, (mut computed, given)) in
+        all.into_iter().zip(scores.data.chunks_exact(scores.cols)).enumerate()
+    {
         if network.output.kind == Kind::Values {
             network.output.activation.apply(&mut computed);
         }
@@ -137,11 +138,5 @@ fn uniform(seed: &mut u64) -> f64 {
 }
 
 pub(crate) fn scores_of(network: &Network, weights: &[Vec<f32>], inputs: &[f32]) -> Vec<f32> {
-    inputs
-        .chunks_exact(network.width)
-        .flat_map(|x| {
-            let raw: Vec<f64> = x.iter().map(|&v| f64::from(v)).collect();
-            network.scores(weights, &raw).into_iter().map(|s| s as f32)
-        })
-        .collect()
+    network.scores_of_all(weights, inputs).into_iter().flatten().map(|s| s as f32).collect()
 }

@@ -139,11 +139,13 @@ pub(crate) fn finish(
     // Folding makes weights of 8-bit images so small that halves would lose digits: then the reader scales.
     if settings.weights == Precision::F32 {
         let (folded, done) = passes::scaling::fold(&mut draft, order, transform);
-        let with = Network { transform: folded, folded: done, ..network.clone() };
-        let rounded = draft.rounded();
-        let scores = golden::scores_of(&with, &rounded, &golden.inputs);
-        if done && differ(&network, &golden.scores, &scores).is_none() {
-            (network, tensors, golden.scores) = (with, rounded, scores);
+        if done {
+            let with = Network { transform: folded, folded: done, ..network.clone() };
+            let rounded = draft.rounded();
+            let scores = golden::scores_of(&with, &rounded, &golden.inputs);
+            if differ(&network, &golden.scores, &scores).is_none() {
+                (network, tensors, golden.scores) = (with, rounded, scores);
+            }
         }
     }
     let rounding = rounding::round(settings, &network, &mut tensors, &mut golden, o.place(), mistakes)?;

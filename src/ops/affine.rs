@@ -1,5 +1,6 @@
 //! R = W·I + b.
 
+use super::products::{self, Panels};
 use crate::ir::graph::Shape;
 
 pub(super) fn shape(inputs: &[Shape], tensors: &[(usize, usize)]) -> Result<Shape, String> {
@@ -19,9 +20,18 @@ pub(super) fn flop(inputs: &[Shape], output: Shape) -> u64 {
     2 * output.len() as u64 * inputs.iter().map(|i| i.len() as u64).sum::<u64>()
 }
 
-pub(super) fn reference(input: &[f64], weights: &[f32], biases: &[f32]) -> Vec<f64> {
-    let row = |(row, &b): (&[f32], &f32)| {
-        f64::from(b) + row.iter().zip(input).map(|(&w, x)| f64::from(w) * x).sum::<f64>()
-    };
-    weights.chunks_exact(input.len().max(1)).zip(biases).map(row).collect()
+pub(super) fn reference(inputs: &[&[f64]], weights: &[f32], biases: &[f32]) -> Vec<Vec<f64>> {
+    let biased = |sums: Vec<f64>| sums.into_iter().zip(biases).map(|(sum, &b)| f64::from(b) + sum).collect();
+    if let &[input] = inputs {
+        return vec![biased(products::with_one(weights, input))];
+    }
+    // A column for each record.
+    let (count, depth) = (inputs.len(), inputs.first().map_or(0, |x| x.len()));
+    let mut sums = vec![0.0; biases.len() * count];
+    Panels::new(weights, depth).add(count, &mut sums, |columns, width, laid| {
+        for (j, x) in inputs[columns].iter().enumerate() {
+            laid.iter_mut().skip(j).step_by(width).zip(*x).for_each(|(to, &x)| *to = x);
+        }
+    });
+    (0..count).map(|n| biased(sums.iter().skip(n).step_by(count).copied().collect())).collect()
 }

@@ -1,7 +1,7 @@
 //! R[o, y, x] = Σ W[o, (ky, kx, c)] · I[c of the group of o, y·stride + ky·dilation − top, …] + b[o]; what lies outside of
 //! the image is 0.
 
-use super::shaped;
+use super::products::Panels;
 use crate::ir::graph::Shape;
 use crate::ir::op::Window;
 
@@ -39,24 +39,80 @@ pub(super) fn flop(input: Shape, output: Shape, window: &Window, groups: usize) 
 }
 
 pub(super) fn reference(
-    input: (&[f64], Shape),
+    inputs: &[&[f64]],
+    from: Shape,
     (weights, biases): (&[f32], &[f32]),
     output: Shape,
     window: &Window,
     groups: usize,
-) -> Vec<f64> {
-    let (values, from) = input;
+) -> Vec<Vec<f64>> {
     let (group, outputs) = (from.c / groups, output.c / groups);
-    let columns = window.size.0 * window.size.1 * group;
-    shaped(output, |o, y, x| {
-        let first = o / outputs * group;
-        let mut sum = f64::from(biases[o]);
-        for ((ky, kx), (iy, ix)) in window.inside(from, (y, x)) {
-            let row = &weights[o * columns + (ky * window.size.1 + kx) * group..][..group];
-            for (c, &w) in row.iter().enumerate() {
-                sum += f64::from(w) * values[from.index(first + c, iy, ix)];
+    let (taps, pixels) = (window.size.0 * window.size.1, output.h * output.w);
+    let begun =
+        || biases.iter().flat_map(|&b| std::iter::repeat_n(f64::from(b), pixels)).collect::<Vec<f64>>();
+    let mut results: Vec<Vec<f64>> = inputs.iter().map(|_| begun()).collect();
+    // Of single channels there is nothing to share.
+    if (group, outputs) == (1, 1) {
+        for (input, result) in inputs.iter().zip(&mut results) {
+            let planes = input.chunks_exact(from.h * from.w).zip(result.chunks_exact_mut(pixels));
+            for ((input, result), weights) in planes.zip(weights.chunks_exact(taps)) {
+                plane((input, from), weights, (result, output), window);
             }
         }
-        sum
-    })
+        return results;
+    }
+    let plane = from.h * from.w;
+    for g in 0..groups {
+        let rows = g * outputs..(g + 1) * outputs;
+        let panels = Panels::new(&weights[rows.start * taps * group..rows.end * taps * group], taps * group);
+        for (input, result) in inputs.iter().zip(&mut results) {
+            let input = &input[g * group * plane..][..group * plane];
+            let sums = &mut result[rows.start * pixels..rows.end * pixels];
+            panels.add(pixels, sums, |columns, width, laid| {
+                let mut lines = laid.chunks_exact_mut(width);
+                for tap in 0..taps {
+                    let at: Vec<Option<usize>> = columns
+                        .clone()
+                        .map(|p| window.pixel(from, (p / output.w, p % output.w), tap))
+                        .collect();
+                    for channel in input.chunks_exact(plane) {
+                        let Some(line) = lines.next() else { return };
+                        line.iter_mut().zip(&at).for_each(|(to, at)| *to = at.map_or(0.0, |at| channel[at]));
+                    }
+                }
+            });
+        }
+    }
+    results
+}
+
+/// Adds the windows of one channel to its result, line by line.
+fn plane(
+    (input, from): (&[f64], Shape),
+    weights: &[f32],
+    (result, output): (&mut [f64], Shape),
+    window: &Window,
+) {
+    for (y, line) in result.chunks_exact_mut(output.w).enumerate() {
+        for (tap, &w) in weights.iter().enumerate() {
+            let (ky, kx) = (tap / window.size.1, tap % window.size.1);
+            let row = (y * window.stride.0 + ky * window.dilation.0).checked_sub(window.border.top);
+            let Some(row) = row.filter(|&row| row < from.h) else { continue };
+            let input = &input[row * from.w..][..from.w];
+            // Columns whose element is inside the image: x · stride + shift − left.
+            let (shift, left, stride) = (kx * window.dilation.1, window.border.left, window.stride.1);
+            let first = left.saturating_sub(shift).div_ceil(stride);
+            let end = (from.w + left).saturating_sub(shift).div_ceil(stride).min(output.w);
+            if first >= end {
+                continue;
+            }
+            let (values, w) = (&input[first * stride + shift - left..], f64::from(w));
+            if stride == 1 {
+                line[first..end].iter_mut().zip(values).for_each(|(sum, x)| *sum += w * x);
+            } else {
+                let values = values.iter().step_by(stride);
+                line[first..end].iter_mut().zip(values).for_each(|(sum, x)| *sum += w * x);
+            }
+        }
+    }
 }

@@ -102,30 +102,51 @@ impl Graph {
         input: Vec<f64>,
         mut seen: impl FnMut(usize, &[f64]),
     ) -> Vec<Vec<f64>> {
-        let mut values: Vec<Vec<f64>> = vec![Vec::new(); self.values.len()];
+        self.evaluate_all(tensors, vec![input], |_, value, numbers| seen(value, numbers)).swap_remove(0)
+    }
+
+    /// The same of several records, for each its outputs; `seen` is told the record first.
+    pub(crate) fn evaluate_all(
+        &self,
+        tensors: &[Vec<f32>],
+        inputs: Vec<Vec<f64>>,
+        mut seen: impl FnMut(usize, usize, &[f64]),
+    ) -> Vec<Vec<Vec<f64>>> {
         // The node that reads a value last.
         let mut last = vec![None; self.values.len()];
         for (i, node) in self.nodes.iter().enumerate() {
             node.inputs.iter().for_each(|&v| last[v] = Some(i));
         }
         self.outputs.iter().for_each(|&v| last[v] = None);
-        seen(self.inputs[0], &input);
-        values[self.inputs[0]] = input;
+        let begun = |(record, input): (usize, Vec<f64>)| {
+            seen(record, self.inputs[0], &input);
+            let mut values: Vec<Vec<f64>> = vec![Vec::new(); self.values.len()];
+            values[self.inputs[0]] = input;
+            values
+        };
+        let mut all: Vec<Vec<Vec<f64>>> = inputs.into_iter().enumerate().map(begun).collect();
         for (i, node) in self.nodes.iter().enumerate() {
-            let inputs: Vec<(&[f64], Shape)> =
-                node.inputs.iter().map(|&i| (&*values[i], self.values[i].shape)).collect();
             let arrays = self.arrays(node, tensors);
             let weights: Vec<&[f32]> = arrays.iter().map(|a| &**a).collect();
-            let output = node.op.reference(&inputs, &weights, self.values[node.output].shape);
-            seen(node.output, &output);
-            values[node.output] = output;
-            for &v in node.inputs.iter().filter(|&&v| last[v] == Some(i)) {
-                values[v] = Vec::new();
+            let records: Vec<Vec<(&[f64], Shape)>> = all
+                .iter()
+                .map(|values| node.inputs.iter().map(|&i| (&*values[i], self.values[i].shape)).collect())
+                .collect();
+            let outputs = node.op.references(&records, &weights, self.values[node.output].shape);
+            for (record, (values, output)) in all.iter_mut().zip(outputs).enumerate() {
+                seen(record, node.output, &output);
+                values[node.output] = output;
+                for &v in node.inputs.iter().filter(|&&v| last[v] == Some(i)) {
+                    values[v] = Vec::new();
+                }
             }
         }
-        values
+        all
     }
 }
+
+/// Values of records that are computed at a time, so many numbers.
+const AT_A_TIME: usize = 1 << 23;
 
 impl Network {
     /// Multiply-adds of one record, two flop each (biases and activations are not counted, as in the thesis).
@@ -146,5 +167,19 @@ impl Network {
     pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
         let mut values = self.graph.evaluate(tensors, self.graph_input(raw), |_, _| ());
         self.graph.outputs.first().map_or_else(Vec::new, |&v| values.swap_remove(v))
+    }
+    /// The same of several records, each of as many raw inputs as the network has.
+    pub(crate) fn scores_of_all(&self, tensors: &[Vec<f32>], raw: &[f32]) -> Vec<Vec<f64>> {
+        let numbers: usize = self.graph.values.iter().map(|v| v.shape.len()).sum();
+        let at_a_time = (AT_A_TIME / numbers.max(1)).max(1);
+        let mut scores = Vec::new();
+        for records in raw.chunks(at_a_time * self.width.max(1)) {
+            let input = |raw: &[f32]| self.graph_input(&raw.iter().map(|&x| x.into()).collect::<Vec<f64>>());
+            let inputs = records.chunks_exact(self.width.max(1)).map(input).collect();
+            let output = self.graph.outputs.first();
+            let of = |mut values: Vec<Vec<f64>>| output.map_or_else(Vec::new, |&v| values.swap_remove(v));
+            scores.extend(self.graph.evaluate_all(tensors, inputs, |_, _, _| ()).into_iter().map(of));
+        }
+        scores
     }
 }

@@ -14,6 +14,7 @@ mod elements;
 mod evaluate;
 mod moves;
 mod pool;
+mod products;
 pub(crate) mod random;
 #[cfg(test)]
 mod tests;
@@ -70,13 +71,35 @@ impl Op {
         }
     }
 
+    /// Its values of some records, each of shape `output`, in float64, from the inputs of each with their shapes. Weights are
+    /// read once for all of them.
+    pub(crate) fn references(
+        self,
+        records: &[Vec<(&[f64], Shape)>],
+        tensors: &[&[f32]],
+        output: Shape,
+    ) -> Vec<Vec<f64>> {
+        let first = || records.iter().map(|inputs| inputs[0].0).collect::<Vec<&[f64]>>();
+        match (self, records.first()) {
+            (Op::Affine, Some(_)) => affine::reference(&first(), tensors[0], tensors[1]),
+            (Op::Convolution { window, groups }, Some(inputs)) => convolution::reference(
+                &first(),
+                inputs[0].1,
+                (tensors[0], tensors[1]),
+                output,
+                &window,
+                groups,
+            ),
+            _ => records.iter().map(|inputs| self.reference(inputs, tensors, output)).collect(),
+        }
+    }
+
     /// Its value of one record, of shape `output`, in float64, from its inputs with their shapes.
     pub(crate) fn reference(self, inputs: &[(&[f64], Shape)], tensors: &[&[f32]], output: Shape) -> Vec<f64> {
         let (values, shape) = inputs[0];
         match self {
-            Op::Affine => affine::reference(values, tensors[0], tensors[1]),
-            Op::Convolution { window, groups } => {
-                convolution::reference(inputs[0], (tensors[0], tensors[1]), output, &window, groups)
+            Op::Affine | Op::Convolution { .. } => {
+                self.references(&[inputs.to_vec()], tensors, output).swap_remove(0)
             }
             Op::Pool { kind, window } => pool::reference(inputs[0], output, kind, &window),
             Op::Activation(a) => values.iter().map(|&x| a.apply(x)).collect(),

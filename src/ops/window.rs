@@ -50,6 +50,15 @@ impl Window {
         })
     }
 
+    /// The pixel, line by line, that element `tap` of the window at (y, x) of the result stands on, if that is inside an image
+    /// of the size of `input`.
+    pub(super) fn pixel(&self, input: Shape, (y, x): (usize, usize), tap: usize) -> Option<usize> {
+        let (ky, kx) = (tap / self.size.1, tap % self.size.1);
+        let row = (y * self.stride.0 + ky * self.dilation.0).checked_sub(self.border.top)?;
+        let column = (x * self.stride.1 + kx * self.dilation.1).checked_sub(self.border.left)?;
+        (row < input.h && column < input.w).then_some(row * input.w + column)
+    }
+
     /// Elements of the window at (y, x) that are inside the image with its border.
     pub(crate) fn inside_border(&self, input: Shape, (y, x): (usize, usize)) -> usize {
         let Window { size, stride, dilation, border, .. } = *self;

@@ -1,0 +1,107 @@
+//! Sums of products in float64: rows of weights with columns of values, in blocks that stay in registers.
+//!
+//! Each sum adds its terms in their order, whatever the block: results are the same to the bit on every machine.
+
+/// Rows of a block.
+const ROWS: usize = 4;
+
+/// Columns of a block.
+const COLUMNS: usize = 4;
+
+/// Numbers of columns that are laid down at a time: they stay in a core's second-level cache.
+const LAID_DOWN: usize = 1 << 14;
+
+/// Weights in panels of [`ROWS`] rows: of each column the rows stand side by side, zeros behind the last row.
+pub(super) struct Panels {
+    depth: usize,
+    numbers: Vec<f64>,
+}
+
+impl Panels {
+    /// The panels of a matrix with rows of `depth`.
+    pub(super) fn new(weights: &[f32], depth: usize) -> Panels {
+        let rows = weights.len() / depth.max(1);
+        let mut numbers = vec![0.0; rows.next_multiple_of(ROWS) * depth];
+        for (row, weights) in weights.chunks_exact(depth.max(1)).enumerate() {
+            let panel = &mut numbers[row / ROWS * ROWS * depth..][..ROWS * depth];
+            let places = panel.iter_mut().skip(row % ROWS).step_by(ROWS);
+            places.zip(weights).for_each(|(to, &w)| *to = w.into());
+        }
+        Panels { depth, numbers }
+    }
+
+    /// Adds the products with `count` columns to `sums`, a row for each row of the weights. `lay` writes some columns: number
+    /// k of the j-th of those from a first one on stands at k times the second argument plus j.
+    pub(super) fn add(
+        &self,
+        count: usize,
+        sums: &mut [f64],
+        lay: impl Fn(std::ops::Range<usize>, usize, &mut [f64]),
+    ) {
+        let depth = self.depth.max(1);
+        let most = (LAID_DOWN / depth).max(COLUMNS) / COLUMNS * COLUMNS;
+        let width = most.min(count.next_multiple_of(COLUMNS));
+        let (mut laid, mut blocks) = (vec![0.0; depth * width], vec![0.0; depth * width]);
+        for first in (0..count).step_by(width) {
+            let columns = first..count.min(first + width);
+            lay(columns.clone(), width, &mut laid);
+            // Of each block of columns the numbers stand side by side.
+            for (block, to) in blocks.chunks_exact_mut(COLUMNS * depth).enumerate() {
+                let lines = laid.chunks_exact(width).map(|line| &line[block * COLUMNS..][..COLUMNS]);
+                to.chunks_exact_mut(COLUMNS).zip(lines).for_each(|(to, from)| to.copy_from_slice(from));
+            }
+            let used = columns.len().div_ceil(COLUMNS) * COLUMNS * depth;
+            for (panel, sums) in self.numbers.chunks_exact(ROWS * depth).zip(sums.chunks_mut(ROWS * count)) {
+                for (n, block) in blocks[..used].chunks_exact(COLUMNS * depth).enumerate() {
+                    let at = first + n * COLUMNS;
+                    let real = COLUMNS.min(columns.end - at);
+                    let mut tile = [[0.0; COLUMNS]; ROWS];
+                    for (to, row) in tile.iter_mut().zip(sums.chunks(count)) {
+                        to[..real].copy_from_slice(&row[at..][..real]);
+                    }
+                    let tile = sum(panel, block, tile);
+                    for (from, row) in tile.iter().zip(sums.chunks_mut(count)) {
+                        row[at..][..real].copy_from_slice(&from[..real]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of a panel with a block of columns.
+fn sum(panel: &[f64], block: &[f64], mut tile: [[f64; COLUMNS]; ROWS]) -> [[f64; COLUMNS]; ROWS] {
+    for (w, x) in panel.chunks_exact(ROWS).zip(block.chunks_exact(COLUMNS)) {
+        let (w, x): ([f64; ROWS], [f64; COLUMNS]) = ([w[0], w[1], w[2], w[3]], [x[0], x[1], x[2], x[3]]);
+        for i in 0..ROWS {
+            for j in 0..COLUMNS {
+                tile[i][j] += w[i] * x[j];
+            }
+        }
+    }
+    tile
+}
+
+/// Products with one column: rows side by side, so that a sum need not wait for the one before it.
+pub(super) fn with_one(weights: &[f32], column: &[f64]) -> Vec<f64> {
+    const SIDE: usize = 8;
+    let depth = column.len().max(1);
+    let rows = weights.len() / depth;
+    let mut sums = vec![0.0; rows];
+    for (weights, sums) in weights.chunks(SIDE * depth).zip(sums.chunks_mut(SIDE)) {
+        if sums.len() < SIDE {
+            for (row, sum) in weights.chunks_exact(depth).zip(sums) {
+                *sum = row.iter().zip(column).fold(0.0, |sum, (&w, x)| sum + f64::from(w) * x);
+            }
+            continue;
+        }
+        let mut all = [0.0; SIDE];
+        for (k, x) in column.iter().enumerate() {
+            for (i, sum) in all.iter_mut().enumerate() {
+                *sum += f64::from(weights[i * depth + k]) * x;
+            }
+        }
+        sums.copy_from_slice(&all);
+    }
+    sums
+}
