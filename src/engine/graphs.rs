@@ -121,12 +121,23 @@ fn single_nodes_are_right_on_the_host() {
     }
 }
 
-#[test]
-fn single_nodes_are_right_on_opencl() {
+/// Runs every single node on OpenCL under these plans.
+fn single_nodes(plans: &[&str]) {
     for (name, builder) in single() {
         let order = if name.len() % 2 == 0 { InputOrder::Chw } else { InputOrder::Hwc };
-        network(builder, Kind::Values, order).on_opencl(name, &["mali-midgard", "cpu-simd", "thesis-morton"]);
+        network(builder, Kind::Values, order).on_opencl(name, plans);
     }
+}
+
+#[test]
+fn single_nodes_are_right_on_opencl() {
+    single_nodes(&["mali-midgard"]);
+}
+
+#[test]
+#[ignore = "long: tests/long.py"]
+fn single_nodes_are_right_on_opencl_under_other_plans() {
+    single_nodes(&["cpu-simd", "thesis-morton"]);
 }
 
 /// What stands as its operand does gets pixels as wide as a later step wants them, however far back they were made.
@@ -148,7 +159,18 @@ fn random_graphs_are_right_on_the_host() {
     }
 }
 
+/// Each graph under one plan, so that all plans have their turn.
 #[test]
+fn random_graphs_are_right_on_opencl() {
+    let plans: Vec<_> = library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl).collect();
+    for (seed, plan) in (100..).zip(plans) {
+        let what = format!("seed {seed}");
+        network(random(seed), Kind::Classes, InputOrder::Chw).on_opencl(&what, &[&plan.name]);
+    }
+}
+
+#[test]
+#[ignore = "long: tests/long.py"]
 fn random_graphs_are_right_on_opencl_under_every_plan() {
     for seed in 0..5 {
         network(random(seed), Kind::Classes, InputOrder::Chw).on_opencl(&format!("seed {seed}"), &[]);

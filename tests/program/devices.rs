@@ -95,6 +95,7 @@ fn parts(lines: &[impl AsRef<str>]) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
+#[ignore = "long: tests/long.py"]
 fn mnist_network_on_every_engine_and_plan() {
     let folder = Folder::new();
     let model = root().join("model/mnist");
@@ -141,6 +142,7 @@ fn mnist_network_on_every_engine_and_plan() {
 
 /// Convolutions add what was there before in their own step; the host, which combines the two in another, gives the same.
 #[test]
+#[ignore = "long: tests/long.py"]
 fn residual_networks_on_every_engine_and_plan() {
     const RECORDS: usize = 12;
     let numbers = |line: &str| line.split(',').map(|s| s.parse().unwrap()).collect::<Vec<f64>>();

@@ -99,7 +99,7 @@ fn a_line_of_a_gigabyte_is_marked() {
 }
 
 #[test]
-#[ignore = "long: 4 GB through a pipe"]
+#[ignore = "long: tests/long.py; 4 GB through a pipe"]
 fn a_line_of_2_to_31_fields() {
     let good = record();
     let write = move |to: &mut dyn Write| {
