@@ -113,9 +113,14 @@ pub(crate) fn finish(
         None => golden::synthetic(&network, &as_given, &transform),
     };
     if golden.inputs.iter().chain(&golden.scores).any(|v| !v.is_finite()) {
-        let what =
-            "inputs that the scaling maps to its usual range leave the range of f32, or their scores do";
-        mistakes.add(o.place(), format_args!("{what}; check the scaling and the weights"));
+        let record = |x: &[f32]| {
+            let raw: Vec<f64> = x.iter().map(|&v| v.into()).collect();
+            network.overflow(&as_given, &raw).map(|(node, value)| format!("{node} reaches {value:.1e}"))
+        };
+        let node = golden.inputs.chunks_exact(network.width).find_map(record);
+        let node = node.map_or(String::new(), |node| format!(" ({node}, f32 holds up to {:.1e})", f32::MAX));
+        let what = "inputs that the scaling maps to its usual range leave the range of f32, or values computed of them do";
+        mistakes.add(o.place(), format_args!("{what}{node}; check the scaling and the weights"));
         return None;
     }
     let mut tensors = draft.rounded();
@@ -200,10 +205,26 @@ fn check_names(
         );
     }
     for (key, names) in [("labels", labels), ("features", features)] {
+        // Files name them with blanks around or without.
         let mut seen = HashSet::new();
-        if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
-            mistakes.add(o.at(key), format_args!("\"{twice}\" is there twice"));
+        if let Some(twice) = names.iter().find(|name| !seen.insert(name.trim())) {
+            let blanks = if *twice == twice.trim() && names.iter().filter(|n| *n == twice).count() > 1 {
+                ""
+            } else {
+                ", with other blanks"
+            };
+            mistakes.add(o.at(key), format_args!("\"{twice}\" is there twice{blanks}"));
         }
+    }
+    let number = |(i, label): &(usize, &String)| label.trim().parse::<usize>().is_ok_and(|n| n != *i);
+    if let Some((i, label)) = labels.iter().enumerate().find(number) {
+        mistakes.note(
+            o.at("labels"),
+            format_args!(
+                "class {i} is called \"{label}\": -o class prints the index {i}, -o label the label {label}; --expect takes \
+                 numbers for labels where all of them are, and says so"
+            ),
+        );
     }
 }
 

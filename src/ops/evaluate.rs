@@ -163,10 +163,29 @@ impl Network {
         input
     }
 
-    /// The last values of one record in float64, from raw inputs; `tensors` has the numbers of the graph's.
+    /// The last values of one record in float64, from raw inputs; `tensors` has the numbers of the graph's. They are NaN
+    /// where a value on the way leaves the range of f32, which every engine refuses. (An infinity is a constant's: what is
+    /// computed of f32 stays finite in float64.)
     pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
-        let mut values = self.graph.evaluate(tensors, self.graph_input(raw), |_, _| ());
-        self.graph.outputs.first().map_or_else(Vec::new, |&v| values.swap_remove(v))
+        let mut overflows = false;
+        let mut values = self.graph.evaluate(tensors, self.graph_input(raw), |_, values| {
+            overflows |= values.iter().any(|x| x.is_finite() && x.abs() > f32::MAX.into());
+        });
+        let mut scores = self.graph.outputs.first().map_or_else(Vec::new, |&v| values.swap_remove(v));
+        if overflows {
+            scores.fill(f64::NAN);
+        }
+        scores
+    }
+
+    /// The first node whose value leaves the range of f32 for a record of raw inputs, and that value.
+    pub(crate) fn overflow(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Option<(&str, f64)> {
+        let mut found = None;
+        self.graph.evaluate(tensors, self.graph_input(raw), |value, values| {
+            let large = values.iter().copied().find(|x| x.is_finite() && x.abs() > f32::MAX.into());
+            found = found.or(large.map(|x| (value, x)));
+        });
+        found.map(|(value, x)| (&*self.graph.values[value].name, x))
     }
     /// The same of several records, each of as many raw inputs as the network has.
     pub(crate) fn scores_of_all(&self, tensors: &[Vec<f32>], raw: &[f32]) -> Vec<Vec<f64>> {

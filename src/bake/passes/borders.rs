@@ -2,7 +2,29 @@
 
 use super::identities::not_negative;
 use crate::bake::draft::Draft;
-use crate::ir::op::{Border, Op, Pool, Window};
+use crate::ir::op::{Border, Float, Op, Pool, Window};
+
+/// Moves an element-wise function in front of the border of infinities that it alone reads, where it makes them finite:
+/// behind it ReLU(−∞) is 0, but an engine takes an infinity that an activation reads for an overflow.
+pub(super) fn finite(draft: &mut Draft) -> bool {
+    for i in 0..draft.graph.nodes.len() {
+        let pad = draft.graph.nodes[i].clone();
+        let Op::Pad { border, value } = pad.op else { continue };
+        let Some(j) = draft.graph.only_consumer(pad.output) else { continue };
+        let Op::Activation(activation) = draft.graph.nodes[j].op else { continue };
+        let behind = activation.apply(value.get().into()) as f32;
+        if value.get().is_finite() || !behind.is_finite() {
+            continue;
+        }
+        let nodes = draft.graph.nodes.to_mut();
+        nodes[i].op = Op::Activation(activation);
+        nodes[j].op = Op::Pad { border, value: Float::new(behind) };
+        let name = std::mem::take(&mut nodes[j].name);
+        nodes[j].name = std::mem::replace(&mut nodes[i].name, name);
+        return true;
+    }
+    false
+}
 
 /// Joins a border with the convolution or the pooling that reads it, where that sees the same.
 pub(super) fn join(draft: &mut Draft) -> bool {

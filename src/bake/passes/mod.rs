@@ -32,6 +32,7 @@ pub(crate) fn run(
             || scaling::merge(&mut draft)
             || scaling::behind(&mut draft)
             || scaling::before(&mut draft)
+            || borders::finite(&mut draft)
             || borders::join(&mut draft)
             || affine::of_convolution(&mut draft);
         if !changed {

@@ -114,6 +114,35 @@ fn factors_go_into_the_weights_around_them() {
     assert_eq!(image().scale(true).affine(3).ops(), "relu affine");
 }
 
+/// A border of −∞ that a ReLU makes 0 is not an overflow; one that stays infinite is.
+#[test]
+fn no_activation_reads_a_border_of_infinities() {
+    let image = || Chain::new(IMAGE).then(TANH);
+    let clip = Op::Activation(Activation::Clip { low: Float::new(-1.0), high: Float::new(6.0) });
+    let leaky = Op::Activation(Activation::LeakyRelu(Float::new(0.5)));
+    for (border, activation, ops) in [
+        (f32::NEG_INFINITY, RELU, "tanh relu pad"),
+        (f32::NEG_INFINITY, clip, "tanh clip pad"),
+        (f32::INFINITY, TANH, "tanh tanh pad"),
+        (f32::INFINITY, clip, "tanh clip pad"),
+        (f32::NEG_INFINITY, leaky, "tanh pad leaky_relu"),
+        (f32::INFINITY, RELU, "tanh pad relu"),
+        (-1.0, RELU, "tanh pad relu"),
+    ] {
+        let chain = image().then(pad(border)).then(activation);
+        let (from, to) =
+            (chain.draft.clone(), super::run(chain.draft, Transform::Identity, InputOrder::Chw).unwrap().0);
+        let found: Vec<&str> = to.graph.nodes.iter().map(|n| n.op.name()).collect();
+        assert_eq!(found.join(" "), ops, "{border} {activation:?}");
+        let input: Vec<f64> = (0..IMAGE.len()).map(|i| i as f64 / 10.0 - 5.0).collect();
+        let output = |draft: &Draft| {
+            let values = draft.graph.evaluate(&draft.rounded(), input.clone(), |_, _| ());
+            values[draft.graph.outputs[0]].clone()
+        };
+        assert_eq!(output(&from), output(&to), "{border} {activation:?}");
+    }
+}
+
 #[test]
 fn factors_stay_where_another_reads_what_they_are_of() {
     let mut c = Chain::new(IMAGE).then(RELU).conv(4, 1, padded(3, 1));
