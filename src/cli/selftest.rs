@@ -35,12 +35,25 @@ impl SelfTest {
                 introduce(self.verbose, &running);
                 let report = selftest::run(running.engine.as_mut(), network(), &baked::golden())?;
                 let line = format!("{}, plan {}: {report}", running.device, running.plan.name);
-                Ok(if report.passed() { Ok(line) } else { Err(format!("{line}{}", (running.diagnose)(&[]))) })
+                if report.passed() {
+                    return Ok(Ok(line));
+                }
+                if running.device.starts_with("host, ") {
+                    return Ok(Err(format!("{line}; {}", selftest::blamed(None))));
+                }
+                let mut host = select::beside(&self.request, running.engine.batch())?;
+                let on_host = selftest::run(host.as_mut(), network(), &baked::golden())?;
+                Ok(Err(match on_host.passed() {
+                    true => {
+                        format!("{line}{}; do not trust this device with this plan", (running.diagnose)(&[]))
+                    }
+                    false => format!("{line}; {}", selftest::blamed(Some(&on_host))),
+                }))
             });
             match tested {
                 Ok(Ok(line)) => return print(&format!("passed: {line}\n")),
                 Ok(Err(line)) => {
-                    failed.push(format!("self-test failed: {line}; do not trust this device with this plan"));
+                    failed.push(format!("self-test failed: {line}"));
                 }
                 Err(e) if matches!(e.kind(), Kind::Usage(_)) => return Err(e),
                 Err(e) => failed.push(e.to_string()),

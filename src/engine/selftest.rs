@@ -66,6 +66,16 @@ impl fmt::Display for Report {
     }
 }
 
+/// The end of a message where the host engine, with which every release is tested, has failed: `host` is its report, unless
+/// the message has that already.
+pub(crate) fn blamed(host: Option<&Report>) -> String {
+    let too = host.map_or(String::new(), |report| format!("the host engine fails as well: {report}; "));
+    format!(
+        "{too}this is the network's fault, not the device's: its numbers are too large or too small for f32, or its golden \
+         vectors are wrong; bake it again, and report this"
+    )
+}
+
 /// Runs the golden vectors one by one, as a part batch, and repeated to a full batch: errors may depend on the place
 /// in the batch. Then the records that overflow, alone and behind a batch of golden vectors, which must not notice. The
 /// engine must have been started for scores (and classes).

@@ -119,6 +119,10 @@ pub(crate) fn run(device: &mut dyn Engine, host: &mut dyn Engine) -> Result<Tria
     let (network, golden) = (network(), golden());
     let report = selftest::run(device, network, &golden)?;
     if !report.passed() {
+        let on_host = selftest::run(host, network, &golden)?;
+        if !on_host.passed() {
+            return Err(Error::check(format!("{report}; {}", selftest::blamed(Some(&on_host)))));
+        }
         return Ok(Trial::Wrong(report.to_string()));
     }
     let time = |engine: &mut dyn Engine| {
@@ -144,6 +148,29 @@ pub(crate) fn run(device: &mut dyn Engine, host: &mut dyn Engine) -> Result<Tria
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::host::HostEngine;
+    use crate::engine::model::{Model, Values, recipe};
+    use crate::registry::EngineKind;
+
+    /// The host engine, with another bias of the last layer if it is to be wrong.
+    fn engine(wrong: bool) -> HostEngine {
+        let mut model = Model::baked(recipe("host", EngineKind::Host).unwrap(), None).unwrap();
+        let Some(Values::F32(biases)) = model.constants.last_mut() else { panic!("biases are floats") };
+        biases.to_mut()[2] += if wrong { 0.5 } else { 0.0 };
+        HostEngine::new(model, 1, false).unwrap()
+    }
+
+    #[test]
+    fn a_device_is_wrong_only_where_the_host_is_right() {
+        let run = |device, host| super::run(&mut engine(device), &mut engine(host));
+        assert!(matches!(run(false, false), Ok(Trial::Right { .. })));
+        assert!(matches!(run(true, false), Ok(Trial::Wrong(_))));
+        let error = run(true, true).unwrap_err().to_string();
+        assert!(
+            error.contains("; the host engine fails as well: ") && error.contains("not the device"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn records_read_back_and_every_changed_byte_is_seen() {
