@@ -1,7 +1,7 @@
 //! `mortonnet-bake`: a model into a finished program, without a compiler. It reads what the build reads, with the same code and
 //! messages; the kernel library is that of its own block.
 
-use super::given::usage;
+use super::given::{unknown, usage};
 use super::print;
 use crate::bake::{self, Mistakes, Settings};
 use crate::baked;
@@ -11,7 +11,7 @@ use crate::escape;
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -82,6 +82,10 @@ fn read(args: impl IntoIterator<Item = OsString>) -> Result<Asked, Error> {
             Long("plan") => line.plan = Some(parser.value().and_then(|v| v.string()).map_err(usage)?),
             Long("weights") => line.weights = Some(parser.value().and_then(|v| v.string()).map_err(usage)?),
             Long("program") => line.program = Some(parser.value().map_err(usage)?.into()),
+            Long(name) => {
+                let all = ["output", "target", "plan", "weights", "program"];
+                return Err(unknown(name, all.into_iter()));
+            }
             arg => return Err(usage(arg.unexpected())),
         }
     }
@@ -110,6 +114,12 @@ fn target_of(program: &[u8]) -> Option<usize> {
     TARGETS.iter().position(|t| t.2.to_le_bytes() == *machine)
 }
 
+/// True if both paths are one file now, by whatever names and links.
+fn same_file(a: &Path, b: &Path) -> bool {
+    let id = |path: &Path| fs::metadata(path).map(|about| (about.dev(), about.ino()));
+    matches!((id(a), id(b)), (Ok(a), Ok(b)) if a == b)
+}
+
 /// Writes a program: all of it or nothing, and not into one that runs.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| io::Error::other("expected the name of a file"))?;
@@ -131,6 +141,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Error> {
         Asked::Bake(line) => line,
     };
     let (model, output) = (line.model.unwrap_or_default(), line.output.unwrap_or_default());
+    let own_file = std::env::current_exe().map_err(|e| Error::io(NAME, e))?;
     let own = || TARGETS.iter().position(|t| t.1 == std::env::consts::ARCH);
     let path = match (line.program, line.target.or_else(own)) {
         (Some(program), _) => program,
@@ -165,6 +176,15 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Error> {
         mistakes.0.iter().for_each(|mistake| say(mistake));
         Error::check(format!("nothing was written: mistakes: {}", mistakes.0.len()))
     })?;
+    for read in made.files.iter().chain([&path, &own_file]) {
+        if same_file(&output, read) {
+            return Err(Error::usage(format!(
+                "--output {}: this is {}, which was read; name another file (nothing was written)",
+                output.display(),
+                read.display()
+            )));
+        }
+    }
     let block = made.block();
     let file = Slot::fill(&program, &block).map_err(|e| Error::check(format!("{shown}: {e}")))?;
     write(&output, &file).map_err(|e| Error::io(output.display().to_string(), e))?;

@@ -49,6 +49,22 @@ impl Given {
         self.options.iter().any(|o| o.0 == option)
     }
 
+    /// Says of each option that has several values which one holds.
+    pub(super) fn repeated(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for (i, (option, value)) in self.options.iter().enumerate() {
+            let more = || self.options[i + 1..].iter().filter(|o| o.0 == *option);
+            let before = self.options[..i].iter().any(|o| o.0 == *option);
+            if let (false, true, Some((_, last))) = (before, more().any(|o| o.1 != *value), more().last()) {
+                notes.push(format!(
+                    "--{option} is there more than once: the last one holds, {}",
+                    last.to_string_lossy()
+                ));
+            }
+        }
+        notes
+    }
+
     /// Takes an option without a value.
     pub(super) fn flag(&mut self, option: &'static str) -> bool {
         self.asked.push(option);
@@ -167,6 +183,32 @@ fn unused(option: &str, form: &Form, all: &[&Form]) -> Error {
         true => format!("{} does not go together with --{option}", form.name),
         false => format!("{} does not use --{option}, which is for {}", form.name, users.join(", ")),
     })
+}
+
+/// There is no option of this name; says which one of all it resembles: it begins so, or a third of the letters differ.
+pub(super) fn unknown<'s>(name: &str, all: impl Iterator<Item = &'s str>) -> Error {
+    let rank =
+        |option: &'s str| (name.len() < 2 || !option.starts_with(name), distance(name, option), option);
+    let near = all.chain(["help", "version"]).map(rank).min();
+    let near = near.filter(|(other, d, option)| !other || 3 * d <= option.len().max(3));
+    let meant = near.map_or(String::new(), |(.., option)| format!("; did you mean --{option}?"));
+    Error::usage(format!("there is no option --{name}{meant}; see --help"))
+}
+
+/// Letters to insert, leave out or change between two words.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut corner = i;
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let changed = corner + usize::from(x != y);
+            corner = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
 }
 
 /// What lexopt found wrong.

@@ -55,7 +55,7 @@ const HELP: &str = "
       --tolerance T       than T times the larger of 1 and the expected score     [0.0001]
       --on-error WHAT     stop | mark: answer bad records with \"error\", exit 1 at the end   [stop]
       --verify N          compare every N-th batch of a device with the host, stop where they differ
-      --timeout SECONDS   give up a device whose call takes longer (at start: 6 times)   [10]
+      --timeout SECONDS   give up a device that takes longer (at start 6 times, compiling 20)  [10]
       --profile[=FMT]     table | json | trace (ui.perfetto.dev), each with :FILE or not: timing
       --selftest          run the baked golden vectors on the device, exit 1 if one is wrong
   -v, --verbose           say on stderr what runs the network, and why
@@ -186,9 +186,14 @@ impl Command {
                     };
                     given.options.push((option, value.unwrap_or_default()));
                 }
+                (Long(name), None) => {
+                    let all = OPTIONS.iter().chain(lab::OPTIONS).map(|o| o.0);
+                    return Err(given::unknown(name, all));
+                }
                 (arg, None) => return Err(usage(arg.unexpected())),
             }
         }
+        given.repeated().iter().for_each(|note| say(note));
         let asks = |(option, value): &(&str, OsString)| {
             let whole = format!("--{option}={}", value.to_string_lossy());
             FORMS.iter().find(|form| form.name == whole || form.name.strip_prefix("--") == Some(option))

@@ -23,6 +23,38 @@ fn classify(line: &str) -> Classify {
 }
 
 #[test]
+fn an_unknown_option_resembles_a_known_one() {
+    for (line, meant) in [
+        ("--ouput scores", "did you mean --output?"),
+        ("--expected e", "did you mean --expect?"),
+        ("--prof", "did you mean --profile?"),
+        ("--device-list", "there is no option --device-list; see --help"),
+        ("--max-mem 3", "did you mean --max-memory?"),
+        ("--verison", "did you mean --version?"),
+        ("--x", "there is no option --x; see --help"),
+        ("--zzzzzz", "there is no option --zzzzzz; see --help"),
+    ] {
+        let error = parse(line).unwrap_err();
+        assert!(error.contains(meant) && error.contains(" no option --"), "{line}: {error}");
+    }
+}
+
+#[test]
+fn an_option_with_several_values_is_named() {
+    let given = |options: &[(&'static str, &str)]| {
+        let mut given = Given::default();
+        given.options = options.iter().map(|(name, value)| (*name, OsString::from(value))).collect();
+        given
+    };
+    let last = given(&[("output", "class"), ("batch", "3"), ("output", "class"), ("output", "scores")]);
+    assert_eq!(last.repeated(), ["--output is there more than once: the last one holds, scores"]);
+    assert_eq!(
+        given(&[("batch", "3"), ("batch", "3"), ("verbose", ""), ("verbose", "")]).repeated(),
+        [""; 0]
+    );
+}
+
+#[test]
 fn the_contract_is_read() {
     let c = classify("-f u8 -o top=3 -b 50 -d 1 --compute-units=4 --plan baked a.bin - --expect e");
     assert_eq!(c.files, [PathBuf::from("a.bin"), PathBuf::from("-")]);

@@ -52,6 +52,11 @@ const TICKS: u32 = 10;
 /// How many times the limit a call at start may take, and one of a batch that is larger than all before it.
 const FIRST: u32 = 6;
 
+/// Work at start during which drivers compile (Mali's when a kernel is created), and how many times the limit a call of it
+/// may take: VC4CL needs 105 s for a kernel.
+const COMPILING: [&str; 2] = ["build", "kernels"];
+const COMPILE: u32 = 20;
+
 /// How many times as long as the slowest call so far another may take.
 const SLOWER: u32 = 10;
 
@@ -75,7 +80,8 @@ pub(crate) fn tick() -> Option<Duration> {
 
 /// Ticks that a call may take where the slowest before it took `slowest`, `None` being none.
 pub(crate) fn allowed(slowest: Option<u32>) -> u32 {
-    slowest.map_or(FIRST * TICKS, |slowest| TICKS.max(SLOWER.saturating_mul(slowest)))
+    let first = || if COMPILING.contains(&work()) { COMPILE } else { FIRST };
+    slowest.map_or_else(|| first() * TICKS, |slowest| TICKS.max(SLOWER.saturating_mul(slowest)))
 }
 
 /// For how long, in words, something did not answer that took so many ticks.

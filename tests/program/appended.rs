@@ -1,6 +1,7 @@
 //! Programs whose network stands behind them in the file: what `mortonnet-bake` writes runs as what cargo builds.
 
 use super::support::{Folder, Run, Tools, command, feed, link, link_with, root, run};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -144,6 +145,46 @@ fn a_program_finds_itself_without_proc() {
     assert_eq!((r.code, &*r.out), (Some(0), &*run(&program, &["--version"], "").out), "{}", r.err);
 }
 
+/// The output is a file that was read, by its own name or through a link: it stays as it is.
+#[test]
+fn no_file_that_was_read_is_overwritten() {
+    let folder = Folder::new();
+    let own = folder.path("program");
+    fs::copy(Tools::get().program(), &own).unwrap();
+    for entry in fs::read_dir(digits()).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.path(path.file_name().unwrap().to_str().unwrap())).unwrap();
+    }
+    fs::copy(root().join("tests/onnx/mlp.onnx"), folder.path("net.onnx")).unwrap();
+    std::os::unix::fs::symlink("net.onnx", folder.path("link.onnx")).unwrap();
+    fs::hard_link(folder.path("net.onnx"), folder.path("hard")).unwrap();
+    fs::create_dir(folder.path("sub")).unwrap();
+    let names = || {
+        let files = fs::read_dir(&folder.0).unwrap().map(|e| e.unwrap().path());
+        files.filter(|p| p.is_file()).map(|p| (p.clone(), fs::read(p).unwrap())).collect::<BTreeMap<_, _>>()
+    };
+    let before = names();
+    for (model, output) in [
+        ("net.onnx", "net.onnx"),
+        ("net.onnx", "./sub/../net.onnx"),
+        ("net.onnx", "link.onnx"),
+        ("link.onnx", "net.onnx"),
+        ("net.onnx", "hard"),
+        ("net.onnx", "program"),
+        (".", "network.json"),
+        ("network.json", "1_w.csv"),
+    ] {
+        let program = own.to_str().unwrap();
+        let r = bake(&[model, "-o", output, "--program", program], &folder);
+        assert_eq!((r.code, &*r.out), (Some(2), ""), "{model} {output}: {}", r.err);
+        assert!(r.err.contains(", which was read; name another file"), "{model} {output}: {}", r.err);
+        assert!(names() == before, "{model} {output}: files changed");
+    }
+    let r = bake(&["net.onnx", "-o", Tools::get().bake().to_str().unwrap()], &folder);
+    assert!(r.code == Some(2) && r.err.contains("name another file"), "{}", r.err);
+    assert_eq!(bake(&["net.onnx", "-o", "net"], &folder).code, Some(0));
+}
+
 #[test]
 fn mistakes_are_said_and_nothing_is_written() {
     let folder = Folder::new();
@@ -158,7 +199,8 @@ fn mistakes_are_said_and_nothing_is_written() {
         (&[model][..], 2, "expected a model and -o FILE"),
         (&["-o", "x"], 2, "expected a model and -o FILE"),
         (&[model, model, "-o", "x"], 2, "unexpected argument"),
-        (&[model, "-o", "x", "--size"], 2, "invalid option '--size'"),
+        (&[model, "-o", "x", "--size"], 2, "there is no option --size; see --help"),
+        (&[model, "-o", "x", "--weight", "f16"], 2, "there is no option --weight; did you mean --weights?"),
         (
             &[model, "-o", "x", "-t", "arm"],
             2,

@@ -22,7 +22,7 @@ fn without_the_lab_the_stream_is_the_same_and_the_program_is_small() {
     for option in ["--sizes=8", "--check", "--save=plan.json"] {
         let r = run(&program, &[option], "");
         let name = option.split('=').next().unwrap();
-        assert_eq!((r.code, r.err), (Some(2), format!("mortonnet: invalid option '{name}'; see --help\n")));
+        assert_eq!((r.code, r.err), (Some(2), format!("mortonnet: there is no option {name}; see --help\n")));
     }
     let help = |program: &str| run(program, &["--help"], "").out;
     let of_the_lab =
