@@ -16,9 +16,9 @@ use super::{Folder, START, create, fnv, hash, unique};
 use crate::cl::ProgramBinary;
 use crate::ir::order::ascending;
 use crate::sys::io::lock;
-use crate::sys::own::{ReadError, own};
+use crate::sys::own::{OwnFile, ReadError, own};
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -99,7 +99,9 @@ impl Blobs {
 
     /// What looks like a marker and is none, a line each.
     pub(crate) fn ignored(&self) -> Vec<String> {
-        let marker = |name: &String| name.contains('.') && !self.is_own(name);
+        let marker = |name: &String| {
+            kind_of(name).is_some_and(|(_, kind)| kind != FileKind::Blob) && !self.is_own(name)
+        };
         let names = self.folder.names("kernel-").into_iter().filter(marker);
         let line = |name: String| {
             format!("{} is ignored: it is no plain file of this user's", self.shown(&name, ""))
@@ -173,9 +175,7 @@ impl Blobs {
     /// Looks for markers of dead processes: the blobs that they were loading are bad.
     fn condemn(&self, key: &Key) {
         for name in self.folder.names(&key.driver) {
-            let Some((blob, _)) = name.split_once('.').filter(|(_, rest)| rest.ends_with("loading")) else {
-                continue;
-            };
+            let Some((blob, FileKind::Loading)) = kind_of(&name) else { continue };
             let Ok(own) = self.folder.open(&name) else { continue };
             let file = own.file();
             // Shared: of several that look, each must see what the others see.
@@ -211,7 +211,7 @@ impl Blobs {
         let mut all = Vec::new();
         for name in self.folder.names("kernel-") {
             let path = self.at(&name, "");
-            if let (true, Ok(about)) = (name != keep, path.symlink_metadata()) {
+            if let (true, Ok(about)) = (name != keep && self.was_left_here(&name), path.symlink_metadata()) {
                 all.push((about.mtime(), about.len(), path));
             }
         }
@@ -223,6 +223,17 @@ impl Blobs {
                 let _ = fs::remove_file(path);
             }
         }
+    }
+
+    /// True for a blob or marker that a program like this one left: the folder may be one of other files, such as /boot with
+    /// its kernels. The name is whole, and the file begins as a blob does or is as empty as a marker.
+    fn was_left_here(&self, name: &str) -> bool {
+        let begins = |file: OwnFile| {
+            let mut head = Vec::new();
+            let read = file.file().take(FIRST_LINE.len() as u64).read_to_end(&mut head);
+            read.is_ok() && FIRST_LINE.as_bytes().starts_with(&head)
+        };
+        kind_of(name).is_some() && self.folder.open(name).is_ok_and(begins)
     }
 
     /// Whether the blob is known to be bad.
@@ -244,6 +255,39 @@ impl Blobs {
     fn shown(&self, name: &str, end: &str) -> String {
         crate::escape::path(&self.at(name, end))
     }
+}
+
+/// What a file of the folder is by its name.
+#[derive(Debug, PartialEq)]
+enum FileKind {
+    Blob,
+    Loading,
+    Bad,
+    /// A blob or marker that is being written.
+    New,
+}
+
+/// Reads a name as [`Key`] and [`Blobs`] write it: the name of the blob, and the kind of this file. `None` for all others.
+fn kind_of(name: &str) -> Option<(&str, FileKind)> {
+    let (blob, end) = name.split_once('.').map_or((name, None), |(blob, end)| (blob, Some(end)));
+    let (driver, program) = blob.strip_prefix("kernel-")?.split_once('-')?;
+    let hex = |text: &str, digits| {
+        text.len() == digits && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    };
+    if !hex(driver, 8) || !hex(program, 16) {
+        return None;
+    }
+    // Between the dots stands who: three numbers, the last of them in hexadecimal.
+    let who =
+        |who: &str| who.split('-').count() == 3 && who.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    let kind = match end.map(|end| end.rsplit_once('.').unwrap_or(("", end))) {
+        None => FileKind::Blob,
+        Some(("", "bad")) => FileKind::Bad,
+        Some((w, "loading")) if who(w) => FileKind::Loading,
+        Some((w, "new")) if who(w) => FileKind::New,
+        Some(_) => return None,
+    };
+    Some((blob, kind))
 }
 
 /// The lines between the key and the bytes.
@@ -434,5 +478,39 @@ mod tests {
         }
         assert!(f.names().len() < 10, "{:?}", f.names());
         assert!(f.0.load(&key("large 2")).is_ok());
+    }
+
+    /// MORTONNET_CACHE may name a folder that has other files: they stay, whatever they are called.
+    #[test]
+    fn files_of_others_stay() {
+        let f = Test::new();
+        let foreign = [
+            ("kernel-6.1.0-30-amd64", "ELF"),
+            ("kernel-6.1.0.img", ""),
+            ("kernel-", ""),
+            ("kernel-0123abcd", "mortonnet kernel 1"),
+            ("kernel-0123abcd-0123456789abcdef", "vmlinuz of somebody who hashes his names"),
+            ("kernel-0123abcd-0123456789abcdef.bad", "mortonnet is not what I am"),
+            ("kernel-0123abcd-0123456789abcdef.old", ""),
+            ("kernel-0123abcd-0123456789abcdef.me.loading", ""),
+            ("kernel-0123abcd-0123456789ABCDEF", "mortonnet kernel 1"),
+        ];
+        for (name, text) in foreign {
+            fs::write(f.0.folder.at(name), text).unwrap();
+            let file = File::options().append(true).open(f.0.folder.at(name)).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        }
+        for left in [".bad", ".1-2-3f.loading", ".1-2-3f.new"] {
+            fs::write(f.0.folder.at(&[&*key("gone").name, left].concat()), "").unwrap();
+        }
+        for n in 0..2 * MOST_FILES {
+            f.0.store(&key(&n.to_string()), b"x").unwrap();
+        }
+        f.0.store(&key("large"), &vec![0; MOST_BYTES as usize - 1000]).unwrap();
+        for (name, text) in foreign {
+            assert_eq!(fs::read_to_string(f.0.folder.at(name)).ok().as_deref(), Some(text), "{name}");
+        }
+        assert!(f.names().len() < foreign.len() + 10, "{:?}", f.names());
+        assert_eq!(f.0.ignored(), [""; 0]);
     }
 }
