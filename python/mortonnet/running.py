@@ -1,6 +1,8 @@
 """Drives baked programs as co-processes: NumPy arrays in, NumPy arrays out."""
 
+import io
 import json
+import os
 import subprocess
 import tempfile
 import threading
@@ -9,11 +11,45 @@ import numpy as np
 
 OUTPUTS = ("class", "label", "scores", "probs")
 
+# Options that leave the answers as they are, with whether a value follows.
+ALLOWED = {
+    "-b": True, "--batch": True, "--max-memory": True, "-d": True, "--device": True, "--compute-units": True, "--plan": True,
+    "--kernels": True, "--verify": True, "--timeout": True, "--profile": False, "-v": False, "--verbose": False,
+}
+
 
 class ProgramError(RuntimeError):
     """The program ended; the text is what it said. `answers` has what it had answered of the array."""
 
     answers = None
+
+
+def _checked(arguments):
+    """The arguments as text. ValueError for one that would change what comes back: answers could not be told apart then."""
+    arguments = [str(argument) for argument in arguments]
+    words = iter(arguments)
+    for word in words:
+        # `--batch=16` and `-b16` have their value with them.
+        name, value = word.partition("=")[::2] if word.startswith("--") else (word[:2], word[2:])
+        if name not in ALLOWED or (value and not ALLOWED[name] and name != "--profile"):
+            raise ValueError(f"arguments: expected options that leave the answers as they are ({', '.join(ALLOWED)}), found {word!r}")
+        if ALLOWED[name] and not value and next(words, None) is None:
+            raise ValueError(f"arguments: expected a value behind {word!r}")
+    return arguments
+
+
+def _typed(labels):
+    """The labels as an array of the type that a framework gave them: whole numbers, numbers, truth values or text."""
+    for numbers in (np.int64, np.float64):
+        try:
+            found = np.array([numbers(label) for label in labels])
+        except (ValueError, OverflowError):
+            continue
+        if np.isfinite(found).all() and [str(number) for number in found.tolist()] == labels:
+            return found
+    if set(labels) <= {"False", "True"}:
+        return np.array([label == "True" for label in labels])
+    return np.array(labels, str)
 
 
 class Program:
@@ -22,43 +58,63 @@ class Program:
         with Program("./classify") as classify:
             classes = classify(records)
 
-    path:      the program.
-    output:    what it gives: "class", "label", "scores" or "probs". None: "class", or "scores" where the network has values
-               instead of classes.
+    path:      the program. A name without a slash is a file of the current folder.
+    output:    what it gives: "class", "label", "scores" or "probs". None: the label of the class where the network has labels,
+               else "class"; "class" of a network with several labels, "scores" where it has values instead of classes.
     device:    the device, as --device names it. None: "auto".
-    arguments: more options, for example ["--batch", "16"].
+    arguments: more options, for example ["--batch", "16"]. Options that change what comes back are a ValueError.
     launcher:  what starts it, for a program that this machine cannot run: ["ssh", "board"], then `path` is one of the board.
 
-    Attributes: `model` (the network's name), `inputs` and `outputs` (values of a record and of its scores).
+    Attributes: `model` (the network's name), `inputs` and `outputs` (values of a record and of its scores), `labels` (the names of
+    the classes, as an array of int64, float64 or bool where all of them are written so; None without names).
+
+    Threads may share it: calls take turns. A call that is interrupted (Ctrl-C, an exception of a signal handler) ends the program.
     """
 
     def __init__(self, path, output=None, *, device=None, arguments=(), launcher=()):
-        command = [*map(str, launcher), str(path)]
+        path = str(path)
+        command = [*map(str, launcher), path if "/" in path else f"./{path}"]
         if output not in (None, *OUTPUTS):
             raise ValueError(f"output: expected one of {', '.join(OUTPUTS)}, found {output!r}")
+        arguments = _checked(arguments)
         asked = subprocess.run([*command, "--info", "-o", "json", "-d", "host"], capture_output=True, stdin=subprocess.DEVNULL)
         if asked.returncode:
             raise ProgramError(asked.stderr.decode(errors="replace").strip() or f"{path} ended with {asked.returncode}")
         info = json.loads(asked.stdout)
         self.model, self.inputs, self.outputs, self._kind = (info[key] for key in ("model", "inputs", "outputs", "output"))
+        names = info.get("labels")  # Programs of before have no such key.
+        self.labels = _typed(names) if names else None
         if output == "label" and self._kind == "multilabel":
             raise ValueError('output: of a network with several labels expected "class", "scores" or "probs"')
         self.output = output or ("scores" if self._kind == "values" else "class")
+        self._named = output is None and self.labels is not None and self._kind in ("classes", "binary")
+        self._lock = threading.Lock()
+        # Whether records are on their way whose answers nobody has read.
+        self._busy = False
+        self._owner = os.getpid()
         self._said = tempfile.TemporaryFile()
         options = ["-f", "f32", "-o", self.output, *(["-d", device] if device is not None else [])]
         self._process = subprocess.Popen(
-            [*command, *options, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said
+            [*command, *options, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, bufsize=0
         )
+        self._lines = io.BufferedReader(self._process.stdout)
 
     def __call__(self, array):
         """The answers to records, shape (n, …) of `inputs` values each, or to one, of any shape with so many values.
 
-        Of classes an array (n,) of int64, of networks with several labels (n, outputs) of bool; of labels one of str. Of scores (n, outputs) float32; of probabilities the same, the first of two classes included. One record has
-        no axis n. A value that is NaN or infinite as float32 is a ValueError, and the program goes on.
+        Of classes their labels (n,), as `labels` has them; without labels, or asked for by "class", an array (n,) of int64; of
+        networks with several labels (n, outputs) of bool. Of "label" the text, an array of str. Of scores (n, outputs) float32; of
+        probabilities the same, the first of two classes included. One record has no axis n. A value that is masked, or that is NaN
+        or infinite as float32, is a ValueError, and the program goes on.
 
         Raises ProgramError where the program ends.
         """
+        if np.ma.is_masked(array):
+            place = np.argwhere(np.ma.getmaskarray(array))[0].tolist()
+            raise ValueError(f"expected values that are there, found a masked one: {place} (from 0)")
         records = np.asarray(array)
+        if records.dtype.kind in "cmMV":
+            raise ValueError(f"expected numbers that float32 can hold, found the type {records.dtype}")
         single = records.size == self.inputs and (records.ndim == 0 or len(records) != 1)
         if not single and (records.ndim == 0 or records.size != len(records) * self.inputs):
             raise ValueError(
@@ -69,32 +125,60 @@ class Program:
         if not np.isfinite(records).all():
             record, value = np.argwhere(~np.isfinite(records))[0]
             raise ValueError(f"expected finite numbers of float32, found another: record {record}, value {value} (from 0)")
-        if self._process.stdin.closed:
-            raise ProgramError("the program has ended")
-        writer = threading.Thread(target=self._write, args=(records.reshape(-1),))
-        writer.start()
-        lines = []
-        while len(lines) < len(records) and (line := self._process.stdout.readline()):
-            lines.append(line.decode().rstrip("\n"))
-        writer.join()
-        answers = self._answers(lines)
-        if len(lines) < len(records):
-            self._end(answers)
+        if os.getpid() != self._owner:
+            raise ProgramError("the program belongs to the process that started it: start another Program in this one")
+        with self._lock:
+            if self._process.stdin.closed:
+                raise ProgramError("the program has ended")
+            # Set until every answer is read: an interruption may come at any place.
+            if self._busy:
+                self._give_up()
+                raise ProgramError("the program was ended, as an earlier call was interrupted: start another Program")
+            self._busy = True
+            try:
+                lines = self._exchange(records)
+            except BaseException:
+                self._give_up()
+                raise
+            answers = self._answers(lines)
+            if len(lines) < len(records):
+                self._end(answers)
+            self._busy = False
         return answers[0] if single else answers
 
+    def _exchange(self, records):
+        """Writes records, reads as many lines, or those before the program's end."""
+        writer = threading.Thread(target=self._write, args=(records.reshape(-1),), daemon=True)
+        writer.start()
+        lines = []
+        while len(lines) < len(records) and (line := self._lines.readline()):
+            lines.append(line.decode().rstrip("\n"))
+        writer.join()
+        return lines
+
     def _write(self, records):
+        left = records.data.cast("B") if len(records) else b""
         try:
-            self._process.stdin.write(records.data.cast("B") if len(records) else b"")
-            self._process.stdin.flush()
-        except OSError:
+            while len(left):
+                left = left[self._process.stdin.write(left):]
+        except (OSError, ValueError):
             pass  # The program ended: its answers do too.
+
+    def _give_up(self):
+        """Ends the program without asking for its answers."""
+        self._process.kill()
+        try:
+            self._end()
+        except ProgramError:
+            pass  # It was killed.
 
     def _answers(self, lines):
         """The array that lines stand for."""
         if self.output == "label":
             return np.array(lines, str)
         if self.output == "class" and self._kind != "multilabel":
-            return np.array(lines, np.int64)
+            classes = np.array(lines, np.int64)
+            return self.labels[classes] if self._named else classes
         rows = [np.array(line.split(",") if line else [], "<f4" if self.output != "class" else int) for line in lines]
         if self.output != "class":
             return np.array(rows) if rows else np.empty((0, self.outputs), np.float32)
@@ -110,7 +194,7 @@ class Program:
         except OSError:
             pass
         status = self._process.wait()
-        self._process.stdout.close()
+        self._lines.close()
         self._said.seek(0)
         said = self._said.read().decode(errors="replace").strip()
         self._said.close()
@@ -121,21 +205,21 @@ class Program:
 
     def close(self):
         """Ends the program. Raises ProgramError where it told of an error."""
-        if not self._said.closed:
-            self._end()
+        with self._lock:
+            if not self._said.closed:
+                self._end()
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, error, trace):
-        if kind is not None and not self._said.closed:
-            self._process.kill()
-            try:
-                self._end()
-            except ProgramError:
-                pass  # The first error counts.
-        else:
-            self.close()
+        if kind is None:
+            return self.close()
+        # A thread that waits for answers sees the end, and gives the lock back.
+        self._process.kill()
+        with self._lock:
+            if not self._said.closed:
+                self._give_up()  # The first error counts.
 
 
 def run(path, array, output=None, *, device=None, arguments=(), launcher=()):

@@ -14,6 +14,7 @@ use crate::observe::report::quoted;
 use crate::planner::bind::ADDS;
 use crate::planner::fit::{Fit, Memory};
 use crate::registry::PlanRecipe;
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// `mortonnet 0.1.0, digits 0123456789abcdef`
@@ -113,9 +114,11 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
     baked::verify()?;
     let n = network();
     let fits = if cfg!(feature = "lab") { fits_json(request.batch) } else { String::new() };
+    let names = |names: &[Cow<'static, str>]| names.iter().map(|n| quoted(n)).collect::<Vec<_>>().join(",");
     Ok(format!(
         "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"shape\":\"{}\",\"inputs\":{},\"outputs\":{},\
-         \"output\":\"{}\",\"flop\":{},\"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}]}}\n",
+         \"output\":\"{}\",\"flop\":{},\"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}],\
+         \"labels\":[{}],\"features\":[{}]}}\n",
         env!("CARGO_PKG_VERSION"),
         quoted(&n.name),
         n.hash,
@@ -127,7 +130,9 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
         baked::plan().constant_bytes(),
         baked::block().len(),
         quoted(&baked::plan().name),
-        fits
+        fits,
+        names(&n.labels),
+        names(&n.features)
     ))
 }
 

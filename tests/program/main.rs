@@ -21,6 +21,7 @@ mod malformed;
 mod multi;
 mod opens;
 mod overflow;
+mod python;
 mod recipes;
 mod reproducible;
 mod rooms;
