@@ -210,6 +210,11 @@ fn idx_header(bytes: &[u8]) -> Result<Option<(Dtype, Vec<usize>, usize)>, String
     Ok(Some((dtype, sizes, offset)))
 }
 
+/// True if `bytes` begin with an idx header of records of `width` numbers: sizes that fit, which raw records hardly have.
+pub(super) fn is_idx_of(bytes: &[u8], width: usize) -> bool {
+    matches!(idx_header(bytes), Ok(Some((_, sizes, _))) if sizes.len() > 1 && count(&sizes, width, Kind::Idx).is_ok())
+}
+
 /// Records of an array of these sizes.
 fn count(sizes: &[usize], width: usize, kind: Kind) -> Result<u64, String> {
     let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &s| n.checked_mul(s));

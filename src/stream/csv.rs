@@ -386,7 +386,8 @@ impl Mistake {
             }
             What::OtherName => {
                 let name = shown(&features[self.field - 1]);
-                format!("expected the feature {name}, found {found}")
+                let names: Vec<Cow<'_, str>> = Field::all(line).map(|f| f.text()).collect();
+                format!("expected the feature {name}, found {found}{}", other_names(&names, features, keys))
             }
             What::TooFewNames => {
                 format!("expected {}, the header has {}", plural(width as u64, "name"), self.field - 1)
@@ -407,6 +408,29 @@ impl Mistake {
             What::NotANumber | What::NotFinite | What::OtherName => String::new(),
         };
         message + &count + advice(line, self.what, width)
+    }
+}
+
+/// What the names of a header have to do with the features that they are not.
+fn other_names(names: &[Cow<'_, str>], features: &[Cow<'_, str>], keys: usize) -> String {
+    let sorted = |names: &[Cow<'_, str>]| {
+        let mut names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        names.sort_unstable();
+        names
+    };
+    match names.len().checked_sub(features.len()) {
+        Some(0) if sorted(names) == sorted(features) => {
+            " (the names are those of the features in another order: put the columns into the order that --info says)".into()
+        }
+        Some(more @ 1..) if names[more..] == *features => {
+            let (columns, them) = match more {
+                1 if names[0].is_empty() => ("one more column stands before the features, perhaps an index".into(), "it"),
+                1 => ("one more column stands before the features".into(), "it"),
+                _ => (format!("{more} more columns stand before the features"), "them"),
+            };
+            format!(" ({columns}: --key {} puts {them} in front of the answers)", keys + more)
+        }
+        _ => String::new(),
     }
 }
 
@@ -517,7 +541,8 @@ mod tests {
             input.features = names.map(Cow::from).to_vec();
             let read = |text: String| read(None, &input, text.as_bytes());
             assert_eq!(read(format!("{},{}\n1,2\n", names[0], names[1])), Ok(vec![vec![1.0, 2.0]]));
-            assert_eq!(read(format!("{},{}\n1,2\n", names[1], names[0])).unwrap_err(), swapped);
+            let error = read(format!("{},{}\n1,2\n", names[1], names[0])).unwrap_err();
+            assert!(error.starts_with(swapped) && error.contains(" in another order: "), "{error}");
             assert_eq!(read("1,2\n".into()), Ok(vec![vec![1.0, 2.0]]));
             assert_eq!(read("1,x\n".into()).unwrap_err(), "stdin:1:2: expected a number, found \"x\"");
         }
@@ -616,6 +641,27 @@ mod tests {
         assert!(csv(2, b"\xff\xfe1\0").unwrap_err().contains("UTF-16"));
         assert!(csv(2, b"PK\x03\x04").unwrap_err().contains("npz"));
         assert!(csv(2, b"1,2\xff\n").unwrap_err().contains("found \"2\u{fffd}\""));
+    }
+
+    #[test]
+    fn names_that_stand_elsewhere_are_said() {
+        let mut input = Input::new(3);
+        input.features = ["a", "b", "c"].map(Cow::from).to_vec();
+        let error = |text: &str| read(None, &input, text.as_bytes()).unwrap_err();
+        assert_eq!(
+            error("c,b,a\n"),
+            "stdin:1:1: expected the feature \"a\", found \"c\" (the names are those of the features in another order: put \
+             the columns into the order that --info says)"
+        );
+        assert_eq!(
+            error(",a,b,c\n0,1,2,3\n"),
+            "stdin:1:1: expected the feature \"a\", found \"\" (one more column stands before the features, perhaps an \
+             index: --key 1 puts it in front of the answers)"
+        );
+        let more = " (2 more columns stand before the features: --key 2 puts them in front of the answers)";
+        assert!(error("t,id,a,b,c\n").ends_with(more));
+        assert!(error("a,b,d\n").ends_with("found \"d\""));
+        assert!(error(",a,b,d\n").ends_with("found \"\""));
     }
 
     #[test]

@@ -22,8 +22,22 @@ const IDX_LABELS: &[u8] = &[0, 0, 8, 1];
 pub(crate) struct Expected {
     place: String,
     classes: Classes,
+    /// How numbers were read, where the network's labels are numbers that differ from the indices of the classes.
+    reading: Option<Reading>,
+    /// The classes by the other reading, where that is possible too.
+    otherwise: Option<Vec<u32>>,
     right: u64,
+    right_otherwise: u64,
     seen: u64,
+}
+
+/// How the lines of a file name classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// By labels.
+    Labels,
+    /// By indices.
+    Indices,
 }
 
 #[derive(Debug)]
@@ -40,6 +54,10 @@ pub(crate) struct Accuracy {
     pub(crate) right: u64,
     /// Records.
     pub(crate) total: u64,
+    /// How the file was read, where it has numbers that could be something else.
+    pub(crate) reading: Option<Reading>,
+    /// Records with the class that is expected by the other reading, where that is possible.
+    pub(crate) right_otherwise: Option<u64>,
 }
 
 impl Accuracy {
@@ -51,7 +69,18 @@ impl Accuracy {
 
 impl fmt::Display for Accuracy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.right, self.total)
+        write!(f, "{} of {}", self.right, self.total)?;
+        let (read, other) = match self.reading {
+            None => return Ok(()),
+            Some(Reading::Labels) => ("labels", "class indices"),
+            Some(Reading::Indices) => ("class indices", "labels"),
+        };
+        match self.right_otherwise {
+            None => write!(f, " (the lines were read as {read}: not all of them are {other})"),
+            Some(right) => {
+                write!(f, " (the lines were read as {read}; as {other} {right} of {})", self.total)
+            }
+        }
     }
 }
 
@@ -74,6 +103,7 @@ impl Expected {
         if bytes.starts_with(b"\x1f\x8b") {
             return Err(Error::input(&place, format!("this looks like gzip: gunzip {place}")));
         }
+        let (mut reading, mut otherwise) = (None, None);
         let classes = if bytes.starts_with(IDX_LABELS) && spec.kind != Kind::Multilabel {
             Classes::One(idx_labels(bytes, &place, spec)?)
         } else {
@@ -82,11 +112,21 @@ impl Expected {
             })?;
             let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines();
             match spec.kind {
-                Kind::Multilabel => Classes::Sets(sets(lines, &place, spec)?),
-                _ => Classes::One(one_a_line(lines.collect(), &place, spec)?),
+                Kind::Multilabel => {
+                    let (sets, read) = sets(lines, &place, spec)?;
+                    reading = read;
+                    Classes::Sets(sets)
+                }
+                _ => {
+                    let found = one_a_line(lines.collect(), &place, spec)?;
+                    (reading, otherwise) = (found.told(), found.otherwise);
+                    Classes::One(found.classes)
+                }
             }
         };
-        Ok(Expected { place, classes, right: 0, seen: 0 })
+        let reading = reading.filter(|_| numbers_differ(spec.labels));
+        let otherwise = otherwise.filter(|_| reading.is_some());
+        Ok(Expected { place, classes, reading, otherwise, right: 0, right_otherwise: 0, seen: 0 })
     }
 
     /// Compares the class of the next record.
@@ -98,6 +138,9 @@ impl Expected {
             _ => false,
         };
         self.right += u64::from(right);
+        if let (Some(classes), Verdict::Class(c)) = (&self.otherwise, verdict) {
+            self.right_otherwise += u64::from(classes.get(i) == Some(&c));
+        }
         self.seen += 1;
     }
 
@@ -108,7 +151,8 @@ impl Expected {
             Classes::Sets(sets) => sets.len(),
         };
         same_length(&self.place, expected, self.seen)?;
-        Ok(Accuracy { right: self.right, total: self.seen })
+        let right_otherwise = self.otherwise.as_ref().map(|_| self.right_otherwise);
+        Ok(Accuracy { right: self.right, total: self.seen, reading: self.reading, right_otherwise })
     }
 }
 
@@ -156,7 +200,13 @@ fn same_length(place: &str, expected: usize, found: u64) -> Result<(), Error> {
     Err(Error::check(format!("{place}: expected {expected}, the input has {found}")))
 }
 
-fn one_a_line(mut lines: Vec<&str>, place: &str, spec: &OutputSpec<'_>) -> Result<Vec<u32>, Error> {
+/// True if some label is a number that could be the index of another class.
+pub(crate) fn numbers_differ(labels: &[Cow<'static, str>]) -> bool {
+    let differs = |(i, label): (usize, &Cow<'_, str>)| label.trim().parse::<usize>().is_ok_and(|n| n != i);
+    labels.iter().enumerate().any(differs)
+}
+
+fn one_a_line(mut lines: Vec<&str>, place: &str, spec: &OutputSpec<'_>) -> Result<Meanings, Error> {
     while lines.last().is_some_and(|l| l.trim().is_empty()) {
         lines.pop();
     }
@@ -169,7 +219,7 @@ fn sets<'t>(
     lines: impl Iterator<Item = &'t str>,
     place: &str,
     spec: &OutputSpec<'_>,
-) -> Result<Vec<Box<[u32]>>, Error> {
+) -> Result<(Vec<Box<[u32]>>, Option<Reading>), Error> {
     let (mut items, mut ends): (Vec<Item<'t>>, Vec<usize>) = (Vec::new(), Vec::new());
     for (line, text) in (1..).zip(lines) {
         if !text.trim().is_empty() {
@@ -177,7 +227,8 @@ fn sets<'t>(
         }
         ends.push(items.len());
     }
-    let classes = meanings(&items, place, spec)?;
+    let found = meanings(&items, place, spec)?;
+    let (reading, classes) = (found.told(), found.classes);
     let mut start = 0;
     let set = |(line, end): (usize, usize)| {
         let found = &classes[start..end];
@@ -190,23 +241,42 @@ fn sets<'t>(
         }
         Ok(set.into())
     };
-    (1..).zip(ends).map(set).collect()
+    Ok(((1..).zip(ends).map(set).collect::<Result<_, Error>>()?, reading))
 }
 
 /// A line and the text of a class in it.
 type Item<'a> = (usize, Cow<'a, str>);
 
-/// The classes that texts name: all of them by labels or all by indices.
-fn meanings(items: &[Item<'_>], place: &str, spec: &OutputSpec<'_>) -> Result<Vec<u32>, Error> {
+/// The classes that texts name.
+struct Meanings {
+    classes: Vec<u32>,
+    reading: Reading,
+    /// The classes that they would be by the other reading, if all of them can be read so.
+    otherwise: Option<Vec<u32>>,
+}
+
+impl Meanings {
+    /// The reading, where another one may have been meant.
+    fn told(&self) -> Option<Reading> {
+        (self.reading == Reading::Indices || self.otherwise.is_some()).then_some(self.reading)
+    }
+}
+
+/// Reads texts, all of them as labels or all as indices.
+fn meanings(items: &[Item<'_>], place: &str, spec: &OutputSpec<'_>) -> Result<Meanings, Error> {
     let highest = spec.classes() - 1;
     let label = |text: &str| {
         let found = spec.labels.iter().position(|label| label == text || label == text.trim());
         found.map(|i| i as u32)
     };
     let index = |text: &str| text.trim().parse::<u32>().ok().filter(|&c| c as usize <= highest);
-    let labels: Option<_> = items.iter().map(|(_, text)| label(text)).collect();
-    if let Some(classes) = labels.or_else(|| items.iter().map(|(_, text)| index(text)).collect()) {
-        return Ok(classes);
+    let labels: Option<Vec<u32>> = items.iter().map(|(_, text)| label(text)).collect();
+    match (labels, items.iter().map(|(_, text)| index(text)).collect()) {
+        (Some(classes), otherwise) => return Ok(Meanings { classes, reading: Reading::Labels, otherwise }),
+        (None, Some(classes)) => {
+            return Ok(Meanings { classes, reading: Reading::Indices, otherwise: None });
+        }
+        (None, None) => {}
     }
     // The mistake is the first text that means nothing; else the first that differs in kind from those before it.
     let kinds = |text: &str| (label(text).is_some(), index(text).is_some());
@@ -402,8 +472,18 @@ mod tests {
     fn labels_that_are_numbers_win_where_all_lines_are_labels() {
         let labels = ["1", "2", "3"].map(Cow::from);
         let named = spec(Kind::Classes, &labels);
-        assert_eq!(run(b"1\n2\n3\n", &named, &[0, 1, 2]).unwrap(), "3 of 3");
-        assert_eq!(run(b"0\n1\n2\n", &named, &[0, 1, 2]).unwrap(), "3 of 3");
+        let only =
+            |read, other| format!("3 of 3 (the lines were read as {read}: not all of them are {other})");
+        assert_eq!(run(b"1\n2\n3\n", &named, &[0, 1, 2]).unwrap(), only("labels", "class indices"));
+        assert_eq!(run(b"0\n1\n2\n", &named, &[0, 1, 2]).unwrap(), only("class indices", "labels"));
+        // The program's own classes, which are labels of others.
+        let both = "0 of 3 (the lines were read as labels; as class indices 3 of 3)";
+        assert_eq!(run(b"1\n2\n1\n", &named, &[1, 2, 1]).unwrap(), both);
+        // Labels that are the indices, and names, are read in one way.
+        for labels in [["0", "1", "2"], ["a", "b", "c"]] {
+            let labels = labels.map(Cow::from);
+            assert_eq!(run(b"0\n1\n2\n", &spec(Kind::Classes, &labels), &[0, 1, 2]).unwrap(), "3 of 3");
+        }
     }
 
     #[test]
@@ -449,9 +529,14 @@ mod tests {
         }
         let labels = ["a", "b, c", "1"].map(Cow::from);
         assert_eq!(run_sets("1,a\n\n\"b, c\"\n", &labels, found).unwrap(), "2 of 3");
-        assert_eq!(run_sets("2,0\n\n2\n", &labels, found).unwrap(), "3 of 3");
+        assert!(
+            run_sets("2,0\n\n2\n", &labels, found)
+                .unwrap()
+                .starts_with("3 of 3 (the lines were read as class indices")
+        );
         // Where all are labels they are, even if they look like indices.
-        assert_eq!(run_sets("1\n\n1\n", &labels, found).unwrap(), "2 of 3");
+        let labels_then = "2 of 3 (the lines were read as labels, not as class indices)";
+        assert_eq!(run_sets("1\n\n1\n", &labels, found).unwrap(), labels_then);
         assert_eq!(run_sets("0\n", &[], found).unwrap_err(), "y.txt: expected 1 record, the input has 3");
         let error = |text: &str, labels: &[_]| run_sets(text, labels, &[]).unwrap_err();
         let class = "expected a class from 0 to 2";
@@ -530,6 +615,6 @@ mod tests {
             Expected::read(&path, &spec(Kind::Classes, &[])).unwrap_err().kind(),
             crate::error::Kind::Io { .. }
         ));
-        assert_eq!(Accuracy { right: 0, total: 0 }.fraction(), 0.0);
+        assert_eq!(Accuracy { right: 0, total: 0, reading: None, right_otherwise: None }.fraction(), 0.0);
     }
 }

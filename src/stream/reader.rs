@@ -560,8 +560,8 @@ impl<'a, S: Source> RecordReader<'a, S> {
     fn start(&self) -> Result<Option<InputDecoder>, Error> {
         let (bytes, ended) = (self.window.bytes(), self.window.ended());
         let found = match self.format {
-            Some(Format::U8) => return Ok(Some(InputDecoder::Binary(Binary::new(Kind::U8)))),
-            Some(Format::F32) => return Ok(Some(InputDecoder::Binary(Binary::new(Kind::F32)))),
+            Some(Format::U8) => raw(bytes, ended, Kind::U8, self.context.shape.width),
+            Some(Format::F32) => raw(bytes, ended, Kind::F32, self.context.shape.width),
             Some(format) => known(bytes, ended, format),
             None => detect(bytes, ended),
         };
@@ -571,10 +571,15 @@ impl<'a, S: Source> RecordReader<'a, S> {
             Some(Start::Binary(kind)) => kind,
             Some(Start::Foreign(foreign)) => {
                 let file = if self.context.place == "stdin" { "FILE" } else { &self.context.place };
-                return Err(Error::input(&self.context.place, foreign.advice(file)));
+                let format = match self.format {
+                    Some(Format::U8) => " -f u8",
+                    Some(Format::F32) => " -f f32",
+                    _ => "",
+                };
+                return Err(Error::input(&self.context.place, foreign.advice(file, format)));
             }
         };
-        if self.context.shape.keys > 0 {
+        if self.context.shape.keys > 0 && matches!(kind, Kind::Npy | Kind::Idx) {
             let message = "--key takes the first fields of lines: expected CSV, found a file of NumPy or idx";
             return Err(Error::input(&self.context.place, message));
         }
@@ -599,21 +604,60 @@ enum Foreign {
     Gzip,
     Zip,
     Utf16,
+    /// Packed in another way: its name, and the program that unpacks it.
+    Packed(&'static str, &'static str),
+    /// An image, a film or a sound.
+    Media(&'static str),
+    Other(&'static str),
+    /// A file with a header where raw records were asked for.
+    Headed(&'static str),
 }
 
 const GZIP: &[u8] = b"\x1f\x8b";
-const ZIP: &[u8] = b"PK\x03\x04";
 const UTF16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 
+/// Beginnings that neither text nor, by any likelihood, raw records have.
+const FOREIGN: [(&[u8], Foreign); 16] = [
+    (b"PK\x03\x04", Foreign::Zip),
+    (b"\xfd7zXZ\0", Foreign::Packed("xz", "xz -dc")),
+    (b"\x28\xb5\x2f\xfd", Foreign::Packed("zstd", "zstd -dc")),
+    (b"BZh91AY&SY", Foreign::Packed("bzip2", "bzip2 -dc")),
+    (b"\x89PNG\r\n\x1a\n", Foreign::Media("a PNG image")),
+    (b"\xff\xd8\xff\xe0", Foreign::Media("a JPEG image")),
+    (b"\xff\xd8\xff\xe1", Foreign::Media("a JPEG image")),
+    (b"\xff\xd8\xff\xdb", Foreign::Media("a JPEG image")),
+    (b"GIF89a", Foreign::Media("a GIF image")),
+    (b"GIF87a", Foreign::Media("a GIF image")),
+    (b"II*\0\x08\0\0\0", Foreign::Media("a TIFF image")),
+    (b"RIFF", Foreign::Media("a RIFF file (WAV, AVI, WebP)")),
+    (b"\x1aE\xdf\xa3", Foreign::Media("a Matroska film")),
+    (b"\x89HDF\r\n\x1a\n", Foreign::Other("an HDF5 file")),
+    (b"%PDF-", Foreign::Other("a PDF")),
+    (b"\x7fELF", Foreign::Other("a program")),
+];
+
 impl Foreign {
-    fn advice(self, file: impl fmt::Display) -> String {
+    /// What to do with `file`; `format` is the option that goes on with what is made of it.
+    fn advice(self, file: impl fmt::Display, format: &str) -> String {
+        let next = format!("| mortonnet{format}");
         match self {
-            Foreign::Gzip => format!("this looks like gzip: gunzip -c {file} | mortonnet"),
+            Foreign::Gzip => format!("this looks like gzip: gunzip -c {file} {next}"),
             Foreign::Zip => {
                 format!("this looks like a zip or npz archive: unzip -p {file} NAME.npy | mortonnet")
             }
             Foreign::Utf16 => format!("this looks like UTF-16: iconv -f UTF-16 -t UTF-8 {file} | mortonnet"),
+            Foreign::Packed(name, program) => format!("this looks like {name}: {program} {file} {next}"),
+            Foreign::Media(name) => format!(
+                "this looks like {name}, expected the numbers of records: ffmpeg -i {file} -f rawvideo -pix_fmt gray - \
+                 | mortonnet -f u8 takes the pixels of images of the network's size"
+            ),
+            Foreign::Other(name) => format!("this looks like {name}, expected the numbers of records"),
+            Foreign::Headed(name) => {
+                format!(
+                    "this looks like {name} file, whose header is no record: leave out{format}, it is read as what it is"
+                )
+            }
         }
     }
 }
@@ -628,15 +672,41 @@ fn starts(bytes: &[u8], magic: &[u8], ended: bool) -> Option<bool> {
     }
 }
 
-fn foreign(bytes: &[u8], ended: bool) -> Option<Option<Foreign>> {
-    let table =
-        [(GZIP, Foreign::Gzip), (ZIP, Foreign::Zip), (UTF16[0], Foreign::Utf16), (UTF16[1], Foreign::Utf16)];
+/// The first of a table whose beginning `bytes` have; `None` where more bytes must tell.
+fn one_of(table: &[(&[u8], Foreign)], bytes: &[u8], ended: bool) -> Option<Option<Foreign>> {
     for (magic, foreign) in table {
         if starts(bytes, magic, ended)? {
-            return Some(Some(foreign));
+            return Some(Some(*foreign));
         }
     }
     Some(None)
+}
+
+fn foreign(bytes: &[u8], ended: bool) -> Option<Option<Foreign>> {
+    const ENCODED: [(&[u8], Foreign); 3] =
+        [(GZIP, Foreign::Gzip), (UTF16[0], Foreign::Utf16), (UTF16[1], Foreign::Utf16)];
+    match one_of(&ENCODED, bytes, ended)? {
+        None => one_of(&FOREIGN, bytes, ended),
+        found => Some(found),
+    }
+}
+
+/// How an input of raw records of `width` numbers begins. A whole record is enough to tell: it is not kept waiting.
+fn raw(bytes: &[u8], ended: bool, kind: Kind, width: usize) -> Option<Start> {
+    // More bytes than those of text: a record may well begin with two of them.
+    const HEADED: [(&[u8], Foreign); 2] =
+        [(b"\x1f\x8b\x08", Foreign::Gzip), (npy::MAGIC, Foreign::Headed("an npy"))];
+    let size = if kind == Kind::U8 { width } else { 4 * width };
+    let ended = ended || bytes.len() >= size;
+    for table in [&HEADED[..], &FOREIGN] {
+        if let Some(foreign) = one_of(table, bytes, ended)? {
+            return Some(Start::Foreign(foreign));
+        }
+    }
+    Some(match super::binary::is_idx_of(bytes, width) {
+        true => Start::Foreign(Foreign::Headed("an idx")),
+        false => Start::Binary(kind),
+    })
 }
 
 fn text(bytes: &[u8], ended: bool) -> Option<Start> {
@@ -707,7 +777,7 @@ mod tests {
     #[test]
     fn the_format_is_told_as_soon_as_the_bytes_allow() {
         let csv = Some(Start::Text { mark: 0 });
-        let cases: [(&[u8], usize, Option<Start>); 9] = [
+        let cases: [(&[u8], usize, Option<Start>); 11] = [
             (b"1,2", 1, csv),
             (b"\x93NUMPY\x01", 6, Some(Start::Binary(Kind::Npy))),
             (b"\x93NUMBER", 5, Some(Start::Text { mark: 0 })),
@@ -717,6 +787,8 @@ mod tests {
             (b"\xef\xbb\xbf1", 3, Some(Start::Text { mark: 3 })),
             (b"PK\x03\x04", 4, Some(Start::Foreign(Foreign::Zip))),
             (b"\xff\xfe1\0", 2, Some(Start::Foreign(Foreign::Utf16))),
+            (b"\xff\xd8\xff\xdb", 4, Some(Start::Foreign(Foreign::Media("a JPEG image")))),
+            (b"\x7fELF", 4, Some(Start::Foreign(Foreign::Other("a program")))),
         ];
         for (bytes, needed, expected) in cases {
             for n in 0..needed {
@@ -726,6 +798,32 @@ mod tests {
             assert_eq!(detect(&bytes[..needed], false), expected, "{bytes:?}");
             assert_eq!(detect(bytes, true), expected, "{bytes:?}");
         }
+    }
+
+    /// Files with a magic number are no raw records; a record that is there as a whole is not kept waiting for one.
+    #[test]
+    fn raw_records_are_told_from_files() {
+        let idx = b"\0\0\x08\x03\0\0\0\x05\0\0\0\x04\0\0\0\x02rest";
+        let told = |bytes: &[u8], kind| raw(bytes, false, kind, 8);
+        for kind in [Kind::U8, Kind::F32] {
+            for (magic, found) in FOREIGN {
+                let bytes = [magic, b"more than a record of eight numbers"].concat();
+                assert_eq!(told(&bytes, kind), Some(Start::Foreign(found)));
+            }
+            assert_eq!(told(b"\x93NUMPY\x01\0v\0", kind), Some(Start::Foreign(Foreign::Headed("an npy"))));
+            assert_eq!(told(b"\x1f\x8b\x08\0....", kind), Some(Start::Foreign(Foreign::Gzip)));
+            assert_eq!(told(idx, kind), Some(Start::Foreign(Foreign::Headed("an idx"))));
+            // An image that begins alike, but has other sizes behind it.
+            assert_eq!(
+                told(b"\0\0\x08\x03\0\0\0\x05\0\0\0\x04\0\0\0\x03rest", kind),
+                Some(Start::Binary(kind))
+            );
+            assert_eq!(told(b"\x1f\x8b\x07", kind), Some(Start::Binary(kind)));
+            assert_eq!(told(b"\0", kind), Some(Start::Binary(kind)));
+            assert_eq!(told(b"\x89PN", kind), None);
+            assert_eq!(raw(b"\x89PN", true, kind, 8), Some(Start::Binary(kind)));
+        }
+        assert_eq!(raw(b"\x89PN", false, Kind::U8, 3), Some(Start::Binary(Kind::U8)));
     }
 
     #[test]
