@@ -4,13 +4,12 @@ use std::cell::OnceCell;
 use std::ffi::c_void;
 use std::fmt;
 use std::ops::Deref;
-use std::ptr;
 use std::sync::Arc;
 
 use opencl_sys::*;
 
-use super::error::{ClError, check, told};
-use super::loader::{Handle, Library, info_bytes, info_fixed, info_text, starting};
+use super::error::ClError;
+use super::loader::{Handle, Library, handles, info_bytes, info_fixed, info_text, platforms, starting};
 
 /// All devices of all platforms, and what could not be asked.
 #[derive(Debug)]
@@ -117,6 +116,8 @@ pub(crate) struct Properties {
     pub(crate) image2d_max: (usize, usize),
     /// Whether kernels may compute in half precision (cl_khr_fp16).
     pub(crate) fp16: bool,
+    /// CL_DEVICE_SINGLE_FP_CONFIG: what floats can do.
+    pub(crate) floats: u64,
     /// Whether host and device share their memory.
     pub(crate) unified_memory: bool,
     /// Resolution of event times in ns.
@@ -150,7 +151,7 @@ pub(crate) struct Details {
 pub(crate) fn devices(library: &'static Library) -> Result<Devices, ClError> {
     let _one_at_a_time = starting();
     let mut all = Devices { devices: Vec::new(), errors: Vec::new() };
-    for platform in platforms(library)? {
+    for platform in platforms(&library.api)? {
         let (ids, name) = match platform_devices(library, platform) {
             Ok(found) => found,
             Err(error) => {
@@ -168,35 +169,14 @@ pub(crate) fn devices(library: &'static Library) -> Result<Devices, ClError> {
     Ok(all)
 }
 
-/// Most platforms, and devices of one.
-const MOST: usize = 1024;
-
-fn platforms(library: &Library) -> Result<Vec<Handle>, ClError> {
-    let mut count = 0;
-    // SAFETY: with no entries only the count is written.
-    let code = unsafe { (library.api.clGetPlatformIDs)(0, ptr::null_mut(), &mut count) };
-    check(code, "clGetPlatformIDs", "")?;
-    let mut ids = vec![ptr::null_mut(); told(count as usize, MOST, "clGetPlatformIDs", "")?];
-    // SAFETY: `ids` has room for `count` entries.
-    let code = unsafe { (library.api.clGetPlatformIDs)(count, ids.as_mut_ptr(), ptr::null_mut()) };
-    check(code, "clGetPlatformIDs", "")?;
-    Ok(ids.into_iter().map(Handle).collect())
-}
-
 /// The devices of one platform, and its name.
 fn platform_devices(library: &Library, platform: Handle) -> Result<(Vec<Handle>, String), ClError> {
     let name = platform_text(library, platform, CL_PLATFORM_NAME)?;
-    let object = format!("platform {name}");
-    let ids = |count: u32, ids: *mut cl_device_id, found: *mut u32| {
-        // SAFETY: `platform` comes from clGetPlatformIDs; the callers below pass room for `count` entries.
-        let code = unsafe { (library.api.clGetDeviceIDs)(platform.0, CL_DEVICE_TYPE_ALL, count, ids, found) };
-        check(code, "clGetDeviceIDs", &object)
-    };
-    let mut count = 0;
-    ids(0, ptr::null_mut(), &mut count)?;
-    let mut list = vec![ptr::null_mut(); told(count as usize, MOST, "clGetDeviceIDs", &object)?];
-    ids(count, list.as_mut_ptr(), ptr::null_mut())?;
-    Ok((list.into_iter().map(Handle).collect(), name))
+    let ids = handles("clGetDeviceIDs", &format!("platform {name}"), &|room, ids, found| {
+        // SAFETY: `platform` comes from clGetPlatformIDs; `handles` passes room for `room` entries.
+        unsafe { (library.api.clGetDeviceIDs)(platform.0, CL_DEVICE_TYPE_ALL, room, ids, found) }
+    })?;
+    Ok((ids, name))
 }
 
 fn platform_text(library: &Library, platform: Handle, what: cl_platform_info) -> Result<String, ClError> {
@@ -313,6 +293,7 @@ impl Device {
             fp16: offers("cl_khr_fp16"),
             compute_capability: capability(CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV)
                 .zip(capability(CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV)),
+            floats: q.ulong(CL_DEVICE_SINGLE_FP_CONFIG).unwrap_or(CL_FP_INF_NAN | CL_FP_ROUND_TO_NEAREST),
             unified_memory: q.flag(CL_DEVICE_HOST_UNIFIED_MEMORY).unwrap_or(false),
             timer_resolution: q.must(q.size(CL_DEVICE_PROFILING_TIMER_RESOLUTION)),
             little_endian: q.must(q.flag(CL_DEVICE_ENDIAN_LITTLE)),
@@ -366,7 +347,26 @@ impl Device {
                  have the low byte first",
             );
         }
+        if self.floats & CL_FP_INF_NAN == 0 {
+            return Some(
+                "its floats have neither infinities nor NaN (CL_DEVICE_SINGLE_FP_CONFIG): a sum that leaves the range of \
+                 f32 could not be told from an answer",
+            );
+        }
         (!self.available).then_some("it is in use or switched off (CL_DEVICE_AVAILABLE is false)")
+    }
+
+    /// What its floats can do, in words.
+    pub(crate) fn float_rules(&self) -> String {
+        let has = |bit: u64| self.floats & bit != 0;
+        let rounding = match (has(CL_FP_ROUND_TO_NEAREST), has(CL_FP_ROUND_TO_ZERO)) {
+            (true, _) => "rounded to the nearest",
+            (false, true) => "rounded to zero",
+            (false, false) => "rounding not told",
+        };
+        let infinities = if has(CL_FP_INF_NAN) { "infinities and NaN" } else { "neither infinities nor NaN" };
+        let small = if has(CL_FP_DENORM) { "denormal numbers" } else { "no denormal numbers" };
+        format!("{rounding}, {infinities}, {small}")
     }
 
     /// Whether the device and the library both know OpenCL 1.2.

@@ -11,7 +11,6 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library as Dl, RTLD_LOCAL, RTLD_NOW};
-use opencl_sys::CL_SUCCESS;
 use opencl_sys::cl_function_types as types;
 
 use super::error::ClError;
@@ -167,6 +166,7 @@ api! {
         clEnqueueUnmapMemObject clEnqueueUnmapMemObject_fn
         clEnqueueReadBuffer clEnqueueReadBuffer_fn
         clEnqueueWriteBuffer clEnqueueWriteBuffer_fn
+        clEnqueueCopyBuffer clEnqueueCopyBuffer_fn
         clWaitForEvents clWaitForEvents_fn
         clGetEventInfo clGetEventInfo_fn
         clGetEventProfilingInfo clGetEventProfilingInfo_fn
@@ -261,16 +261,41 @@ fn try_open(path: &str) -> Result<Api, Reason> {
     let api = Api::load(&library).map_err(|name| Reason::Failed(format!("exports no {name}")))?;
     let _one_at_a_time = starting();
     // An ICD loader without a driver must not hide a driver's own library further down the list.
-    let mut count = 0;
-    // SAFETY: with no entries only the count is written.
-    let code = unsafe { (api.clGetPlatformIDs)(0, ptr::null_mut(), &mut count) };
-    if code != CL_SUCCESS {
-        return Err(Reason::Failed(ClError::new("clGetPlatformIDs", code, "").to_string()));
+    match platforms(&api) {
+        Err(e) => Err(Reason::Failed(e.to_string())),
+        Ok(platforms) if platforms.is_empty() => Err(Reason::Failed("offers no OpenCL platform".into())),
+        Ok(_) => Ok(api),
     }
-    if count == 0 {
-        return Err(Reason::Failed("offers no OpenCL platform".into()));
+}
+
+/// All platforms.
+pub(super) fn platforms(api: &Api) -> Result<Vec<Handle>, ClError> {
+    // SAFETY: `handles` passes room for `room` entries.
+    handles("clGetPlatformIDs", "", &|room, ids, found| unsafe { (api.clGetPlatformIDs)(room, ids, found) })
+}
+
+/// Most platforms, and devices of one.
+const MOST: usize = 1024;
+
+/// The handles that a clGet…IDs call lists. It is asked with room for some at once, and again where there are more: VC4CL
+/// does not write the count of platforms when it is asked for that alone.
+pub(super) fn handles(
+    call: &'static str,
+    object: &str,
+    get: &dyn Fn(u32, *mut *mut c_void, *mut u32) -> i32,
+) -> Result<Vec<Handle>, ClError> {
+    let mut room = 16;
+    loop {
+        let (mut ids, mut count) = (vec![ptr::null_mut(); room], 0);
+        super::error::check(get(room as u32, ids.as_mut_ptr(), &mut count), call, object)?;
+        let count = super::error::told(count as usize, MOST, call, object)?;
+        if count > room {
+            room = count;
+            continue;
+        }
+        ids.truncate(count);
+        return Ok(ids.into_iter().map(Handle).collect());
     }
-    Ok(api)
 }
 
 /// What the dynamic loader said, without the file name in front of it.

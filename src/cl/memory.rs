@@ -43,6 +43,8 @@ pub(crate) enum Home {
 pub(crate) enum MapMode {
     /// To read it.
     Read,
+    /// To read what the device wrote, and to change it before it is given back.
+    ReadWrite,
     /// To change it: what is not written keeps its value.
     Write,
     /// To write all of it: the old contents may be lost (CL_MAP_WRITE_INVALIDATE_REGION where there is OpenCL 1.2),
@@ -54,6 +56,7 @@ impl MapMode {
     pub(super) fn flags(self, queue: &Queue) -> cl_map_flags {
         match self {
             MapMode::Read => CL_MAP_READ,
+            MapMode::ReadWrite => CL_MAP_READ | CL_MAP_WRITE,
             MapMode::Overwrite if queue.device().has_1_2() => CL_MAP_WRITE_INVALIDATE_REGION,
             MapMode::Write | MapMode::Overwrite => CL_MAP_WRITE,
         }
@@ -487,7 +490,8 @@ impl MappedBuffer {
 
     /// The same where host and device have memories of their own: the host's view is page-locked memory that stays
     /// where it is, and one copy between the two stands for a map to be read and for the unmap of one to be written.
-    /// What the host wrote stays in its view; [`MapMode::Write`] shows that, not what a kernel wrote.
+    /// What the host wrote stays in its view; [`MapMode::Write`] shows that, not what a kernel wrote. A view of mode
+    /// [`MapMode::ReadWrite`] is read only.
     pub(crate) fn staged(buffer: Buffer, mode: MapMode) -> Result<MappedBuffer, ClError> {
         let queue = buffer.queue();
         let memory = Buffer::new(queue, buffer.name(), buffer.bytes, Access::ReadWrite, Home::Shared)?;
@@ -522,7 +526,7 @@ impl MappedBuffer {
                 let lock = self.buffer.queue().lock_maps();
                 self.buffer.memory.free_for("clEnqueueReadBuffer", &lock)?;
                 let event = match self.mode {
-                    MapMode::Read => self.copy(region, &lock)?,
+                    MapMode::Read | MapMode::ReadWrite => self.copy(region, &lock)?,
                     _ => self.sent.take().map_or(ptr::null_mut(), |event| event.0),
                 };
                 self.buffer.memory.set_mapped(true, &lock);
@@ -546,7 +550,7 @@ impl MappedBuffer {
         // (Read), or Unmapped, which keeps the event for the next Pending.
         let code = unsafe {
             match self.mode {
-                MapMode::Read => (api.clEnqueueReadBuffer)(
+                MapMode::Read | MapMode::ReadWrite => (api.clEnqueueReadBuffer)(
                     queue.raw(),
                     raw,
                     CL_FALSE,
@@ -574,11 +578,51 @@ impl MappedBuffer {
         Ok(event)
     }
 
+    /// Its size in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.buffer.bytes
+    }
+
+    /// True if the host's view is memory of its own.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.staging.is_some()
+    }
+
+    /// Enqueues a copy of the first `bytes` bytes of `from` to a staged buffer, behind all that is enqueued. The view keeps
+    /// its values. Does not allocate.
+    pub(crate) fn enqueue_copy_of(&mut self, from: &Buffer, bytes: usize) -> Result<(), ClError> {
+        const CALL: &str = "clEnqueueCopyBuffer";
+        let queue = self.buffer.queue();
+        self.buffer.check_range(CALL, 0, bytes)?;
+        from.check_range(CALL, 0, bytes)?;
+        let lock = queue.lock_maps();
+        from.memory.free_for(CALL, &lock)?;
+        if !self.is_staged() || !from.queue().same(queue) || Arc::ptr_eq(&from.memory, &self.buffer.memory) {
+            return Err(ClError::new(CALL, CL_INVALID_MEM_OBJECT, self.buffer.name()));
+        }
+        // SAFETY: both ranges lie within their buffers, which are two, on this queue. No reference into them exists: the
+        // source is not mapped, and the view of a staged buffer is memory of its own.
+        let code = unsafe {
+            (queue.api().clEnqueueCopyBuffer)(
+                queue.raw(),
+                *from.memory.raw(),
+                *self.buffer.memory.raw(),
+                0,
+                0,
+                bytes,
+                0,
+                ptr::null(),
+                ptr::null_mut(),
+            )
+        };
+        check(code, CALL, self.buffer.name())
+    }
+
     /// The call whose completion a Pending waits for.
     fn command(&self) -> &'static str {
         match (&self.staging, self.mode) {
             (None, _) => "clEnqueueMapBuffer",
-            (_, MapMode::Read) => "clEnqueueReadBuffer",
+            (_, MapMode::Read | MapMode::ReadWrite) => "clEnqueueReadBuffer",
             _ => "clEnqueueWriteBuffer",
         }
     }
@@ -629,7 +673,7 @@ impl MappedBuffer {
             self.buffer.unmap(region, event)?;
         } else {
             let lock = self.buffer.queue().lock_maps();
-            if self.mode != MapMode::Read {
+            if !matches!(self.mode, MapMode::Read | MapMode::ReadWrite) {
                 self.sent = Some(Handle(self.copy(region, &lock)?));
             }
             self.buffer.memory.set_mapped(false, &lock);

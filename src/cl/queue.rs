@@ -164,7 +164,8 @@ impl Queue {
         drop(lock);
         check(code, CALL, kernel.name()).map_err(|e| match e.code {
             CL_INVALID_WORK_GROUP_SIZE | CL_INVALID_WORK_ITEM_SIZE | CL_OUT_OF_RESOURCES => {
-                e.detail(format!("global {global:?}, work-groups of {local:?}"))
+                let groups = local.map_or("the driver's size".into(), |local| format!("{local:?}"));
+                e.detail(format!("global {global:?}, work-groups of {groups}"))
             }
             _ => e,
         })?;
@@ -269,6 +270,27 @@ impl Event {
         wait_event(&held.queue, held.raw.0, held.command, "")
     }
 
+    /// Asks how the command ended, after it was waited for in some other way: an in-order queue whose later commands are
+    /// done may have had a kernel that failed. Waits where the driver says that it has not ended. The error is the
+    /// command's own, on `object`. Does not allocate.
+    pub(crate) fn ended(&self, object: &str) -> Result<(), ClError> {
+        let held = self.held("clGetEventInfo")?;
+        match event_status(&held.queue, held.raw.0)? {
+            CL_COMPLETE => Ok(()),
+            status @ ..0 => Err(ClError::new(held.command, status, object)),
+            _ => wait_event(&held.queue, held.raw.0, held.command, object),
+        }
+    }
+
+    /// An error if the command is known to have failed. Waits for nothing; an empty place is no error.
+    pub(crate) fn failed(&self, object: &str) -> Result<(), ClError> {
+        let Some(held) = &self.0 else { return Ok(()) };
+        match event_status(&held.queue, held.raw.0) {
+            Ok(status @ ..0) => Err(ClError::new(held.command, status, object)),
+            _ => Ok(()),
+        }
+    }
+
     /// The times of the completed command; needs a profiling queue.
     pub(crate) fn times(&self) -> Result<Times, ClError> {
         let held = self.held("clGetEventProfilingInfo")?;
@@ -297,7 +319,8 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Waits for an event. Where its command failed, the error is the command's own code under `command`.
+/// Waits for an event, and asks how its command ended: some drivers wait without an error for a command that failed.
+/// The error is the command's own code under `command`, if it has one.
 pub(super) fn wait_event(
     queue: &Queue,
     event: cl_event,
@@ -306,22 +329,28 @@ pub(super) fn wait_event(
 ) -> Result<(), ClError> {
     // SAFETY: one event, alive.
     let code = unsafe { (queue.api().clWaitForEvents)(1, &event) };
-    if code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST {
-        if let Ok(status @ ..0) = event_status(queue, event) {
-            return Err(ClError::new(command, status, object));
-        }
+    let waited = check(code, "clWaitForEvents", object);
+    match event_status(queue, event) {
+        Ok(status @ ..0) => Err(ClError::new(command, status, object)),
+        // A positive status is one that a driver has not brought up to date: its wait was for this event.
+        Ok(_) => waited,
+        Err(unknown) => waited.and(Err(unknown)),
     }
-    check(code, "clWaitForEvents", object)
 }
 
 /// CL_QUEUED to CL_COMPLETE, or the negative code of the command's failure.
 fn event_status(queue: &Queue, event: cl_event) -> Result<i32, ClError> {
-    let what = CL_EVENT_COMMAND_EXECUTION_STATUS;
-    info_fixed("clGetEventInfo", "", &|size, value, needed| {
-        // SAFETY: the event is alive; `value` has room for `size` bytes.
-        unsafe { (queue.api().clGetEventInfo)(event, what, size, value, needed) }
-    })
-    .map(i32::from_ne_bytes)
+    const CALL: &str = "clGetEventInfo";
+    let (what, mut status) = (CL_EVENT_COMMAND_EXECUTION_STATUS, i32::MAX);
+    // SAFETY: the event is alive; the status has room for its own size.
+    let code = unsafe {
+        (queue.api().clGetEventInfo)(event, what, size_of::<i32>(), (&raw mut status).cast(), ptr::null_mut())
+    };
+    check(code, CALL, "")?;
+    match status {
+        ..=CL_QUEUED => Ok(status),
+        _ => Err(ClError::new(CALL, code, "").detail(format!("the driver gave no status, but {status}"))),
+    }
 }
 
 pub(super) fn event_times(queue: &Queue, event: cl_event) -> Result<Times, ClError> {

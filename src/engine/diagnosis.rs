@@ -76,7 +76,10 @@ fn difference(
         engine.submit(0, records)?;
         engine.collect(0)
     };
-    run(device)?;
+    // A step that gives nothing at all is wrong as well.
+    if let Err(failed) = run(device) {
+        return Ok(Some(failed.to_string()));
+    }
     run(host)?;
     for record in 0..records {
         let (found, expected) = (device.answer(0, record).scores, host.answer(0, record).scores);

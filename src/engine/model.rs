@@ -78,7 +78,9 @@ impl Model {
     pub(crate) fn simpler(&self) -> impl Iterator<Item = (&'static str, Model)> + use<'_> {
         let separate = baked::library().layer_by_layer(&self.recipe);
         let alone = |recipe: &PlanRecipe| PlanRecipe { few: None, ..recipe.clone() };
-        let (full, last) = (self.plan.few.map(|_| alone(&self.recipe)), separate.as_ref().map(alone));
+        // A plan of few records at most is that variant alone.
+        let (full, last) =
+            (self.recipe.few.as_ref().map(|_| alone(&self.recipe)), separate.as_ref().map(alone));
         let separately = "a launch for each layer";
         let all = [("nothing of its own for few records", full), (separately, separate), (separately, last)];
         all.into_iter().filter_map(|(what, recipe)| {

@@ -4,8 +4,12 @@
 //!
 //! ```text
 //! submit:   unmap results · unmap input · launch… · map results · map input · flush     (nothing waits)
-//! collect:  wait for the two maps, then answers are read where the device wrote them
+//! collect:  wait for the two maps, ask how each launch ended, then answers are read where the device wrote them
 //! ```
+//!
+//! A kernel that fails on the device is no error of a later command with every driver: each launch has an event, whose
+//! status is asked. Results are [`UNWRITTEN`] before a batch, so that one that no kernel wrote is an error. The host writes
+//! that into the map; into memory of the device's own it is copied behind the batch before.
 //!
 //! Input is written in the plan's layout straight into mapped memory; with unified memory nothing is copied. Each slot
 //! has its own kernel objects, with all arguments set once. The hidden buffers are shared: the queue runs one batch
@@ -19,8 +23,8 @@ use super::programs::{self, Programs};
 use super::{Answer, Engine, Record, RecordMut, RecordRows, SLOTS};
 use crate::baked::library;
 use crate::cl::{
-    Access, Argument, BoundKernel, Buffer, Context, Device, DeviceKind, Event, Home, Image2d, Kernel,
-    MapMode, MappedBuffer, Queue, Times,
+    Access, Argument, BoundKernel, Buffer, ClError, Context, Device, DeviceKind, Event, Home, Image2d,
+    Kernel, MapMode, MappedBuffer, Queue, Times,
 };
 use crate::engine::model::{self, Model};
 use crate::engine::sources::Sources;
@@ -47,8 +51,10 @@ struct Slot {
     scores: Option<MappedBuffer>,
     classes: Option<MappedBuffer>,
     kernels: Vec<BoundKernel>,
-    /// One for each step; used where times are measured.
+    /// One for each step's launch, to be asked how it ended.
     events: Vec<Event>,
+    /// That of handing the input over, where it is mapped.
+    handed: Event,
     /// Records of the batch that was launched last.
     records: usize,
 }
@@ -72,6 +78,10 @@ pub(crate) struct OpenClEngine {
     input: (Vec<u32>, RecordRows, Vec<u32>),
     /// Where each record's scores begin, and each of them.
     scores: (Vec<u32>, Vec<u32>),
+    /// Values of the scores' buffer before which those of so many columns end.
+    ends: Vec<u32>,
+    /// As large as the largest result, and unwritten; where the device has memory of its own.
+    unwritten: Option<Buffer>,
     /// The host takes the arg-max of the scores.
     host_classes: bool,
     /// Kept alive for the kernels.
@@ -159,12 +169,13 @@ impl OpenClEngine {
         let mut programs = Programs::build(&context, &mut plan, sources, phases)?;
         let constants = phases.time("upload", || upload(&queue, model))?;
         let hidden = phases.time("buffers", || hidden(&queue, &plan))?;
+        let unwritten = phases.time("buffers", || unwritten(&queue, &plan))?;
         let mut slots = Vec::with_capacity(SLOTS);
         for _ in 0..SLOTS {
             let kernels = phases.time("kernels", || programs.kernels(&plan))?;
-            slots.push(
-                phases.time("buffers", || Slot::new(&queue, &plan, kernels, &constants, &hidden, read))?,
-            );
+            slots.push(phases.time("buffers", || {
+                Slot::new(&queue, &plan, kernels, &constants, &hidden, unwritten.as_ref(), read)
+            })?);
         }
         let launches: Vec<StepLaunch> = plan
             .steps
@@ -192,6 +203,7 @@ impl OpenClEngine {
         let padding = of_input.rows.iter().copied().filter(|&row| !taken[row as usize]).collect();
         let input = (of_input.cols, RecordRows::new(features), padding);
         let scores = (of_scores.cols.clone(), places(BufferRole::Scores, &of_scores));
+        let ends = ends(&scores.0, &of_scores.rows);
         let mut engine = OpenClEngine {
             clock: timed.then(|| StepClock::new(plan.steps.len())),
             timeline: None,
@@ -200,6 +212,8 @@ impl OpenClEngine {
             launches,
             input,
             scores,
+            ends,
+            unwritten,
             host_classes,
             _constants: constants,
             instead: None,
@@ -216,17 +230,60 @@ impl OpenClEngine {
 impl OpenClEngine {
     /// Gives the buffers of a slot to the device: the columns behind the last record are zero, everything is unmapped.
     fn hand_over(&mut self, slot: usize, records: usize) -> Result<(), Error> {
-        let Slot { input, scores, classes, .. } = &mut self.slots[slot];
+        let Slot { input, scores, classes, handed, .. } = &mut self.slots[slot];
         let data = input.slice_mut::<f32>();
         let (cols, features, padding) = &self.input;
         for &col in &cols[records..self.plan.columns(records)] {
             RecordMut::new(data, features, col as usize).clear();
             padding.iter().for_each(|&r| data[(col + r) as usize] = 0.0);
         }
-        for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten().filter(|r| r.is_mapped()) {
-            results.enqueue_unmap(None)?;
+        if let Some(scores) = scores {
+            let (cols, rows) = &self.scores;
+            give_back(scores, |values| {
+                for &col in &cols[..records] {
+                    rows.iter().for_each(|&row| values[(col + row) as usize] = UNWRITTEN);
+                }
+            })?;
         }
-        Ok(input.enqueue_unmap(None)?)
+        if let Some(classes) = classes {
+            give_back(classes, |values| values[..records].fill(UNWRITTEN))?;
+        }
+        let event = (!input.is_staged()).then_some(handed);
+        Ok(input.enqueue_unmap(event)?)
+    }
+
+    /// Makes results in the device's own memory unwritten again, behind a batch of so many records, which wrote whole
+    /// columns of the plan.
+    fn clear_results(&mut self, slot: usize, records: usize) -> Result<(), Error> {
+        let Some(unwritten) = &self.unwritten else { return Ok(()) };
+        let columns = self.plan.columns(records);
+        let Slot { scores, classes, .. } = &mut self.slots[slot];
+        let scores = scores.as_mut().map(|scores| (scores, self.ends[columns] as usize));
+        let classes = classes.as_mut().map(|classes| (classes, columns));
+        for (results, values) in scores.into_iter().chain(classes) {
+            let bytes = (values * size_of_val(&UNWRITTEN)).min(results.bytes());
+            results.enqueue_copy_of(unwritten, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// An error if no kernel has written the answer of a record: its class or its first score. (Other scores are NaN then.)
+    fn written(&self, slot: usize) -> Result<(), Error> {
+        let Slot { scores, classes, records, .. } = &self.slots[slot];
+        let (cols, rows) = &self.scores;
+        let first = |col: u32| scores.as_ref().map(|s| s.slice::<u32>()[(col + rows[0]) as usize]);
+        let class = |index: usize| classes.as_ref().map(|classes| classes.slice::<u32>()[index]);
+        let unwritten = |index: &usize| {
+            class(*index) == Some(UNWRITTEN)
+                || cols.get(*index).is_some_and(|&col| first(col) == Some(UNWRITTEN))
+        };
+        match (0..*records).find(unwritten) {
+            None => Ok(()),
+            Some(index) => Err(Error::device(format!(
+                "record {} of a batch of {records} has no result, although every launch ended without an error",
+                index + 1
+            ))),
+        }
     }
 
     /// Runs a full batch and one of one record, all zeros: some drivers compile when a kernel first runs (PoCL does, for
@@ -251,30 +308,83 @@ impl OpenClEngine {
         let launches = self.launches.iter().zip(kernels.iter()).zip(events);
         for ((launch, kernel), event) in launches.take(steps.end).skip(steps.start) {
             let global = [launch.step.global.0.items(records), launch.step.global.1.items(records)];
-            let event = self.clock.is_some().then_some(event);
-            self.queue.launch(kernel, &global, launch.local.as_ref().map(<[usize; 2]>::as_slice), event)?;
+            let local = launch.local.as_ref().map(<[usize; 2]>::as_slice);
+            self.queue.launch(kernel, &global, local, Some(event))?;
         }
         Ok(())
     }
 
-    /// Takes the times of a finished batch and gives its events back.
-    fn read_clock(&mut self, slot: usize) -> Result<(), Error> {
-        let Some(clock) = &mut self.clock else { return Ok(()) };
-        let Slot { events, records, .. } = &mut self.slots[slot];
-        for (i, (times, event)) in clock.steps.iter_mut().zip(events).enumerate() {
+    /// Asks each command of a batch that was `waited` for how it ended, takes the launches' times where they are measured,
+    /// and gives the events back. A launch that failed is the error before whatever the wait said.
+    fn end(&mut self, slot: usize, waited: Result<(), Error>) -> Result<(), Error> {
+        let Slot { events, handed, records, kernels, .. } = &mut self.slots[slot];
+        if waited.is_err() {
+            // The wait may have been for a command that never ran: none is waited for.
+            let failed = |(event, kernel): (&Event, &BoundKernel)| event.failed(kernel.name());
+            return events.iter().zip(kernels.iter()).try_for_each(failed).map_err(Error::from).and(waited);
+        }
+        if handed.is_held() {
+            handed.ended("input")?;
+            handed.release();
+        }
+        for (i, (event, kernel)) in events.iter_mut().zip(kernels.iter()).enumerate() {
+            let clock = self.clock.as_mut().map(|clock| &mut clock.steps[i]);
             if !event.is_held() {
-                times.missed += *records as u64;
+                clock.into_iter().for_each(|times| times.missed += *records as u64);
                 continue;
             }
-            let t = event.times()?;
-            self.timeline.iter_mut().for_each(|timeline| timeline.keep(Name::Step(i), slot, t));
-            times.queued.record(Duration::from_nanos(t.submit.saturating_sub(t.queued)));
-            times.wait.record(Duration::from_nanos(t.start.saturating_sub(t.submit)));
-            times.run.record(Duration::from_nanos(t.end.saturating_sub(t.start)));
+            event.ended(kernel.name())?;
+            if let Some(times) = clock {
+                let t = event.times()?;
+                self.timeline.iter_mut().for_each(|timeline| timeline.keep(Name::Step(i), slot, t));
+                times.queued.record(Duration::from_nanos(t.submit.saturating_sub(t.queued)));
+                times.wait.record(Duration::from_nanos(t.start.saturating_sub(t.submit)));
+                times.run.record(Duration::from_nanos(t.end.saturating_sub(t.start)));
+            }
             event.release();
         }
         Ok(())
     }
+}
+
+/// A result that no kernel has written: a NaN with bits that arithmetic does not give as a score, no class as a class.
+const UNWRITTEN: u32 = 0xFFFF_FFFE;
+
+/// Lets `clear` make results unwritten where the host can, and gives them to the device.
+fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Result<(), ClError> {
+    if results.is_staged() {
+        return if results.is_mapped() { results.enqueue_unmap(None) } else { Ok(()) };
+    }
+    if !results.is_mapped() {
+        // Only before the first batch, and behind `resident`.
+        results.enqueue_map()?;
+        results.wait()?;
+    }
+    clear(results.slice_mut::<u32>());
+    results.enqueue_unmap(None)
+}
+
+/// What results in the device's own memory are made unwritten with.
+fn unwritten(queue: &Queue, plan: &Plan) -> Result<Option<Buffer>, Error> {
+    if queue.device().unified_memory {
+        return Ok(None);
+    }
+    let results = [BufferRole::Scores, BufferRole::Classes].into_iter().filter_map(|role| plan.buffer(role));
+    let values = results.map(|i| plan.buffers[i].len(plan.padded_batch)).max().unwrap_or(1);
+    let bytes = values * size_of_val(&UNWRITTEN);
+    let buffer = Buffer::new(queue, "unwritten results", bytes, Access::ReadWrite, Home::Device)?;
+    buffer.fill_with(|all: &mut [u32]| all.fill(UNWRITTEN))?;
+    Ok(Some(buffer))
+}
+
+/// Where the values of the first n columns end, for each n.
+fn ends(cols: &[u32], rows: &[u32]) -> Vec<u32> {
+    let last = rows.iter().max().map_or(0, |&row| row + 1);
+    let end = |most: &mut u32, &col: &u32| {
+        *most = (*most).max(col + last);
+        Some(*most)
+    };
+    std::iter::once(0).chain(cols.iter().scan(0, end)).collect()
 }
 
 impl Timeline {
@@ -464,6 +574,7 @@ impl Slot {
         kernels: Vec<Kernel>,
         constants: &[Resident],
         hidden: &[Option<Buffer>],
+        unwritten: Option<&Buffer>,
         wanted: Wanted,
     ) -> Result<Slot, Error> {
         let unified = queue.device().unified_memory;
@@ -503,7 +614,7 @@ impl Slot {
             false => MappedBuffer::staged(buffers[i].clone(), mode),
         };
         let result = |role, wanted: bool| {
-            plan.buffer(role).filter(|_| wanted).map(|i| mapped(i, MapMode::Read)).transpose()
+            plan.buffer(role).filter(|_| wanted).map(|i| mapped(i, MapMode::ReadWrite)).transpose()
         };
         let Some(input) = plan.buffer(BufferRole::Input) else {
             return Err(Error::device(format!("plan {} has no input", plan.name)));
@@ -514,8 +625,14 @@ impl Slot {
             classes: result(BufferRole::Classes, wanted.classes)?,
             kernels,
             events: plan.steps.iter().map(|_| Event::new()).collect(),
+            handed: Event::new(),
             records: 0,
         };
+        for results in [&mut slot.scores, &mut slot.classes].into_iter().flatten() {
+            if let Some(unwritten) = unwritten {
+                results.enqueue_copy_of(unwritten, results.bytes())?;
+            }
+        }
         slot.input.enqueue_map()?;
         slot.input.wait()?;
         Ok(slot)
@@ -559,7 +676,8 @@ impl Engine for OpenClEngine {
             timeline.flying[slot] = (records, before, timeline.track.now());
         }
         self.queue.flush()?;
-        Ok(())
+        // While the device is at work, and handed to it with the next batch.
+        self.clear_results(slot, records)
     }
 
     fn collect(&mut self, slot: usize) -> Result<(), Error> {
@@ -567,14 +685,16 @@ impl Engine for OpenClEngine {
         let buffers = [scores.as_mut(), classes.as_mut(), Some(input)];
         // Unified memory is mapped to be written again, a copy is what was written.
         let third = if self.queue.device().unified_memory { "map input" } else { "write input" };
+        let mut waited = Ok(());
         for (buffer, name) in buffers.into_iter().zip(["read scores", "read classes", third]) {
-            let Some(buffer) = buffer else { continue };
-            match &mut self.timeline {
-                None => buffer.wait()?,
-                Some(timeline) => timeline.keep(Name::Text(name), slot, buffer.wait_timed()?),
-            }
+            let (Some(buffer), Ok(())) = (buffer, &waited) else { continue };
+            waited = match &mut self.timeline {
+                None => buffer.wait(),
+                Some(timeline) => buffer.wait_timed().map(|t| timeline.keep(Name::Text(name), slot, t)),
+            };
         }
-        self.read_clock(slot)
+        self.end(slot, waited.map_err(Error::from))?;
+        self.written(slot)
     }
 
     fn resident(&mut self, records: usize) -> Result<(), Error> {
@@ -582,8 +702,8 @@ impl Engine for OpenClEngine {
             self.hand_over(0, records)?;
         }
         self.launch(0, records)?;
-        self.queue.finish()?;
-        self.read_clock(0)
+        let finished = self.queue.finish().map_err(Error::from);
+        self.end(0, finished)
     }
 
     fn answer(&self, slot: usize, index: usize) -> Answer<'_> {

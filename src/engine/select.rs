@@ -651,7 +651,7 @@ fn all(devices: &Devices, units: Option<u32>, library: &Library) -> Result<Vec<D
     let all = devices.devices.iter().filter(fits).filter(|d| Some(kind(d)) == best);
     match best {
         Some(_) => Ok(all.cloned().collect()),
-        None => Err(unfit("no OpenCL device fits", &DeviceWish::All, units, devices, library)),
+        None => Err(unfit("no OpenCL device", &DeviceWish::All, units, devices, library)),
     }
 }
 
@@ -822,6 +822,9 @@ fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error
             );
         }
     };
+    let unusable = devices.iter().filter(|d| d.kind != DeviceKind::Cpu);
+    let unusable: Vec<String> =
+        unusable.filter_map(|d| d.unusable().map(|why| format!("{}: {why}", line(d)))).collect();
     let best = devices
         .into_iter()
         .filter(serves)
@@ -852,7 +855,8 @@ fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error
             let why = format!("host: {batch} should take {on_host_us}, {us:.0} µs on {}", line(&device));
             on_host(request, vec![why], None)
         }
-        None => on_host(request, vec!["host: OpenCL offers no GPU".into()], None),
+        None if unusable.is_empty() => on_host(request, vec!["host: OpenCL offers no GPU".into()], None),
+        None => on_host(request, vec![format!("host: no GPU can be used: {}", unusable.join("; "))], None),
     }
 }
 
@@ -893,7 +897,7 @@ pub(crate) fn choose(
             Some(why) => Err(Error::device(format!("{}: {why}", line(one)))),
         };
     }
-    let count = if matching.is_empty() { "no OpenCL device fits" } else { "several OpenCL devices fit" };
+    let count = if matching.is_empty() { "no OpenCL device" } else { "more than one OpenCL device" };
     Err(unfit(count, wish, compute_units, devices, library))
 }
 
@@ -904,15 +908,15 @@ fn unfit(
     devices: &Devices,
     library: &Library,
 ) -> Error {
-    let mut text = match wish {
-        DeviceWish::Index(i) => format!("index {i}"),
-        DeviceWish::Name(part) => format!("a name with \"{part}\""),
-        _ => "any kind".to_string(),
+    let mut wishes = match wish {
+        DeviceWish::Index(i) => vec![format!("index {i}")],
+        DeviceWish::Name(part) => vec![format!("a name with \"{part}\"")],
+        _ => Vec::new(),
     };
-    if let Some(n) = compute_units {
-        let _ = write!(text, " and {n} compute units");
-    }
-    Error::device(format!("{count} {text}; {} offers\n{}", library.path(), listing(devices, false)))
+    wishes.extend(compute_units.map(|n| format!("{n} compute units")));
+    let wishes =
+        if wishes.is_empty() { "can be used".into() } else { format!("has {}", wishes.join(" and ")) };
+    Error::device(format!("{count} {wishes}; {} offers\n{}", library.path(), listing(devices, false)))
 }
 
 /// What a device is and can do, a line each: table 2.1 of the thesis, and what else plans depend on.
@@ -958,6 +962,7 @@ fn facts(d: &Device) -> String {
             false => "no".into(),
         },
     );
+    row("floats", &d.float_rules());
     row("half precision", &yes(d.fp16));
     row("double precision", &yes(d.offers("cl_khr_fp64") || d.offers("cl_amd_fp64")));
     row("low byte first", &yes(d.little_endian));

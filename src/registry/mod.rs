@@ -404,14 +404,14 @@ impl Kernel {
         }
         if let Some(d) = device {
             if let Some((y, x)) = r.work_group {
+                let (first, second) = r.dimensions((y, x));
+                // One of both limits is enough to say.
                 if y * x > d.work_group {
                     failed.push(format!(
                         "{}: work-groups of {y}×{x} work-items, the device allows {}",
                         self.codename, d.work_group
                     ));
-                }
-                let (first, second) = r.dimensions((y, x));
-                if first > d.work_items.0 || second > d.work_items.1 {
+                } else if first > d.work_items.0 || second > d.work_items.1 {
                     failed.push(format!(
                         "{}: work-groups of {y}×{x} work-items, the device allows {}×{}",
                         self.codename, d.work_items.0, d.work_items.1

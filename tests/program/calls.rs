@@ -101,6 +101,51 @@ fn every_call_may_fail() {
     assert!(errors > 40, "{errors}");
 }
 
+/// A kernel that fails on the device, of which the event of its launch alone tells: waiting, mapping and finishing say that
+/// all is well. And one that does nothing without any error: a result that no kernel wrote is never printed.
+#[test]
+fn a_kernel_that_fails_on_the_device_is_an_error() {
+    let folder = Folder::new();
+    let expected = run(DIGITS, &["-d", "host"], records()).out;
+    for (options, discrete) in
+        [(&[][..], false), (&[], true), (&["-DSHIM_ONLY_1_1"], false), (&["-DSHIM_ONLY_1_1"], true)]
+    {
+        let shim = shim(&folder, options);
+        let log = folder.path("launches");
+        let run = |settings: &[(&str, String)], args: &[&str]| {
+            let mut c = device(&folder, &shim);
+            if discrete {
+                c.env("MORTONNET_SHIM_DISCRETE", "1");
+            }
+            let what = format!("{options:?} {discrete} {settings:?} {args:?}");
+            let r = ends(c.envs(settings.iter().map(|(name, value)| (name, value))).args(args), &what);
+            right(&r, &expected, &what);
+            (r, what)
+        };
+        let _ = fs::remove_file(&log);
+        assert_eq!(run(&[("MORTONNET_SHIM_LOG", log.to_str().unwrap().into())], &[]).0.code, Some(0));
+        let launches = counted(&log)["clEnqueueNDRangeKernel"];
+        assert!(launches >= 3, "{launches}");
+        for n in 0..=launches {
+            for args in [&[][..], &["--profile"]] {
+                let (r, what) = run(&[("MORTONNET_SHIM_EVENT", format!("0:{n}:-5"))], args);
+                assert_eq!(r.code, Some(1), "{what}: {}", r.err);
+                assert!(
+                    r.err.contains("clEnqueueNDRangeKernel of ") && r.err.contains("(-5)"),
+                    "{what}: {}",
+                    r.err
+                );
+            }
+        }
+        for n in 1..=launches {
+            // The rest of the batch may be right: all of a batch is idle, or what follows is computed of what was there.
+            let (r, what) = run(&[("MORTONNET_SHIM_IDLE", format!("0:{n}"))], &[]);
+            let none = " has no result, although every launch ended without an error";
+            assert!(r.code == Some(1) && r.err.contains(none), "{what}: {}", r.err);
+        }
+    }
+}
+
 /// Objects that are not there although the driver says that all is well; sizes and counts that cannot be.
 #[test]
 fn every_answer_may_be_nonsense() {
@@ -181,6 +226,17 @@ fn the_host_takes_over_under_auto() {
         batches.extend(first.map(str::to_string));
     }
     assert!(batches.contains("1") && batches.contains("4097"), "{batches:?}");
+    for launch in [0, 1, 2, 5] {
+        let mut c = auto(&folder, &shim);
+        c.env("MORTONNET_SHIM_EVENT", format!("0:{launch}:-5")).arg(&file);
+        let r = bounded(&mut c, "", Duration::from_secs(60), 2 << 30);
+        assert_eq!((r.code, &r.out), (Some(0), &expected), "{launch}: {}", r.err);
+        assert!(
+            r.err.contains(" of the run on the host computes") && r.err.contains("(-5)"),
+            "{launch}: {}",
+            r.err
+        );
+    }
     // One that was named ends the run.
     let mut c = command(DIGITS);
     on(Witness::Pocl, &mut c, &folder.path("log"));

@@ -209,17 +209,13 @@ fn lists_of_devices_are_read_as_the_help_says() {
         info.out
     );
     for (args, code, part) in [
-        (&["-d", "0,7"][..], 1, "no OpenCL device fits index 7"),
-        (&["-d", "0,basic"], 1, "several OpenCL devices fit a name"),
+        (&["-d", "0,7"][..], 1, "no OpenCL device has index 7"),
+        (&["-d", "0,basic"], 1, "more than one OpenCL device has a name"),
         (&["-d", "0,opencl"], 2, "a device can take part once"),
         (&["-d", "0,1", "--compute-units", "1"], 2, "a list names its devices"),
         (&["-d", "0,all"], 2, "a device can take part once"),
-        (
-            &["-d", "host,all", "--compute-units", "9"],
-            1,
-            "no OpenCL device fits any kind and 9 compute units",
-        ),
-        (&["-d", "all", "--compute-units", "9"], 1, "no OpenCL device fits any kind and 9 compute units"),
+        (&["-d", "host,all", "--compute-units", "9"], 1, "no OpenCL device has 9 compute units"),
+        (&["-d", "all", "--compute-units", "9"], 1, "no OpenCL device has 9 compute units"),
         (&["-d", "host,0", "--plan", "host"], 2, "plan host is for the host engine"),
         (&["-d", "0,1", "--plan", "nonsense"], 2, "nonsense"),
     ] {

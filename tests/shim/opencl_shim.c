@@ -16,7 +16,10 @@
  *                        FACTOR times as long, launches US microseconds more. QUEUE counts the queues that were created,
  *                        from 0: in the order of the devices of a list
  *   MORTONNET_SHIM_DIE   QUEUE:FROM:CODE[,QUEUE:FROM:CODE...]: from the launch FROM on all launches of a queue fail
- *   MORTONNET_SHIM_IDLE  QUEUE:FROM: from the launch FROM on launches of a queue are accepted and do nothing
+ *   MORTONNET_SHIM_IDLE  QUEUE:FROM[:EVERY]: from the launch FROM on launches of a queue are accepted and do nothing; with
+ *                        EVERY the first of every so many only
+ *   MORTONNET_SHIM_EVENT  QUEUE:N:CODE: the launch N (from 1; 0: every) of a queue does nothing; its event ends with CODE
+ *                        (negative), everything else says that all is well: the launch, waiting for it, later commands
  *   MORTONNET_SHIM_SKIP  N: launches of N work-items in dimension 0 are accepted and do nothing
  *   MORTONNET_SHIM_WORK_GROUP  most work-items of a work-group, for each kernel, below the device's own limit
  *   MORTONNET_SHIM_DRIVER  what devices answer for CL_DRIVER_VERSION
@@ -347,12 +350,63 @@ CODE(clEnqueueReadBuffer, (H o, H mem, U block, Z offset, Z size, H data, EVENTS
      (o, mem, block, offset, size, data, PASS_EVENTS))
 CODE(clEnqueueWriteBuffer, (H o, H mem, U block, Z offset, Z size, const void *data, EVENTS),
      (o, mem, block, offset, size, data, PASS_EVENTS))
+CODE(clEnqueueCopyBuffer, (H o, H from, H to, Z from_offset, Z to_offset, Z size, EVENTS),
+     (o, from, to, from_offset, to_offset, size, PASS_EVENTS))
 CODE(clFinish, (H o), (o))
 
 CODE(clWaitForEvents, (U n, const H *events), (n, events))
-INFO(clGetEventInfo, H o)
 INFO(clGetEventProfilingInfo, H o)
-RELEASE(clReleaseEvent)
+
+/* Events of launches that MORTONNET_SHIM_EVENT lets fail. */
+
+enum { MOST_FAILED = 256 };
+static struct { H event; I code; } failed[MOST_FAILED];
+static pthread_mutex_t failing = PTHREAD_MUTEX_INITIALIZER;
+
+/* Remembers what an event ends with; forgets it with 0. Gives what was there. */
+static I ends_with(H event, const I *code)
+{
+	I before = 0;
+	pthread_mutex_lock(&failing);
+	unsigned i = 0;
+	while (i < MOST_FAILED && failed[i].event != event)
+		++i;
+	if (i < MOST_FAILED)
+		before = failed[i].code;
+	if (code && *code && i == MOST_FAILED)
+		for (i = 0; i < MOST_FAILED && failed[i].event; ++i)
+			;
+	if (code && i < MOST_FAILED) {
+		failed[i].event = *code ? event : NULL;
+		failed[i].code = *code;
+	}
+	pthread_mutex_unlock(&failing);
+	return before;
+}
+
+I clGetEventInfo(H o, U what, Z size, H value, Z *needed)
+{
+	ENTER(clGetEventInfo);
+	if (code)
+		return code == NOTHING ? 0 : code;
+	code = ((I (*)(H, U, Z, H, Z *))function)(o, what, size, value, needed);
+	I end = ends_with(o, NULL);
+	if (!code && value && end && what == 0x11D3 /* CL_EVENT_COMMAND_EXECUTION_STATUS */)
+		*(I *)value = end;
+	if (needed)
+		*needed = size_of("clGetEventInfo", *needed);
+	return code;
+}
+
+I clReleaseEvent(H o)
+{
+	ENTER(clReleaseEvent);
+	const I forget = 0;
+	if (code)
+		return code == NOTHING ? 0 : code;
+	ends_with(o, &forget);
+	return ((I (*)(H))function)(o);
+}
 
 /* Queues that are slow, or die. */
 
@@ -431,9 +485,19 @@ I clEnqueueNDRangeKernel(H o, H kernel, U dims, const Z *offset, const Z *global
 		if (sscanf(at, "%u:%u:%d", &which, &from, &with) == 3 && which == queue && launches[queue] >= from
 		    && (with = back(with)))
 			return with;
+	at = getenv("MORTONNET_SHIM_EVENT");
+	if (at && sscanf(at, "%u:%u:%d", &which, &from, &with) == 3 && which == queue
+	    && (!from || launches[queue] == from)) {
+		code = event ? ((I (*)(H, H *))dlsym(real, "clEnqueueMarker"))(o, event) : 0;
+		if (!code && event)
+			ends_with(*event, &with);
+		return code;
+	}
 	at = getenv("MORTONNET_SHIM_IDLE");
 	const char *skip = getenv("MORTONNET_SHIM_SKIP");
-	if ((at && sscanf(at, "%u:%u", &which, &from) == 2 && which == queue && launches[queue] >= from)
+	unsigned every = 1;
+	if ((at && sscanf(at, "%u:%u:%u", &which, &from, &every) >= 2 && which == queue && launches[queue] >= from
+	     && (launches[queue] - from) % every == 0)
 	    || (skip && strtoull(skip, NULL, 10) == global[0]))
 		return event ? ((I (*)(H, H *))dlsym(real, "clEnqueueMarker"))(o, event) : 0;
 	code = ((I (*)(H, H, U, const Z *, const Z *, const Z *, EVENTS))function)(o, kernel, dims, offset, global,
