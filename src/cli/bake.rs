@@ -3,11 +3,14 @@
 
 use super::given::{unknown, usage};
 use super::print;
-use crate::bake::{self, Mistakes, Settings};
+use crate::bake::{self, Baked, Mistakes, Settings};
 use crate::baked;
 use crate::block::Slot;
+use crate::engine::model::Model;
+use crate::engine::verify;
 use crate::error::Error;
 use crate::escape;
+use crate::ir::values::Values;
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -185,12 +188,27 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Error> {
             )));
         }
     }
+    verify(&made)?;
     let block = made.block();
     let file = Slot::fill(&program, &block).map_err(|e| Error::check(format!("{shown}: {e}")))?;
     write(&output, &file).map_err(|e| Error::io(output.display().to_string(), e))?;
     made.report("", arch, block.len()).iter().for_each(|note| say(note));
     say(&format!("{}: {} bytes, for {name}", output.display(), file.len()));
     Ok(())
+}
+
+/// Runs the golden vectors through what has been baked.
+fn verify(made: &Baked) -> Result<(), Error> {
+    let constant = |i: usize| {
+        let (c, offset) = (&made.plan.constants[i], made.offsets[i]);
+        Values::read(c, &made.constants[offset..offset + c.bytes()])
+    };
+    let nothing = |e: String| Error::check(format!("nothing was written: {e}"));
+    let model = Model::for_host(&made.network, &made.library, &made.plan, &constant).map_err(nothing)?;
+    let bake::golden::Golden { count, inputs, scores, .. } = &made.golden;
+    // Records that overflow are the self-test's.
+    let golden = baked::Golden { count: *count, inputs, scores, overflow: &[] };
+    verify::verify(&model, &golden).map_err(|e| nothing(e.to_string()))
 }
 
 /// A message on stderr.

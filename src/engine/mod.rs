@@ -24,6 +24,8 @@ pub(crate) mod simd;
 pub(crate) mod sources;
 pub(crate) mod trial;
 pub(crate) mod tuning;
+#[cfg(any(test, feature = "bake"))]
+pub(crate) mod verify;
 
 use crate::error::Error;
 use crate::observe::profile::{MemberTimes, StepClock};

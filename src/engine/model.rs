@@ -93,6 +93,26 @@ impl Model {
         })
     }
 
+    /// A plan with its constants, for the host: under its own plan as it is, else laid out again for the host's.
+    #[cfg(any(test, feature = "bake"))]
+    pub(crate) fn for_host(
+        network: &Network,
+        library: &Library,
+        plan: &Plan,
+        constants: &dyn Fn(usize) -> Values,
+    ) -> Result<Model, String> {
+        let name = if plan.engine == EngineKind::Host { &*plan.name } else { "host" };
+        let recipe = library.plan(name)?.clone();
+        let network = network.clone();
+        if plan.engine == EngineKind::Host {
+            let constants = (0..plan.constants.len()).map(constants).collect();
+            return Ok(Model { network, recipe, plan: plan.clone(), constants, laid_out_again: 0 });
+        }
+        let own = planned(&network, &recipe, library, None)?;
+        let (constants, laid_out_again) = laid_out(&own, plan, constants)?;
+        Ok(Model { network, recipe, plan: own, constants, laid_out_again })
+    }
+
     /// Any network under `recipe`; `tensors` has the numbers of its graph's arrays.
     pub(crate) fn new(
         network: Network,

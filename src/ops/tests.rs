@@ -515,3 +515,52 @@ fn graphs_of_checks_have_all_operations() {
         has(b, &|op| matches!(op, Op::Slice { first: 1.., .. })) && !has(b, &|op| matches!(op, Op::Concat(_)))
     }));
 }
+
+/// Blocks and records at once change no sum: each adds its terms in their order, to the bit.
+#[test]
+fn products_in_blocks_are_sums_in_order() {
+    let wide = Window { border: Border { top: 1, left: 2, bottom: 0, right: 1 }, ..Window::of((3, 3)) };
+    let windows = [Window::of((1, 1)), wide, Window { stride: (2, 2), dilation: (1, 2), ..wide }];
+    // Rows, columns and depths around those of a block; and more columns than are laid down at a time.
+    for (input, groups, outputs) in [
+        (shape(5, 7, 9), 1, 6),
+        (shape(6, 5, 8), 2, 10),
+        (shape(7, 9, 6), 7, 7),
+        (shape(40, 20, 31), 1, 3),
+    ] {
+        for window in windows {
+            let (taps, group) = (window.size.0 * window.size.1, input.c / groups);
+            let op = Op::Convolution { window, groups };
+            let output = op.shape(&[input], &[(outputs, taps * group), (outputs, 1)]).unwrap();
+            let (weights, biases) = (singles(outputs * taps * group), singles(outputs));
+            let records = [numbers(input.len()), numbers(input.len()).into_iter().rev().collect()];
+            let given: Vec<_> = records.iter().map(|values| vec![(&values[..], input)]).collect();
+            let found = op.references(&given, &[&weights, &biases], output);
+            for (values, found) in records.iter().zip(found) {
+                for ([o, y, x], found) in positions(output).zip(found) {
+                    let mut sum = f64::from(biases[o]);
+                    for ((ky, kx), (iy, ix)) in window.inside(input, (y, x)) {
+                        for c in 0..group {
+                            let w = weights[(o * taps + ky * window.size.1 + kx) * group + c];
+                            sum += f64::from(w) * values[input.index(o * groups / outputs * group + c, iy, ix)];
+                        }
+                    }
+                    assert_eq!(found, sum, "{input} {groups} {window:?}: {o}, {y}, {x}");
+                }
+            }
+        }
+    }
+    for (inputs, outputs, count) in [(5, 3, 1), (33, 19, 1), (33, 19, 6), (700, 9, 70)] {
+        let (weights, biases) = (singles(inputs * outputs), singles(outputs));
+        let records: Vec<Vec<f64>> =
+            (0..count).map(|n| numbers(inputs).iter().map(|v| v + n as f64 / 7.0).collect()).collect();
+        let given: Vec<_> = records.iter().map(|x| vec![(&x[..], Shape::vector(inputs))]).collect();
+        let found = Op::Affine.references(&given, &[&weights, &biases], Shape::vector(outputs));
+        for (x, found) in records.iter().zip(found) {
+            for (row, (found, &b)) in weights.chunks_exact(inputs).zip(found.iter().zip(&biases)) {
+                let sum = row.iter().zip(x).fold(0.0, |sum, (&w, x)| sum + f64::from(w) * x);
+                assert_eq!(*found, f64::from(b) + sum, "{inputs} {outputs} {count}");
+            }
+        }
+    }
+}
