@@ -305,7 +305,7 @@ fn judge(network: &Network, layers: &[Layer<'_>], raw: &[f32]) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bake::draft::Draft;
+    use crate::bake::draft::{Array, Draft};
     use crate::bake::passes;
     use crate::baked::library;
     use crate::engine::host::HostEngine;
@@ -427,8 +427,8 @@ mod tests {
                 (0..n).map(|_| f64::from(random.float()) * scale).collect::<Vec<f64>>()
             };
             let arrays = vec![
-                (Role::Weights, outputs, inputs, numbers(outputs * inputs, scale)),
-                (Role::Biases, outputs, 1, numbers(outputs, 0.2)),
+                Array::weights(outputs, numbers(outputs * inputs, scale)),
+                Array::column(Role::Biases, numbers(outputs, 0.2)),
             ];
             value = draft.push("layer", op, &[value], arrays).unwrap();
         }

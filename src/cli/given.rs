@@ -55,7 +55,9 @@ impl Given {
         for (i, (option, value)) in self.options.iter().enumerate() {
             let more = || self.options[i + 1..].iter().filter(|o| o.0 == *option);
             let before = self.options[..i].iter().any(|o| o.0 == *option);
-            if let (false, true, Some((_, last))) = (before, more().any(|o| o.1 != *value), more().last()) {
+            if let (false, true, Some((_, last))) =
+                (before, more().any(|o| o.1 != *value), more().next_back())
+            {
                 notes.push(format!(
                     "--{option} is there more than once: the last one holds, {}",
                     last.to_string_lossy()

@@ -522,12 +522,9 @@ fn products_in_blocks_are_sums_in_order() {
     let wide = Window { border: Border { top: 1, left: 2, bottom: 0, right: 1 }, ..Window::of((3, 3)) };
     let windows = [Window::of((1, 1)), wide, Window { stride: (2, 2), dilation: (1, 2), ..wide }];
     // Rows, columns and depths around those of a block; and more columns than are laid down at a time.
-    for (input, groups, outputs) in [
-        (shape(5, 7, 9), 1, 6),
-        (shape(6, 5, 8), 2, 10),
-        (shape(7, 9, 6), 7, 7),
-        (shape(40, 20, 31), 1, 3),
-    ] {
+    for (input, groups, outputs) in
+        [(shape(5, 7, 9), 1, 6), (shape(6, 5, 8), 2, 10), (shape(7, 9, 6), 7, 7), (shape(40, 20, 31), 1, 3)]
+    {
         for window in windows {
             let (taps, group) = (window.size.0 * window.size.1, input.c / groups);
             let op = Op::Convolution { window, groups };
@@ -542,7 +539,8 @@ fn products_in_blocks_are_sums_in_order() {
                     for ((ky, kx), (iy, ix)) in window.inside(input, (y, x)) {
                         for c in 0..group {
                             let w = weights[(o * taps + ky * window.size.1 + kx) * group + c];
-                            sum += f64::from(w) * values[input.index(o * groups / outputs * group + c, iy, ix)];
+                            sum +=
+                                f64::from(w) * values[input.index(o * groups / outputs * group + c, iy, ix)];
                         }
                     }
                     assert_eq!(found, sum, "{input} {groups} {window:?}: {o}, {y}, {x}");

@@ -214,12 +214,11 @@ fn one_a_line(mut lines: Vec<&str>, place: &str, spec: &OutputSpec<'_>) -> Resul
     meanings(&items, place, spec)
 }
 
+/// The classes of each line, and how they were read where another reading may have been meant.
+type Sets = (Vec<Box<[u32]>>, Option<Reading>);
+
 /// The classes of each line, which may be empty.
-fn sets<'t>(
-    lines: impl Iterator<Item = &'t str>,
-    place: &str,
-    spec: &OutputSpec<'_>,
-) -> Result<(Vec<Box<[u32]>>, Option<Reading>), Error> {
+fn sets<'t>(lines: impl Iterator<Item = &'t str>, place: &str, spec: &OutputSpec<'_>) -> Result<Sets, Error> {
     let (mut items, mut ends): (Vec<Item<'t>>, Vec<usize>) = (Vec::new(), Vec::new());
     for (line, text) in (1..).zip(lines) {
         if !text.trim().is_empty() {

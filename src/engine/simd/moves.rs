@@ -26,7 +26,7 @@ impl<const N: usize> Loops<N> {
             }
             let mut steps = [0; N];
             for (step, rest) in steps.iter_mut().zip(&mut rest) {
-                let Some((n, s)) = rest.pop() else { return None };
+                let (n, s) = rest.pop()?;
                 *step = s;
                 if n > count {
                     rest.push((n / count, s * count));
