@@ -1685,3 +1685,31 @@ fn matrices_that_claim_more_than_they_have() {
         assert!(mistakes[0].starts_with(why), "{mistakes:?}, expected {why}");
     }
 }
+
+/// Weights near the end of the range: the ReLU behind −6e38 would hide it from the scores, but no engine answers such a record.
+#[test]
+fn golden_vectors_that_overflow_are_refused() {
+    let folder = Folder::new();
+    folder.tiny("").matrix("1_w", 4, 3, |_, _| -2e38);
+    let mistakes = folder.bake().unwrap_err();
+    assert!(mistakes.len() == 1 && mistakes[0].contains("leave the range of f32"), "{mistakes:?}");
+    assert!(mistakes[0].contains("layers[0]") && mistakes[0].contains(" reaches -"), "{mistakes:?}");
+    assert!(folder.matrix("1_w", 4, 3, |_, _| -1e37).bake().is_ok());
+}
+
+/// Files name labels with blanks around them or without; numbers may be read as indices.
+#[test]
+fn labels_that_confuse_are_said() {
+    let folder = Folder::new();
+    let bake = |labels: &str| folder.tiny(&format!(",\"labels\":[{labels}]")).bake();
+    assert!(bake(r#""a","a ""#).unwrap_err()[0].contains("\"a \" is there twice, with other blanks"));
+    assert!(bake(r#""a","a""#).unwrap_err()[0].ends_with("\"a\" is there twice"));
+    assert!(bake(r#""0","1""#).unwrap().notes.is_empty());
+    let numbers = bake("3, 8").unwrap_err();
+    assert!(
+        numbers[0].ends_with("labels: expected a list of strings (numbers in quotes: \"3\"), found [3,8]"),
+        "{numbers:?}"
+    );
+    let notes = bake(r#""3","8""#).unwrap().notes;
+    assert!(notes.len() == 1 && notes[0].contains("class 0 is called \"3\""), "{notes:?}");
+}

@@ -145,6 +145,11 @@ impl Graph {
     }
 }
 
+/// True for a finite number that f32 does not hold.
+fn leaves_f32(x: f64) -> bool {
+    x.is_finite() && x.abs() > f32::MAX.into()
+}
+
 /// Values of records that are computed at a time, so many numbers.
 const AT_A_TIME: usize = 1 << 23;
 
@@ -167,27 +172,37 @@ impl Network {
     /// where a value on the way leaves the range of f32, which every engine refuses. (An infinity is a constant's: what is
     /// computed of f32 stays finite in float64.)
     pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
-        let mut overflows = false;
-        let mut values = self.graph.evaluate(tensors, self.graph_input(raw), |_, values| {
-            overflows |= values.iter().any(|x| x.is_finite() && x.abs() > f32::MAX.into());
+        self.scores_of_inputs(tensors, vec![self.graph_input(raw)]).swap_remove(0)
+    }
+
+    /// The same of several records, from the graph's inputs.
+    fn scores_of_inputs(&self, tensors: &[Vec<f32>], inputs: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+        let mut overflows = vec![false; inputs.len()];
+        let values = self.graph.evaluate_all(tensors, inputs, |record, _, values| {
+            overflows[record] |= values.iter().any(|x| leaves_f32(*x));
         });
-        let mut scores = self.graph.outputs.first().map_or_else(Vec::new, |&v| values.swap_remove(v));
-        if overflows {
-            scores.fill(f64::NAN);
-        }
-        scores
+        let output = self.graph.outputs.first();
+        let of = |(mut values, overflows): (Vec<Vec<f64>>, bool)| {
+            let mut scores = output.map_or_else(Vec::new, |&v| values.swap_remove(v));
+            if overflows {
+                scores.fill(f64::NAN);
+            }
+            scores
+        };
+        values.into_iter().zip(overflows).map(of).collect()
     }
 
     /// The first node whose value leaves the range of f32 for a record of raw inputs, and that value.
     pub(crate) fn overflow(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Option<(&str, f64)> {
         let mut found = None;
         self.graph.evaluate(tensors, self.graph_input(raw), |value, values| {
-            let large = values.iter().copied().find(|x| x.is_finite() && x.abs() > f32::MAX.into());
+            let large = values.iter().copied().find(|x| leaves_f32(*x));
             found = found.or(large.map(|x| (value, x)));
         });
         found.map(|(value, x)| (&*self.graph.values[value].name, x))
     }
-    /// The same of several records, each of as many raw inputs as the network has.
+
+    /// The [`scores`](Self::scores) of several records, each of as many raw inputs as the network has.
     pub(crate) fn scores_of_all(&self, tensors: &[Vec<f32>], raw: &[f32]) -> Vec<Vec<f64>> {
         let numbers: usize = self.graph.values.iter().map(|v| v.shape.len()).sum();
         let at_a_time = (AT_A_TIME / numbers.max(1)).max(1);
@@ -195,9 +210,7 @@ impl Network {
         for records in raw.chunks(at_a_time * self.width.max(1)) {
             let input = |raw: &[f32]| self.graph_input(&raw.iter().map(|&x| x.into()).collect::<Vec<f64>>());
             let inputs = records.chunks_exact(self.width.max(1)).map(input).collect();
-            let output = self.graph.outputs.first();
-            let of = |mut values: Vec<Vec<f64>>| output.map_or_else(Vec::new, |&v| values.swap_remove(v));
-            scores.extend(self.graph.evaluate_all(tensors, inputs, |_, _, _| ()).into_iter().map(of));
+            scores.extend(self.scores_of_inputs(tensors, inputs));
         }
         scores
     }

@@ -222,7 +222,10 @@ impl<'v> Object<'v> {
 
     /// A list of strings.
     pub(crate) fn texts(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<String>> {
-        self.typed(key, "a list of strings", mistakes, |v| {
+        let number =
+            self.map.get(key).and_then(Value::as_array).and_then(|l| l.iter().find(|v| v.as_f64().is_some()));
+        let quoted = number.map_or(String::new(), |n| format!(" (numbers in quotes: \"{}\")", found(n)));
+        self.typed(key, &format!("a list of strings{quoted}"), mistakes, |v| {
             v.as_array()?.iter().map(|s| s.as_str().map(String::from)).collect()
         })
     }
