@@ -177,3 +177,42 @@ fn too_little_memory_makes_batches_smaller() {
     assert!(r.code == Some(1) && r.err.contains("CL_MEM_OBJECT_ALLOCATION_FAILURE"), "{}", r.err);
     assert!(!r.err.contains("batches of"), "{}", r.err);
 }
+
+/// VideoCore IV under VC4CL: it does not tell how many platforms it has unless there is room for them, its work-groups have
+/// twelve work-items, and its floats neither infinities nor NaN.
+#[test]
+fn a_driver_as_vc4cl_is_asked_and_refused_with_the_reason() {
+    let folder = Folder::new();
+    let library = shim(&folder, &[]);
+    let on_it = |answers: &str, args: &[&str]| {
+        let mut c = command(DIGITS);
+        on(Witness::Pocl, &mut c, &folder.path("log"));
+        c.env("MORTONNET_OPENCL", &library)
+            .env("MORTONNET_SHIM_REAL", ICD_LOADER)
+            .env("MORTONNET_SHIM_SHY", "1");
+        feed(c.env("MORTONNET_SHIM_ANSWER", answers).args(args), "")
+    };
+    let classes = run(DIGITS, &["-d", "host", "model/digits/test.csv"], "").out;
+    // Batches of few records, which the plan computes with kernels of their own, and larger ones.
+    for batch in ["4", "5"] {
+        let r = on_it("*:1004=12", &["-d", "0", "--plan", "desktop", "-b", batch, "model/digits/test.csv"]);
+        assert_eq!((r.code, &r.out), (Some(0), &classes), "{batch}: {}", r.err);
+        assert!(r.err.contains("nothing of its own for few records: "), "{batch}: {}", r.err);
+    }
+    let reason = "its floats have neither infinities nor NaN (CL_DEVICE_SINGLE_FP_CONFIG)";
+    let floats = "*:101B=8;*:1000=4";
+    let list = on_it(floats, &["--list-devices", "-v"]);
+    assert!(list.out.contains(&format!("   cannot be used: {reason}")), "{}", list.out);
+    assert!(
+        list.out.contains("rounded to zero, neither infinities nor NaN, no denormal numbers"),
+        "{}",
+        list.out
+    );
+    for args in [&["-d", "0", "model/digits/test.csv"][..], &["-d", "0", "--selftest"]] {
+        let r = on_it(floats, args);
+        assert!(r.code == Some(1) && r.out.is_empty() && r.err.contains(reason), "{args:?}: {}", r.err);
+    }
+    let r = on_it(floats, &["-v", "-b", "4096", "model/digits/test.csv"]);
+    assert_eq!((r.code, &r.out), (Some(0), &classes), "{}", r.err);
+    assert!(r.err.contains("host: no GPU can be used: ") && r.err.contains(reason), "{}", r.err);
+}
