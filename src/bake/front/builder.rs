@@ -80,6 +80,16 @@ impl Builder {
         self.draft.push(name, op, inputs, arrays).map_err(|e| e.strip_prefix(&own).unwrap_or(&e).to_string())
     }
 
+    /// A value of these sizes that nothing computes: it stands for what a mistake has left out, so that the mistakes behind it
+    /// are found too. A draft with one never becomes a network.
+    pub(super) fn assumed(&mut self, name: &str, dims: Vec<usize>) -> Option<Live> {
+        constant::elements(&dims).filter(|&n| n > 0)?;
+        let shape = standard(&dims).bounded().ok()?;
+        let values = self.draft.graph.values.to_mut();
+        values.push(Value { name: name.to_string().into(), shape });
+        Some(Live { value: values.len() - 1, dims, integers: false })
+    }
+
     /// A value in another shape of as many elements.
     pub(super) fn shaped(&mut self, name: &str, value: usize, shape: Shape) -> Result<usize, String> {
         if self.draft.shape(value) == shape {

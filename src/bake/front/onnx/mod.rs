@@ -266,7 +266,11 @@ fn lower(
             .unwrap_or_default();
         let mut outputs = outputs.into_iter();
         for name in proto.output.iter().filter(|n| !n.is_empty()) {
-            known.insert(name, outputs.next().unwrap_or(Value::Unknown));
+            // Behind a mistake, which no network is made of.
+            let wrong = mistakes.0.len() > before;
+            let assumed = || assumed(builder.as_mut().filter(|_| wrong)?, graph, (proto, name), &known);
+            let value = outputs.next().or_else(assumed).unwrap_or(Value::Unknown);
+            known.insert(name, value);
         }
     }
     let outputs: Vec<(String, Value)> = wanted
@@ -513,6 +517,40 @@ fn operands(
         }
     }
     complete.then_some(inputs)
+}
+
+/// Operations that are not supported and whose value has the sizes of what they read.
+const KEEP_SIZES: [&str; 9] = [
+    "Erf",
+    "GroupNormalization",
+    "InstanceNormalization",
+    "LRN",
+    "LayerNormalization",
+    "Mish",
+    "Softplus",
+    "Softsign",
+    "Swish",
+];
+
+/// A value in place of an output that a mistake has left out, if its sizes are known: the model states them, or the
+/// operation keeps those of its operand.
+fn assumed(
+    builder: &mut Builder,
+    graph: &GraphProto,
+    (proto, name): (&NodeProto, &str),
+    known: &HashMap<&str, Value>,
+) -> Option<Value> {
+    let mut infos = graph.value_info.iter().chain(&graph.output);
+    let stated = infos.find(|i| i.name.as_deref() == Some(name)).and_then(|info| {
+        let sizes = &info.r#type.as_ref()?.tensor_type.as_ref()?.shape.as_ref()?.dim;
+        let size = |d: &rten_onnx::onnx::Dimension| usize::try_from(d.dim_value?).ok();
+        sizes.split_first()?.1.iter().map(size).collect::<Option<Vec<usize>>>()
+    });
+    let same = || match known.get(&**proto.input.first()?) {
+        Some(Value::Live(live)) if KEEP_SIZES.contains(&proto.op_type.as_deref()?) => Some(live.dims.clone()),
+        _ => None,
+    };
+    builder.assumed(name, stated.or_else(same)?).map(Value::Live)
 }
 
 /// The tensors among the attributes of a node.

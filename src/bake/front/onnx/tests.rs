@@ -305,12 +305,23 @@ fn model(
     outputs: &[&str],
     set: i64,
 ) -> Vec<u8> {
+    stating(inputs, nodes, initializer, outputs, (set, Vec::new()))
+}
+
+/// The same with what it says of values between.
+fn stating(
+    inputs: &[(&str, &[Option<i64>])],
+    nodes: Vec<NodeProto>,
+    initializer: Vec<TensorProto>,
+    outputs: &[&str],
+    (set, value_info): (i64, Vec<ValueInfoProto>),
+) -> Vec<u8> {
     let graph = GraphProto {
         node: nodes,
         initializer,
         input: inputs.iter().map(|(name, dims)| info(name, dims)).collect(),
         output: outputs.iter().map(|name| info(name, &[])).collect(),
-        ..GraphProto::default()
+        value_info,
     };
     let set = OperatorSetIdProto { domain: text(""), version: Some(set) };
     let model = ModelProto {
@@ -461,6 +472,39 @@ fn what_does_not_meet_is_refused_by_name() {
         &["b_out"],
         "net.onnx: node b (Relu): what is computed of classes cannot be computed with",
     );
+}
+
+/// Behind a mistake sizes go on where the model states them or the operation keeps them, so that one bake names all.
+#[test]
+fn mistakes_behind_mistakes_are_named_at_once() {
+    let f = Folder::new("onnx");
+    let nodes = vec![
+        node("Erf", "a", &["x"]),
+        node("Conv", "b", &["a_out", "w"]),
+        node("Resize", "c", &["x"]),
+        node("Conv", "d", &["c_out", "w"]),
+        node("Unheard", "e", &["x"]),
+        node("Conv", "f", &["e_out", "w"]),
+        node("Sum", "s", &["b_out", "d_out", "f_out"]),
+    ];
+    let stated = vec![info("c_out", &[None, Some(5), Some(16), Some(16)])];
+    f.put("net.onnx", stating(&[IMAGE], nodes, vec![weights("w", &[4, 2, 3, 3])], &["s_out"], (17, stated)));
+    let found = f.mistakes();
+    let wrong = |node: &str, sizes: &str| {
+        format!(
+            "net.onnx: node {node} (Conv): {sizes} with weights [4, 2, 3, 3] and group 1: channels do not meet"
+        )
+    };
+    // Nobody says what an operation gives that nobody knows.
+    assert_eq!(found.len(), 5, "{found:?}");
+    assert!(
+        found.contains(&wrong("b", "[N, 3, 8, 8]")) && found.contains(&wrong("d", "[N, 5, 16, 16]")),
+        "{found:?}"
+    );
+    for node in ["a (Erf)", "c (Resize)", "e (Unheard)"] {
+        let named = format!("net.onnx: node {node}: it is not supported");
+        assert!(found.iter().any(|m| m.starts_with(&named)), "{found:?}");
+    }
 }
 
 #[test]

@@ -369,7 +369,19 @@ fn lower(graph: &Graph<'_>, place: &Place<'_>, mistakes: &mut Mistakes) -> Optio
             });
         let mut outputs = outputs.unwrap_or_default().into_iter();
         for &o in &operator.outputs {
-            known.insert(o, outputs.next().unwrap_or(Held::Unknown));
+            // The sizes that the model states stand for what a mistake has left out, so that mistakes behind it are found too.
+            let wrong = mistakes.0.len() > before;
+            let assumed = || {
+                let tensor = graph.tensor(o)?;
+                let sizes = tensor.dims.get(1..)?.iter().map(|&d| usize::try_from(d).ok());
+                let live = builder
+                    .as_mut()
+                    .filter(|_| wrong)?
+                    .assumed(&tensor.name, sizes.collect::<Option<_>>()?)?;
+                Some(Held::Live(Turned { order: (0..live.dims.len()).collect(), live }))
+            };
+            let value = outputs.next().or_else(assumed).unwrap_or(Held::Unknown);
+            known.insert(o, value);
         }
     }
     if mistakes.0.len() > before {
