@@ -1,8 +1,8 @@
 //! Weights as bytes: whole numbers from −127 to 127, times a scale for each row.
 //!
-//! A scale has at most [`DIGITS`] binary digits, so that its products with such numbers are floats, exactly: an array of
-//! rounded weights holds its scales. The largest number of a row is 127 always, so that the scale is the row's largest
-//! weight over 127.
+//! An array of rounded weights holds its scales: every weight of a row is the product of its number and the scale, rounded
+//! to a float. Of a row that is rounded here the largest number is 127, and the scale has at most [`DIGITS`] binary digits,
+//! so that products are floats exactly. Weights that were such numbers before keep their numbers, whatever the largest.
 
 /// The largest number.
 pub(crate) const MOST: f32 = 127.0;
@@ -19,8 +19,29 @@ const LEAST: f32 = 1e-30;
 
 /// The scale of a row of rounded weights; 0 where all are.
 pub(crate) fn of_row(row: &[f32]) -> f32 {
-    largest(row) / MOST
+    of_numbers(row, 0.0).unwrap_or(largest(row) / MOST)
 }
+
+/// A scale with which all weights of a row are whole numbers from −127 to 127, each off by at most `error` of itself: the
+/// least one, of the largest numbers.
+fn of_numbers(row: &[f32], error: f32) -> Option<f32> {
+    let largest = largest(row);
+    let fits = |scale: f32| {
+        scale >= f32::MIN_POSITIVE
+            && row.iter().all(|&w| {
+                let number = (w / scale).round();
+                number.abs() <= MOST && (number * scale - w).abs() <= error * w.abs()
+            })
+    };
+    // The quotient may be a digit away from the scale that gave the product.
+    let near = |scale: f32| [0, 1, -1, 2, -2].map(|i| f32::from_bits(scale.to_bits().wrapping_add_signed(i)));
+    let scales = (1..=MOST as u8).rev().flat_map(|n| near(largest / f32::from(n)));
+    scales.into_iter().find(|&scale| fits(scale))
+}
+
+/// Weights that training or a quantised model left as products of whole numbers and a scale are so but for rounding, of the
+/// product itself and of a factor that was folded into it.
+const ROUNDED: f32 = 1.0 / (1 << 21) as f32;
 
 /// The number that stands for a rounded weight of a row with this scale.
 pub(crate) fn number(weight: f32, scale: f32) -> i8 {
@@ -31,7 +52,7 @@ fn largest(row: &[f32]) -> f32 {
     row.iter().fold(0.0, |most, w| w.abs().max(most))
 }
 
-/// Rounds a row to numbers times a scale: the one of those tried with the least sum of the squares of each weight's error
+/// Rounds a row to numbers times a scale. Weights that are whole numbers times one scale keep these. Else the scale is the one of those tried with the least sum of the squares of each weight's error
 /// times its column's `sizes`. Smaller scales than that of the largest weight cut the few largest weights, and round
 /// the others better.
 pub(crate) fn round(row: &mut [f32], sizes: &[f32]) {
@@ -41,6 +62,10 @@ pub(crate) fn round(row: &mut [f32], sizes: &[f32]) {
         return;
     }
     let rounded = |w: f32, scale: f32| (w / scale).round().clamp(-MOST, MOST) * scale;
+    if let Some(scale) = of_numbers(row, ROUNDED) {
+        row.iter_mut().for_each(|w| *w = rounded(*w, scale));
+        return;
+    }
     let error = |scale: f32| {
         let errors = row.iter().zip(sizes).map(|(&w, size)| (rounded(w, scale) - w) * size);
         errors.map(|e| f64::from(e) * f64::from(e)).sum::<f64>()
@@ -94,6 +119,32 @@ mod tests {
             let mut again = rounded.clone();
             round(&mut again, &sizes);
             prop_assert_eq!(again, rounded);
+        }
+    }
+
+    proptest! {
+        /// Weights that came from integers keep them, also where the largest is below 127 and where a factor was folded
+        /// into the row.
+        #[test]
+        fn a_models_own_integers_stay(
+            numbers in proptest::collection::vec(-90i8..=90, 3..40),
+            scale in 1e-4f32..1.0,
+            factor in 0.1f64..10.0,
+        ) {
+            prop_assume!(numbers.iter().filter(|&&n| n != 0).count() > 2);
+            let weight = |&n: &i8| (f64::from(n) * f64::from(scale) * factor) as f32;
+            let row: Vec<f32> = numbers.iter().map(weight).collect();
+            let mut rounded = row.clone();
+            // Sizes that would have the largest weight cut.
+            let sizes: Vec<f32> = numbers.iter().map(|n| 1.0 / (1.0 + f32::from(n.unsigned_abs()))).collect();
+            round(&mut rounded, &sizes);
+            for (&before, &after) in row.iter().zip(&rounded) {
+                prop_assert!((before - after).abs() <= ROUNDED * before.abs(), "{before} {after}");
+            }
+            let scale = of_row(&rounded);
+            for &w in &rounded {
+                prop_assert_eq!(f32::from(number(w, scale)) * scale, w);
+            }
         }
     }
 
