@@ -152,16 +152,43 @@ impl Layout {
         }
     }
 
+    /// The row and the column parts of every index of a `rows` × `cols` matrix as nested loops from the outermost in: how
+    /// often each turns, and by how much the index grows from a turn to the next. There are as few of them as possible, so
+    /// that equal placements have equal loops, without a look at each of a million rows. `fits(rows, cols)` must hold.
+    fn loops(&self, rows: usize, cols: usize) -> [Vec<(usize, usize)>; 2] {
+        let mut loops = [Vec::new(), Vec::new()];
+        let (mut y, mut x, mut order) = (rows, cols, self.outer);
+        let element = Chunk { rows: 1, cols: 1, order: Order::R };
+        for chunk in self.chunks.iter().chain(std::iter::once(&element)) {
+            let (down, along, size) = (y / chunk.rows, x / chunk.cols, chunk.rows * chunk.cols);
+            let steps = match order {
+                Order::R => (along * size, size),
+                Order::C => (size, down * size),
+            };
+            for (loops, (n, step)) in loops.iter_mut().zip([(down, steps.0), (along, steps.1)]) {
+                match loops.last_mut() {
+                    _ if n == 1 => {}
+                    // The outer loop steps over whole inner ones.
+                    Some((outer, before)) if *before == n * step => (*outer, *before) = (*outer * n, step),
+                    _ => loops.push((n, step)),
+                }
+            }
+            (y, x, order) = (chunk.rows, chunk.cols, chunk.order);
+        }
+        loops
+    }
+
     /// From an element of a column to the next below it, where that is the same in all of a `rows` × `cols` matrix.
     pub(crate) fn row_step(&self, rows: usize, cols: usize) -> Option<u32> {
-        let rows = self.offsets(rows, cols).rows;
-        let step = rows.get(1)? - rows[0];
-        rows.windows(2).all(|w| w[1].checked_sub(w[0]) == Some(step)).then_some(step)
+        match self.loops(rows, cols)[0][..] {
+            [(_, step)] => Some(step as u32),
+            _ => None,
+        }
     }
 
     /// Whether both layouts place every element of a `rows` × `cols` matrix at the same index.
     pub(crate) fn same_placement(&self, other: &Layout, rows: usize, cols: usize) -> bool {
-        self == other || self.offsets(rows, cols) == other.offsets(rows, cols)
+        self == other || self.loops(rows, cols) == other.loops(rows, cols)
     }
 
     /// `R_rows_1_C`
@@ -296,6 +323,27 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Loops are equal where every index is, and a step down is the same where there is one.
+    #[test]
+    fn placements_are_compared_by_loops() {
+        let mut counts = [0, 0];
+        for (a, b) in LAYOUTS.iter().flat_map(|a| LAYOUTS.map(|b| (layout(a), layout(b)))) {
+            for (rows, cols) in (1..=48).flat_map(|rows| [1, 2, 4, 5, 8, 16].map(|cols| (rows, cols))) {
+                if a.fits(rows, cols).and(b.fits(rows, cols)).is_err() {
+                    continue;
+                }
+                let same = a.offsets(rows, cols) == b.offsets(rows, cols);
+                assert_eq!(a.same_placement(&b, rows, cols), same, "{a} {b} {rows}×{cols}");
+                counts[usize::from(same)] += 1;
+                let down = a.offsets(rows, cols).rows;
+                let step = down.get(1).map(|next| next - down[0]);
+                let alike = down.windows(2).all(|w| w[1].checked_sub(w[0]) == step);
+                assert_eq!(a.row_step(rows, cols), step.filter(|_| alike), "{a} {rows}×{cols}");
+            }
+        }
+        assert!(counts.iter().all(|&n| n > 300), "{counts:?}");
     }
 
     /// Addresses of the thesis's kernels (§12.6 and §12.7), as float4 loads of `a` and `b` and float2 stores of `c`.
