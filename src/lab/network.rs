@@ -13,6 +13,7 @@ use crate::engine::host::HostEngine;
 use crate::engine::model::{Model, baked_tensors};
 use crate::engine::opencl::{self, OpenClEngine, Wanted};
 use crate::engine::select::{DeviceWish, threads};
+use crate::engine::simd;
 use crate::engine::sources::Sources;
 use crate::error::Error;
 use crate::ir::graph::Shape;
@@ -22,6 +23,7 @@ use crate::ir::values;
 use crate::observe::profile::Phases;
 use crate::ops::bound::excess;
 use crate::registry::{EngineKind, Operation, PlanRecipe};
+use crate::sys::thread::cpu_time;
 use std::time::Instant;
 
 /// Records of a batch where nothing else is said: the thesis's.
@@ -171,6 +173,22 @@ impl Harness {
             .collect()
     }
 
+    /// The share of the cores' measured peak that a batch with resident input reaches: its flop over those
+    /// that one core could have done in the CPU time that all threads took. The median of twenty batches,
+    /// each beside a measurement of the peak.
+    fn share_of_peak(&mut self) -> Result<f64, Error> {
+        let shares: Result<Vec<f64>, Error> = (0..20)
+            .map(|_| {
+                let peak = simd::peak();
+                let start = cpu_time();
+                self.engine.resident(self.batch)?;
+                let seconds = (cpu_time() - start).as_secs_f64();
+                Ok((self.flop * self.batch as u64) as f64 / (seconds * peak))
+            })
+            .collect();
+        Ok(quantile(&shares?, 0.5))
+    }
+
     /// Microseconds of `runs` batches to classes on the host: from records in plain order in any memory, and from
     /// records in the engine's slot (where the stream's readers put them). The last classes are compared with those
     /// that were found when the scores were checked.
@@ -311,6 +329,9 @@ impl NetworkBench {
             ("p95_us", format!("{:.2}", quantile(&times, 0.95))),
             ("gflops", format!("{:.3}", harness.flop as f64 * batch as f64 / median / 1e3)),
         ];
+        if device.is_none() && !self.host {
+            values.push(("peak_share", format!("{:.3}", harness.share_of_peak()?)));
+        }
         if self.host {
             values.push(("from_slot_us", format!("{:.2}", quantile(&from_slot, 0.5))));
         }

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+#[cfg(feature = "lab")]
+use std::time::Duration;
 
 /// The number of the calling thread: 1 for the first thread that asks.
 pub(crate) fn number() -> u32 {
@@ -15,6 +17,15 @@ pub(crate) fn number() -> u32 {
         }
         number.get()
     })
+}
+
+/// CPU time that the threads of the process have taken.
+#[cfg(feature = "lab")]
+pub(crate) fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes a timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// What a thread runs.

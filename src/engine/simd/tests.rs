@@ -293,6 +293,24 @@ fn runs_give_what_one_piece_gives() {
     }
 }
 
+/// Records that are too many to stay in the cache take the common dimension in blocks. They give what a
+/// single record gives in one piece, to the bit.
+#[test]
+fn blocks_give_what_one_piece_gives() {
+    const RECORDS: usize = 66;
+    for kernels in Kernels::all() {
+        let case = || Case::new(48, 90, 4001, RECORDS, 3);
+        for case in [case(), case().halved(), case().in_bytes()] {
+            let (rows, stride) = (case.biases.len(), case.result_stride());
+            let all = case.run(&kernels, Activation::Relu, 0..rows, (0, RECORDS));
+            for n in [0, 7, 40, RECORDS - 1] {
+                let one = case.run(&kernels, Activation::Relu, 0..rows, (n, 1));
+                assert_eq!(all[n * stride..][..rows], one[..rows], "{}, record {n}", kernels.name);
+            }
+        }
+    }
+}
+
 /// An image in NaN, and what is made of its windows.
 struct Windowed {
     geometry: Geometry,

@@ -1,8 +1,8 @@
 //! NEON, part of every aarch64 CPU.
 
 use super::image;
-use super::kernel;
-use super::vector::{Byte, Half, Vector};
+use super::kernel::{self, Place, Subproblem};
+use super::vector::{Byte, Half, Stored, Vector};
 use super::{Kernels, of_bytes, of_halves};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -16,6 +16,7 @@ pub(super) const NEON: Kernels = Kernels {
     affine: kernel::affine::<F32x4, f32, 4, 2, 4>,
     affine_of_halves: of_halves(kernel::affine::<F32x4, Half, 4, 2, 4>),
     affine_of_bytes: of_bytes(kernel::affine::<F32x4, Byte, 4, 2, 4>),
+    peak: kernel::peak::<F32x4>,
     activate: kernel::activate::<F32x4>,
     line: image::line::<F32x4>,
     takes_lines: F32x4::REGISTERS,
@@ -96,5 +97,14 @@ impl Vector for F32x4 {
     unsafe fn power_of_two(self) -> Self {
         // SAFETY: the trait's promise.
         unsafe { F32x4(vreinterpretq_f32_u32(vshlq_n_u32::<23>(vreinterpretq_u32_f32(self.0)))) }
+    }
+
+    #[inline(never)]
+    unsafe fn tile<E: Stored, const M: usize, const N: usize>(
+        sub: &Subproblem<'_, E>,
+        place: &Place<'_, E, N>,
+    ) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { kernel::tile::<Self, E, M, N>(sub, place) }
     }
 }

@@ -46,6 +46,8 @@ const FUSED: Kernels = Kernels {
     // SAFETY: the caller's promise is passed on.
     affine_of_bytes: of_bytes(|sub| unsafe { mortonnet_vfpv4_affine_of_bytes(&sub.into()) }),
     // SAFETY: the caller's promise is passed on.
+    peak: |turns| unsafe { mortonnet_vfpv4_peak(turns) },
+    // SAFETY: the caller's promise is passed on.
     activate: |activation, values, count| unsafe {
         {
             let [a, b] = activation.parameters();
@@ -69,6 +71,8 @@ const PLAIN: Kernels = Kernels {
     affine_of_halves: of_halves(|sub| unsafe { mortonnet_neon_affine_of_halves(&sub.into()) }),
     // SAFETY: the caller's promise is passed on.
     affine_of_bytes: of_bytes(|sub| unsafe { mortonnet_neon_affine_of_bytes(&sub.into()) }),
+    // SAFETY: the caller's promise is passed on.
+    peak: |turns| unsafe { mortonnet_neon_peak(turns) },
     // SAFETY: the caller's promise is passed on.
     activate: |activation, values, count| unsafe {
         {
@@ -129,10 +133,12 @@ impl<E> From<&Subproblem<'_, E>> for CSubproblem {
 
 // SAFETY of the kernels: that of the functions of `Kernels`.
 unsafe extern "C" {
+    fn mortonnet_vfpv4_peak(turns: usize);
     fn mortonnet_vfpv4_affine(sub: &CSubproblem);
     fn mortonnet_vfpv4_affine_of_halves(sub: &CSubproblem);
     fn mortonnet_vfpv4_affine_of_bytes(sub: &CSubproblem);
     fn mortonnet_vfpv4_activate(activation: u32, a: f32, b: f32, values: *mut f32, count: usize);
+    fn mortonnet_neon_peak(turns: usize);
     fn mortonnet_neon_affine(sub: &CSubproblem);
     fn mortonnet_neon_affine_of_halves(sub: &CSubproblem);
     fn mortonnet_neon_affine_of_bytes(sub: &CSubproblem);

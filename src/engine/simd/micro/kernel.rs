@@ -6,7 +6,9 @@
 
 use super::vector::{Stored, Vector};
 use super::{Activation, Affine};
+use std::hint::black_box;
 use std::ops::Range;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Some rows of a layer for some records. The kernels add products and biases up, and apply a ReLU; every other activation
 /// is applied afterwards, where [`Kernels::complete`](super::Kernels::complete) does.
@@ -57,8 +59,10 @@ macro_rules! unrolled {
     };
 }
 
-/// Records' values that a core's second-level cache keeps while bands of rows pass by, in bytes.
-const KEPT: usize = 1 << 20;
+/// Records' values in bytes that a second-level cache of 1 MB keeps while bands of rows pass by. A
+/// band's weights take a third of it: with twice as many values full-mnist at batch 100 takes a tenth
+/// longer.
+const KEPT: usize = 1 << 19;
 
 /// Bias, product and activation of a sub, with tiles of M (at the end of the batch H or 1) records by N (at the end
 /// of the rows 2 or 1: four vectors are twice two rather than three and one) vectors.
@@ -144,43 +148,59 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
     unsafe {
         // Tiles that are the same are compiled once.
         let (rest, halves) = (if H < M { H } else { M.min(2) - 1 }, 1 < H && H < M);
+        let place = |n: usize| Place { n, row, block, weights, ahead: ahead(n) };
         while sub.records > n + rest {
-            tile::<V, E, M, N>(sub, n, row, block, weights, ahead(n));
+            V::tile::<E, M, N>(sub, &place(n));
             n += M;
         }
         if halves && sub.records > n + 1 {
-            tile::<V, E, H, N>(sub, n, row, block, weights, ahead(n));
+            V::tile::<E, H, N>(sub, &place(n));
         } else if M > 1 && sub.records > n {
-            tile::<V, E, 1, N>(sub, n, row, block, weights, ahead(n));
+            V::tile::<E, 1, N>(sub, &place(n));
         }
     }
 }
 
 /// Weights to be asked for: the address and how many bytes further at the next k.
-struct Ahead {
+pub(super) struct Ahead {
     at: *const u8,
     step: usize,
 }
 
-/// Records n to n + M (those that are in the sub) by N vectors of rows from `row` on, for a block of k.
-///
-/// SAFETY: as `affine`; record n and the vectors are inside the sub, the block inside the common dimension; `weights` are
-/// its first ones of each vector.
-#[inline(always)]
-unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
-    sub: &Subproblem<'_, E>,
+/// Where a tile stands in a subproblem.
+pub(super) struct Place<'a, E, const N: usize> {
+    /// The first record. Those behind the last one of the subproblem are the last one again.
     n: usize,
+    /// The first row.
     row: usize,
-    block: &Range<usize>,
-    mut weights: [*const E; N],
+    /// The block of k, inside the common dimension.
+    block: &'a Range<usize>,
+    /// The block's first weights of each vector.
+    weights: [*const E; N],
     ahead: Ahead,
+}
+
+/// Records n to n + M by N vectors of rows, for a block of k.
+///
+/// [`Vector::tile`] makes a function of its own of each tile, so that the code around it takes no
+/// registers. Three things keep the sums in registers, and `tests/program/speed.rs` checks the result:
+/// - The array of sums is indexed with constants only.
+/// - The array begins as zero bytes. An initialiser that repeats a value is a loop over the array.
+/// - A fence ends each record's multiply-adds. Without it the compiler loads the values of all records
+///   first, and 24 sums, three vectors of weights and eight values are more than 32 registers.
+///
+/// SAFETY: as `affine`; the place is inside the subproblem.
+#[inline(always)]
+pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
+    sub: &Subproblem<'_, E>,
+    place: &Place<'_, E, N>,
 ) {
     let layer = sub.layer;
     let panel = layer.panel;
-    // A record behind the last one is the last one again.
+    let &Place { n, row, block, mut weights, ahead: Ahead { mut at, step } } = place;
     let record = |m: usize| (n + m).min(sub.records - 1);
     // SAFETY: every pointer stays inside its array: the block of a record's values; of the weights, vectors that are
-    // `panel` apart, as many; LANES biases and results per vector.
+    // `panel` apart, as many; LANES biases and results per vector. Vectors of zero bytes are zeros.
     unsafe {
         let mut x = [sub.x; M];
         let (mut table, length, inputs) = match sub.runs {
@@ -198,7 +218,7 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
         let first = block.start == 0;
         let (begin, stride) =
             if first { (layer.biases.as_ptr(), 0) } else { (sub.result.cast_const(), sub.result_stride) };
-        let mut sums = [[V::splat(0.0); N]; M];
+        let mut sums: [[V; N]; M] = std::mem::zeroed();
         if !(E::SCALED && first) {
             unrolled!(m < M, {
                 unrolled!(i < N, {
@@ -206,11 +226,10 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 });
             });
         }
-        let Ahead { mut at, step } = ahead;
         let mut done = 0;
         loop {
             for k in 0..length {
-                let mut w = [V::splat(0.0); N];
+                let mut w: [V; N] = std::mem::zeroed();
                 // Three and more addresses beside those of the records are too many to step each by itself.
                 unrolled!(i < N, { w[i] = E::load(weights[i].add(if N > 2 { k * panel } else { 0 })) });
                 if N <= 2 {
@@ -219,6 +238,7 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 unrolled!(m < M, {
                     let value = V::splat(*x[m].add(k));
                     unrolled!(i < N, { sums[m][i] = sums[m][i].fma(w[i], value) });
+                    compiler_fence(Ordering::SeqCst);
                 });
                 if M > 1 && N > 1 {
                     V::prefetch(at.cast());
@@ -253,6 +273,27 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 floor.max(sums[m][i]).fma(sums[m][i], V::splat(0.0)).store(to);
             });
         });
+    }
+}
+
+/// Multiply-adds of each lane in a turn of [`peak`]: enough that none waits for the one before.
+pub(crate) const INDEPENDENT: usize = 12;
+
+/// Does nothing but multiply-adds in registers, `turns` times [`INDEPENDENT`] vectors: the most that a core can.
+///
+/// SAFETY: the CPU has V's instruction set.
+#[inline(always)]
+pub(super) unsafe fn peak<V: Vector>(turns: usize) {
+    // SAFETY: vectors of zero bytes are zeros; passed on.
+    unsafe {
+        let mut sums: [[V; INDEPENDENT / 2]; 2] = std::mem::zeroed();
+        let (a, b) = (V::splat(black_box(0.5)), V::splat(black_box(0.25)));
+        for _ in 0..turns {
+            unrolled!(m < 2, {
+                unrolled!(i < INDEPENDENT / 2, { sums[m][i] = sums[m][i].fma(a, b) });
+            });
+        }
+        black_box(sums);
     }
 }
 

@@ -34,6 +34,8 @@ mod x86;
 
 pub(crate) use image::Made;
 pub(super) use image::{Line, together};
+#[cfg(feature = "lab")]
+pub(super) use kernel::INDEPENDENT;
 pub(super) use kernel::{Runs, Subproblem};
 pub(super) use vector::{Byte, Half};
 
@@ -95,6 +97,11 @@ pub(super) struct Kernels {
     pub(crate) affine_of_halves: Option<unsafe fn(&Subproblem<'_, Half>)>,
     /// The same of weights stored as bytes.
     pub(crate) affine_of_bytes: Option<unsafe fn(&Subproblem<'_, Byte>)>,
+    /// So many turns of [`INDEPENDENT`] vectors of multiply-adds, and nothing else.
+    ///
+    /// SAFETY: the CPU has the instruction set.
+    #[cfg_attr(not(feature = "lab"), allow(dead_code))]
+    pub(crate) peak: unsafe fn(usize),
     /// SAFETY: so many values, a multiple of the lanes, are there; the CPU has the instruction set.
     pub(crate) activate: unsafe fn(Activation, *mut f32, usize),
     /// SAFETY: the line is sound, the CPU has the instruction set.
@@ -156,6 +163,7 @@ const PORTABLE: Kernels = Kernels {
     affine: kernel::affine::<Lanes4, f32, 2, 1, 1>,
     affine_of_halves: of_halves(kernel::affine::<Lanes4, Half, 1, 1, 1>),
     affine_of_bytes: of_bytes(kernel::affine::<Lanes4, Byte, 1, 1, 1>),
+    peak: kernel::peak::<Lanes4>,
     activate: activate_each,
     line: image::line::<Lanes4>,
     takes_lines: Lanes4::REGISTERS,

@@ -1,5 +1,7 @@
 //! What the micro-kernels need of an instruction set: vectors, and how weights get into them.
 
+use super::kernel::{self, Place, Subproblem};
+
 /// A vector of floats. Everything is `inline(always)`, so that it becomes part of the function that enables the
 /// instruction set.
 ///
@@ -30,6 +32,11 @@ pub(super) trait Vector: Copy {
     /// Asks for the cache line at `from` in the second-level cache, where this has been measured to help.
     #[inline(always)]
     unsafe fn prefetch(_from: *const f32) {}
+    /// [`kernel::tile`] as a function of its own for each M and N.
+    unsafe fn tile<E: Stored, const M: usize, const N: usize>(
+        sub: &Subproblem<'_, E>,
+        place: &Place<'_, E, N>,
+    );
 }
 
 /// How a weight is stored. The kernels load weights through this only: another way of storing them is an
@@ -153,5 +160,14 @@ impl Vector for Lanes4 {
     #[inline(always)]
     unsafe fn power_of_two(self) -> Self {
         Lanes4(self.0.map(|x| f32::from_bits(x.to_bits() << 23)))
+    }
+
+    #[inline(never)]
+    unsafe fn tile<E: Stored, const M: usize, const N: usize>(
+        sub: &Subproblem<'_, E>,
+        place: &Place<'_, E, N>,
+    ) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { kernel::tile::<Self, E, M, N>(sub, place) }
     }
 }

@@ -1,8 +1,8 @@
 //! AVX2 with FMA, and AVX-512.
 
 use super::image::{self, Line};
-use super::kernel::{self, Subproblem};
-use super::vector::{Byte, Half, Vector};
+use super::kernel::{self, Place, Subproblem};
+use super::vector::{Byte, Half, Stored, Vector};
 use super::winograd::{self, Pixels, Transforms};
 use super::{Activation, Arithmetic, Kernels, of_bytes, of_halves};
 use std::arch::x86_64::*;
@@ -47,9 +47,10 @@ const AVX2: Kernels = Kernels {
     gflops: 60,
     lanes: F32x8::LANES,
     tile: (6, 2),
-    affine: avx2_affine,
-    affine_of_halves: of_halves(avx2_affine_of_halves),
-    affine_of_bytes: of_bytes(avx2_affine_of_bytes),
+    affine: kernel::affine::<F32x8, f32, 6, 3, 2>,
+    affine_of_halves: of_halves(kernel::affine::<F32x8, Half, 4, 4, 2>),
+    affine_of_bytes: of_bytes(kernel::affine::<F32x8, Byte, 2, 2, 4>),
+    peak: avx2_peak,
     activate: avx2_activate,
     line: avx2_line,
     takes_lines: F32x8::REGISTERS,
@@ -58,21 +59,9 @@ const AVX2: Kernels = Kernels {
 };
 
 #[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_affine(sub: &Subproblem<'_, f32>) {
+unsafe fn avx2_peak(turns: usize) {
     // SAFETY: the caller's promise is passed on.
-    unsafe { kernel::affine::<F32x8, f32, 6, 3, 2>(sub) }
-}
-
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn avx2_affine_of_halves(sub: &Subproblem<'_, Half>) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { kernel::affine::<F32x8, Half, 4, 4, 2>(sub) }
-}
-
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2_affine_of_bytes(sub: &Subproblem<'_, Byte>) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { kernel::affine::<F32x8, Byte, 2, 2, 4>(sub) }
+    unsafe { kernel::peak::<F32x8>(turns) }
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -112,7 +101,7 @@ unsafe fn avx2_gather(from: *const f32, apart: usize, channels: usize, pixels: P
 }
 
 macro_rules! vector {
-    ($name:ident, $type:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident, $fma:ident, $div:ident, $max:ident,
+    ($name:ident, $features:literal, $type:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident, $fma:ident, $div:ident, $max:ident,
      $min:ident, $to_bits:ident, $shift:ident, $from_bits:ident, $load_halves:ident, $from_halves:ident, $load_bytes:ident, $widen:ident, $from_whole:ident) => {
         #[derive(Clone, Copy)]
         struct $name($type);
@@ -186,12 +175,33 @@ macro_rules! vector {
                 // SAFETY: a prefetch of any address is allowed.
                 unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
             }
+
+            // The caller must not enable the features. Then no compiler inlines the inner function,
+            // while rustc 1.95 ignores `inline(never)` beside `target_feature`.
+            #[inline(always)]
+            unsafe fn tile<E: Stored, const M: usize, const N: usize>(
+                sub: &Subproblem<'_, E>,
+                place: &Place<'_, E, N>,
+            ) {
+                #[target_feature(enable = $features)]
+                #[inline(never)]
+                unsafe fn tile<E: Stored, const M: usize, const N: usize>(
+                    sub: &Subproblem<'_, E>,
+                    place: &Place<'_, E, N>,
+                ) {
+                    // SAFETY: the caller's promise is passed on.
+                    unsafe { kernel::tile::<$name, E, M, N>(sub, place) }
+                }
+                // SAFETY: the caller's promise is passed on.
+                unsafe { tile::<E, M, N>(sub, place) }
+            }
         }
     };
 }
 
 vector!(
     F32x8,
+    "avx2,fma,f16c",
     __m256,
     8,
     _mm256_set1_ps,
@@ -224,9 +234,11 @@ mod avx512 {
         gflops: 150,
         lanes: F32x16::LANES,
         tile: (8, 3),
-        affine: avx512_affine,
-        affine_of_halves: of_halves(avx512_affine_of_halves),
-        affine_of_bytes: of_bytes(avx512_affine_of_bytes),
+        affine: kernel::affine::<F32x16, f32, 8, 4, 3>,
+        affine_of_halves: of_halves(kernel::affine::<F32x16, Half, 8, 8, 2>),
+        // Four vectors of rows, because those of a single record wait for their own sums.
+        affine_of_bytes: of_bytes(kernel::affine::<F32x16, Byte, 4, 4, 4>),
+        peak: avx512_peak,
         activate: avx512_activate,
         line: avx512_line,
         takes_lines: F32x16::REGISTERS,
@@ -235,22 +247,9 @@ mod avx512 {
     };
 
     #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512_affine(sub: &Subproblem<'_, f32>) {
+    unsafe fn avx512_peak(turns: usize) {
         // SAFETY: the caller's promise is passed on.
-        unsafe { kernel::affine::<F32x16, f32, 8, 4, 3>(sub) }
-    }
-
-    #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512_affine_of_halves(sub: &Subproblem<'_, Half>) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { kernel::affine::<F32x16, Half, 8, 8, 2>(sub) }
-    }
-
-    /// Of a single record each vector of rows waits for its own sums: four of them.
-    #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn avx512_affine_of_bytes(sub: &Subproblem<'_, Byte>) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { kernel::affine::<F32x16, Byte, 4, 4, 4>(sub) }
+        unsafe { kernel::peak::<F32x16>(turns) }
     }
 
     #[target_feature(enable = "avx512f,avx2,fma")]
@@ -297,6 +296,7 @@ mod avx512 {
 
     vector!(
         F32x16,
+        "avx512f,avx2,fma",
         __m512,
         16,
         _mm512_set1_ps,
