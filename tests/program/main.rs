@@ -17,6 +17,9 @@ mod filter;
 mod hangs;
 mod images;
 mod limits;
+// The programs for boards are read with it too.
+#[allow(dead_code)]
+mod loops;
 mod malformed;
 mod multi;
 mod opens;
@@ -27,6 +30,7 @@ mod reproducible;
 mod rooms;
 mod service;
 mod signals;
+mod speed;
 mod support;
 mod trace;
 mod trial;
