@@ -4,6 +4,7 @@ use super::support::{DIGITS, root, run};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn the_readme_agrees_with_the_program() {
@@ -66,6 +67,14 @@ fn measured_tables_name_their_command() {
     for section in text.split("\n## ").skip(1) {
         assert!(section.contains('`') && section.contains("Machine "), "{}", section.lines().next().unwrap());
     }
+}
+
+/// A table that is older than the code it speaks of says so.
+#[test]
+fn old_tables_are_marked() {
+    let check = Command::new("python3").args(["-B", "benches/all", "--check"]).current_dir(root()).output();
+    let check = check.unwrap();
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
 }
 
 /// Blocks, functions, implementations and what else is unsafe in a text, without its comments and its tests.
