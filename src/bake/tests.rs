@@ -1691,7 +1691,7 @@ fn matrices_that_claim_more_than_they_have() {
 fn golden_vectors_that_overflow_are_refused() {
     let folder = Folder::new();
     folder.tiny("").matrix("1_w", 4, 3, |_, _| -2e38);
-    let mistakes = folder.bake().unwrap_err();
+    let mistakes = folder.bake().err().unwrap();
     assert!(mistakes.len() == 1 && mistakes[0].contains("leave the range of f32"), "{mistakes:?}");
     assert!(mistakes[0].contains("layers[0]") && mistakes[0].contains(" reaches -"), "{mistakes:?}");
     assert!(folder.matrix("1_w", 4, 3, |_, _| -1e37).bake().is_ok());
@@ -1702,14 +1702,14 @@ fn golden_vectors_that_overflow_are_refused() {
 fn labels_that_confuse_are_said() {
     let folder = Folder::new();
     let bake = |labels: &str| folder.tiny(&format!(",\"labels\":[{labels}]")).bake();
-    assert!(bake(r#""a","a ""#).unwrap_err()[0].contains("\"a \" is there twice, with other blanks"));
-    assert!(bake(r#""a","a""#).unwrap_err()[0].ends_with("\"a\" is there twice"));
-    assert!(bake(r#""0","1""#).unwrap().notes.is_empty());
-    let numbers = bake("3, 8").unwrap_err();
+    assert!(bake(r#""a","a ""#).err().unwrap()[0].contains("\"a \" is there twice, with other blanks"));
+    assert!(bake(r#""a","a""#).err().unwrap()[0].ends_with("\"a\" is there twice"));
+    assert!(bake(r#""0","1""#).ok().unwrap().notes.is_empty());
+    let numbers = bake("3, 8").err().unwrap();
     assert!(
         numbers[0].ends_with("labels: expected a list of strings (numbers in quotes: \"3\"), found [3,8]"),
         "{numbers:?}"
     );
-    let notes = bake(r#""3","8""#).unwrap().notes;
+    let notes = bake(r#""3","8""#).ok().unwrap().notes;
     assert!(notes.len() == 1 && notes[0].contains("class 0 is called \"3\""), "{notes:?}");
 }
