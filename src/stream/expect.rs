@@ -70,15 +70,16 @@ impl Accuracy {
 impl fmt::Display for Accuracy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {}", self.right, self.total)?;
-        let (read, other) = match self.reading {
-            None => return Ok(()),
-            Some(Reading::Labels) => ("labels", "class indices"),
-            Some(Reading::Indices) => ("class indices", "labels"),
-        };
-        match self.right_otherwise {
-            None => write!(f, " (the lines were read as {read}: not all of them are {other})"),
-            Some(right) => {
-                write!(f, " (the lines were read as {read}; as {other} {right} of {})", self.total)
+        match (self.reading, self.right_otherwise) {
+            (None, _) => Ok(()),
+            (Some(Reading::Indices), _) => {
+                f.write_str(" (the lines were read as class indices: not all of them are labels)")
+            }
+            (Some(Reading::Labels), None) => {
+                f.write_str(" (the lines were read as labels, not as class indices)")
+            }
+            (Some(Reading::Labels), Some(right)) => {
+                write!(f, " (the lines were read as labels; as class indices {right} of {})", self.total)
             }
         }
     }
@@ -471,10 +472,9 @@ mod tests {
     fn labels_that_are_numbers_win_where_all_lines_are_labels() {
         let labels = ["1", "2", "3"].map(Cow::from);
         let named = spec(Kind::Classes, &labels);
-        let only =
-            |read, other| format!("3 of 3 (the lines were read as {read}: not all of them are {other})");
-        assert_eq!(run(b"1\n2\n3\n", &named, &[0, 1, 2]).unwrap(), only("labels", "class indices"));
-        assert_eq!(run(b"0\n1\n2\n", &named, &[0, 1, 2]).unwrap(), only("class indices", "labels"));
+        assert_eq!(run(b"1\n2\n3\n", &named, &[0, 1, 2]).unwrap(), "3 of 3");
+        let indices = "3 of 3 (the lines were read as class indices: not all of them are labels)";
+        assert_eq!(run(b"0\n1\n2\n", &named, &[0, 1, 2]).unwrap(), indices);
         // The program's own classes, which are labels of others.
         let both = "0 of 3 (the lines were read as labels; as class indices 3 of 3)";
         assert_eq!(run(b"1\n2\n1\n", &named, &[1, 2, 1]).unwrap(), both);
