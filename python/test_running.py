@@ -173,7 +173,7 @@ class Baked(unittest.TestCase):
         wine, kinds = load_wine(return_X_y=True)
         kinds = np.asarray(kinds)
         for name, data, labels in [
-            ("qualities", x, y), ("floats", x, y + 0.5), ("truth", x, y > 5), ("few", x, np.where(y > 5, 7, -3)),
+            ("qualities", x, y), ("floats", x, y.astype(float)), ("truth", x, y > 5), ("few", x, np.where(y > 5, 7, -3)),
             ("names", wine, np.array(["red", "white", "rosé "])[kinds]), ("indices", wine, kinds),
             ("padded", wine, np.array(["01", "02", "10"])[kinds]),
         ]:

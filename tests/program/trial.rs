@@ -115,7 +115,7 @@ fn verify_finds_what_goes_wrong_on_the_way() {
     }
     // Launches of a start and of batches before are right: the first layer's values of the last right batch stand where
     // those of this one should.
-    let steps = 3;
+    let steps = 6;
     for (n, wrong) in [(1, 12), (4, 12), (1, 30), (7, 25)] {
         let from = format!("0:{}:{steps}", 1 + wrong * steps);
         let idle = [("MORTONNET_SHIM_IDLE", from.as_str())];
