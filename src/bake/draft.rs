@@ -16,13 +16,13 @@ pub(crate) struct Draft {
 /// An array of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Array {
-    /// What it is to its node.
+    /// The part that it plays in its node.
     pub(crate) role: Role,
     /// Rows and columns.
     pub(crate) size: (usize, usize),
     /// Its numbers, row by row.
     pub(crate) numbers: Vec<f64>,
-    /// Of an array that works on single elements: the number that belongs to each element of its node's value. `None`:
+    /// For an array that works on single elements: the number for each element of the node's value. `None`:
     /// one for each channel, or one for each element.
     pub(crate) map: Option<RowMap>,
 }
@@ -68,7 +68,7 @@ pub(crate) fn compressed(numbers: Vec<f64>, dims: &[usize]) -> (Vec<f64>, RowMap
         step *= if differs { n } else { 1 };
     }
     loops.reverse();
-    // Where three loops are too few they stay as they are.
+    // More than three loops are not compressed.
     let Some(map) = RowMap::of(0, &loops) else { return (numbers, whole) };
     let mut at = vec![0];
     for &(n, stride, _) in axes.iter().rev().filter(|a| a.2) {
@@ -122,7 +122,7 @@ impl Draft {
         map.rows().map(|i| numbers[i]).collect()
     }
 
-    /// The same, one for each channel; `None` where those of a channel's elements may differ.
+    /// One number for each channel; `None` where those of a channel's elements may differ.
     pub(crate) fn of_channels(&self, node: &Node, n: usize) -> Option<Vec<f64>> {
         let (numbers, shape) = (&self.numbers[node.tensors[n]], self.shape(node.output));
         let map = self.graph.tensors[node.tensors[n]].map?;

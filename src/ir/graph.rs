@@ -97,13 +97,13 @@ impl Role {
 pub(crate) struct Tensor {
     /// The name of its node, for messages.
     pub(crate) name: Cow<'static, str>,
-    /// What it is to its node.
+    /// The part that it plays in its node.
     pub(crate) role: Role,
     /// Rows.
     pub(crate) rows: usize,
     /// Columns.
     pub(crate) cols: usize,
-    /// Of an array that works on single elements: the number that belongs to each element of its node's value.
+    /// For an array that works on single elements: the number for each element of the node's value.
     pub(crate) map: Option<RowMap>,
     /// Of weights, how much the largest numbers of columns differ: [`spread`]. 0 where nobody has looked.
     pub(crate) spread: usize,

@@ -21,7 +21,7 @@ pub(crate) struct Constant {
     pub(crate) tensor: usize,
     /// Of biases: the array of weights, stored as bytes, whose rows' scales stand beside them as a second column.
     pub(crate) scales: Option<usize>,
-    /// What it is to its node.
+    /// The part that it plays in its node.
     pub(crate) role: Role,
     /// Where its numbers stand in the padded matrix.
     pub(crate) placing: Placing,

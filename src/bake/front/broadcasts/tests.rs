@@ -105,7 +105,7 @@ impl Chain {
         record.iter().enumerate().map(value).collect()
     }
 
-    /// As an ONNX model.
+    /// The bytes of an ONNX model.
     fn onnx(&self) -> Vec<u8> {
         use protobuf::{float_tensor, ints, message, text};
         let (mut graph, mut value) = (Vec::new(), "x".to_string());
@@ -148,7 +148,7 @@ impl Chain {
         [ints(1, 8), message(8, &ints(2, 15)), message(7, &graph)].concat()
     }
 
-    /// As a TensorFlow Lite model.
+    /// The bytes of a TensorFlow Lite model.
     fn tflite(&self) -> Vec<u8> {
         use flatbuffer::Field::{Bytes, Int, Ints, None, Table, Tables, Text};
         // TANH, and the operation.

@@ -308,7 +308,7 @@ fn model(
     stating(inputs, nodes, initializer, outputs, (set, Vec::new()))
 }
 
-/// The same with what it says of values between.
+/// A model that also states the sizes of inner values.
 fn stating(
     inputs: &[(&str, &[Option<i64>])],
     nodes: Vec<NodeProto>,
