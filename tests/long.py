@@ -7,7 +7,7 @@ usage: tests/long.py                     all of them
        tests/long.py PART...             these parts
 
 A shard is a set of parts that takes about eight minutes on two cores; every part is in one. The seconds of parts come
-from tests/durations.txt, which `tests/all` writes; a part that is not in it counts as a minute. What a test reads that
+from tests/durations.txt, which `tests/all` writes; a part that is not in it counts as three minutes. What a test reads that
 has to be fetched or trained comes from tests/needs, which the test calls.
 """
 import json
@@ -23,7 +23,7 @@ DURATIONS = ROOT / "tests/durations.txt"
 CARGO = ["cargo", "test", "--quiet", "--workspace", "--features", "bake"]
 SCRIPTS = ["tests/boards/run --all", "tests/release/run", "tests/fuzz/run", "tests/supply/run"]
 SHARD = 480.0
-UNKNOWN = 60.0
+UNKNOWN = 180.0
 
 
 def shards(seconds, most=SHARD):
