@@ -239,7 +239,13 @@ impl<'l> Planner<'l> {
             // The step's own result: by now the view of an output may be that of a copy.
             let needed = d.geometry.map(|g| g.output.0);
             let found = map.as_image(self.shape(self.network.graph.nodes[d.node].output));
-            let alike = found.is_some() && found == needed && stands(*matrix) == stands(d.output);
+            // The step that wrote the operand may have written an image of another shape, which the checker of plans
+            // takes for another place.
+            let writers = self.drafts.iter().take_while(|other| !std::ptr::eq(*other, d));
+            let written =
+                writers.filter(|other| other.output == *matrix).last().and_then(|other| other.geometry);
+            let same = written.is_none_or(|g| Some(g.output) == d.geometry.map(|g| g.output));
+            let alike = same && found.is_some() && found == needed && stands(*matrix) == stands(d.output);
             (!alike).then_some(sum)
         };
         self.drafts.iter().filter_map(apart).collect()

@@ -1,6 +1,6 @@
 //! The draft as operations make it: values in the shape that each wants, and the moves that many of them share.
 
-use super::constant::{self, Constant, Int, repeated};
+use super::constant::{self, Constant, Element, Int, repeated};
 use super::value::{Live, standard};
 use crate::bake::draft::{Array, Draft, compressed};
 use crate::ir::graph::{Role, Shape, Value};
@@ -87,7 +87,7 @@ impl Builder {
         let shape = standard(&dims).bounded().ok()?;
         let values = self.draft.graph.values.to_mut();
         values.push(Value { name: name.to_string().into(), shape });
-        Some(Live { value: values.len() - 1, dims, integers: false })
+        Some(Live { value: values.len() - 1, dims, kind: Element::F32 })
     }
 
     /// A value in another shape of as many elements.
@@ -115,7 +115,7 @@ impl Builder {
     /// An element-wise function of a value.
     pub(super) fn activation(&mut self, name: &str, live: &Live, a: Activation) -> Result<Live, String> {
         let value = self.push(name, Op::Activation(a), &[live.value], Vec::new())?;
-        Ok(Live { value, integers: false, ..live.clone() })
+        Ok(Live { value, ..live.clone() })
     }
 
     /// x · factor + summand; of each there is one number for all elements, or one for each.
@@ -144,12 +144,12 @@ impl Builder {
         let outputs = biases.len();
         let arrays = vec![Array::weights(outputs, weights), Array::column(Role::Biases, biases)];
         let value = self.push(name, Op::Affine, &[live.value], arrays)?;
-        Ok(Live { value, dims: vec![outputs], integers: false })
+        Ok(Live { value, dims: vec![outputs], kind: Element::F32 })
     }
 
     /// Elements `at` of a vector.
     pub(super) fn select(&mut self, name: &str, live: &Live, at: &[usize]) -> Result<Live, String> {
-        let same = |value: usize| Live { value, dims: vec![at.len()], integers: live.integers };
+        let same = |value: usize| Live { value, dims: vec![at.len()], kind: live.kind };
         if let Some(value) = self.part(live.value, at) {
             return Ok(same(value));
         }
@@ -229,7 +229,7 @@ impl Builder {
                 turned
             }
         };
-        Ok(Live { value, dims, integers: live.integers })
+        Ok(Live { value, dims, kind: live.kind })
     }
 
     /// A constant's number for each element of a value (one for all of them, if it has one).
@@ -331,7 +331,7 @@ mod tests {
     fn sizes_whose_product_wraps_are_no_shape() {
         let x = crate::ir::graph::Value { name: "x".into(), shape: Shape::vector(4) };
         let (b, _) = Builder::new(vec![x], None).unwrap();
-        let live = Live { value: 0, dims: vec![4], integers: false };
+        let live = Live { value: 0, dims: vec![4], kind: Element::F32 };
         let reshape = |sizes: [i64; 3]| b.reshape(&live, &sizes.map(Int::Known), false);
         assert_eq!(reshape([0, 2, 2]), Ok(vec![2, 2]));
         // 2^64 + 4 values.

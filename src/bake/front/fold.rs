@@ -1,6 +1,6 @@
-//! What is computed of constants alone. Operations of two or one go by the names of ONNX.
+//! What is computed of constants alone, in the type that they have. Operations of two or one go by the names of ONNX.
 
-use super::constant::{Constant, Data, Int, elements, repeated, together};
+use super::constant::{Constant, Data, Element, Int, elements, repeated, together};
 use super::value::axis;
 
 /// Integers as sizes.
@@ -9,10 +9,10 @@ pub(super) fn sizes(numbers: &[i64]) -> Result<Vec<usize>, String> {
     sizes.ok_or_else(|| format!("expected sizes of 0 or more, found {numbers:?}"))
 }
 
-/// Two integers; the number of records only where it stays what it is.
-pub(super) fn integers(op: &str, a: Int, b: Int) -> Result<Int, String> {
+/// Two integers of type `kind`, whose result wraps; the number of records only where it stays what it is.
+pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, String> {
     use Int::{Known, Records};
-    let known = |i: Option<i64>| i.map(Known).ok_or_else(|| format!("{op}: no such integer"));
+    let truth = |truth: bool| Ok(Known(truth.into()));
     match (op, a, b) {
         ("Mul", Records, Known(1)) | ("Mul", Known(1), Records) | ("Div", Records, Known(1)) => Ok(Records),
         ("Add", Records, Known(0)) | ("Add", Known(0), Records) | ("Sub", Records, Known(0)) => Ok(Records),
@@ -26,64 +26,91 @@ pub(super) fn integers(op: &str, a: Int, b: Int) -> Result<Int, String> {
         (_, Records, _) | (_, _, Records) => {
             Err(format!("{op} with the number of records, which is known at run time only"))
         }
-        ("Add" | "Sum", Known(a), Known(b)) => known(a.checked_add(b)),
-        ("Sub", Known(a), Known(b)) => known(a.checked_sub(b)),
-        ("Mul", Known(a), Known(b)) => known(a.checked_mul(b)),
-        ("Div", Known(a), Known(b)) => known(a.checked_div(b)),
-        ("Mod", Known(a), Known(b)) => known(a.checked_rem_euclid(b)),
         ("Min", Known(a), Known(b)) => Ok(Known(a.min(b))),
         ("Max", Known(a), Known(b)) => Ok(Known(a.max(b))),
-        ("Equal", Known(a), Known(b)) => Ok(Known((a == b).into())),
-        ("Greater", Known(a), Known(b)) => Ok(Known((a > b).into())),
-        ("Less", Known(a), Known(b)) => Ok(Known((a < b).into())),
-        ("And", Known(a), Known(b)) => Ok(Known((a != 0 && b != 0).into())),
-        ("Or", Known(a), Known(b)) => Ok(Known((a != 0 || b != 0).into())),
-        ("Pow", Known(a), Known(b)) => known(u32::try_from(b).ok().and_then(|b| a.checked_pow(b))),
-        _ => Err(format!("{op} of integers is not computed")),
+        ("Equal", Known(a), Known(b)) => truth(a == b),
+        ("Greater", Known(a), Known(b)) => truth(a > b),
+        ("Less", Known(a), Known(b)) => truth(a < b),
+        ("And", Known(a), Known(b)) => truth(a != 0 && b != 0),
+        ("Or", Known(a), Known(b)) => truth(a != 0 || b != 0),
+        (_, Known(a), Known(b)) => {
+            let (a, b) = (i128::from(a), i128::from(b));
+            let exact = match op {
+                "Add" | "Sum" => Some(a + b),
+                "Sub" => Some(a - b),
+                "Mul" => Some(a * b),
+                "Div" => a.checked_div(b),
+                "Fmod" => a.checked_rem(b),
+                // The remainder has the sign of the divisor.
+                "Mod" => a.checked_rem(b).map(|r| if r != 0 && (r < 0) != (b < 0) { r + b } else { r }),
+                // Elsewhere it is a matter of the machine what comes of a power that the type does not have.
+                "Pow" => u32::try_from(b)
+                    .ok()
+                    .and_then(|b| a.checked_pow(b))
+                    .filter(|n| kind.range().is_some_and(|(low, high)| (low..=high).contains(n))),
+                _ => return Err(format!("{op} of integers is not computed")),
+            };
+            let exact = exact.ok_or_else(|| format!("{op} of {a} and {b}: no such {}", kind.name()))?;
+            kind.wrapped(exact).map(Known)
+        }
     }
 }
 
-/// Two constants, element by element.
+/// Two constants of one type, element by element.
 pub(super) fn two(op: &str, a: &Constant, b: &Constant) -> Result<Constant, String> {
     let meet = || format!("sizes {:?} and {:?} do not meet", a.dims, b.dims);
     let dims = together(&a.dims, &b.dims).ok_or_else(meet)?;
     let at = |c: &Constant| repeated(&c.dims, &dims).ok_or_else(meet);
     let (at_a, at_b) = (at(a)?, at(b)?);
+    if a.kind != b.kind && op != "Pow" {
+        return Err(format!("expected inputs of one type, found {} and {}", a.kind.name(), b.kind.name()));
+    }
+    let compares = matches!(op, "Equal" | "Greater" | "Less" | "And" | "Or");
+    let kind = if compares { Element::Bool } else { a.kind };
     if let (Data::Ints(x), Data::Ints(y)) = (&a.data, &b.data) {
         let numbers: Result<Vec<Int>, String> =
-            at_a.iter().zip(&at_b).map(|(&i, &j)| integers(op, x[i], y[j])).collect();
-        return Ok(Constant { dims, data: Data::Ints(numbers?) });
+            at_a.iter().zip(&at_b).map(|(&i, &j)| integers(op, kind, x[i], y[j])).collect();
+        return Ok(Constant { kind, dims, data: Data::Ints(numbers?) });
     }
     let (x, y) = (a.numbers()?, b.numbers()?);
     let truth = |f: fn(f64, f64) -> bool| {
-        let list = at_a.iter().zip(&at_b).map(|(&i, &j)| i64::from(f(x[i], y[j])));
-        Ok(Constant::ints(dims.clone(), list.collect()))
+        let list = at_a.iter().zip(&at_b).map(|(&i, &j)| Int::Known(f(x[i], y[j]).into()));
+        Ok(Constant { kind, dims: dims.clone(), data: Data::Ints(list.collect()) })
     };
     let f: fn(f64, f64) -> f64 = match op {
         "Add" | "Sum" => |a, b| a + b,
         "Sub" => |a, b| a - b,
         "Mul" => |a, b| a * b,
         "Div" => |a, b| a / b,
-        "Min" => f64::min,
-        "Max" => f64::max,
+        "Fmod" => libm::fmod,
+        "Mod" => return Err("fmod: expected 1 for floats, found 0".into()),
+        "Min" => |a, b| if a.is_nan() || a < b { a } else { b },
+        "Max" => |a, b| if a.is_nan() || a > b { a } else { b },
         "Pow" => libm::pow,
         "Equal" => return truth(|a, b| a == b),
         "Greater" => return truth(|a, b| a > b),
         "Less" => return truth(|a, b| a < b),
         _ => return Err(format!("{op} of floats is not computed")),
     };
-    Ok(Constant::floats(dims, at_a.iter().zip(&at_b).map(|(&i, &j)| f(x[i], y[j])).collect()))
+    let numbers = at_a.iter().zip(&at_b).map(|(&i, &j)| f(x[i], y[j]));
+    if !kind.float() {
+        // An integer to the power of a float.
+        return Constant { kind: Element::F64, dims, data: Data::Floats(numbers.collect()) }.cast(kind);
+    }
+    Ok(Constant::rounded(kind, dims, numbers))
 }
 
 /// A function of each element.
 pub(super) fn one(op: &str, c: &Constant) -> Result<Constant, String> {
-    if let (Data::Ints(_), "Neg" | "Abs" | "Not") = (&c.data, op) {
+    if let (Data::Ints(_), "Neg" | "Abs" | "Not" | "Relu") = (&c.data, op) {
         let f = |i: i64| match op {
-            "Neg" => i.wrapping_neg(),
-            "Abs" => i.wrapping_abs(),
-            _ => i64::from(i == 0),
+            "Neg" => c.kind.wrapped(-i128::from(i)),
+            "Abs" => c.kind.wrapped(i128::from(i).abs()),
+            "Relu" => Ok(i.max(0)),
+            _ => Ok(i64::from(i == 0)),
         };
-        return Ok(Constant::ints(c.dims.clone(), c.integers()?.into_iter().map(f).collect()));
+        let ints = c.integers()?.into_iter().map(|i| f(i).map(Int::Known)).collect::<Result<_, _>>()?;
+        return Ok(Constant { kind: c.kind, dims: c.dims.clone(), data: Data::Ints(ints) });
     }
     let f: fn(f64) -> f64 = match op {
         "Neg" => |x| -x,
@@ -96,7 +123,71 @@ pub(super) fn one(op: &str, c: &Constant) -> Result<Constant, String> {
         "Ceil" => f64::ceil,
         _ => return Err(format!("{op} of floats is not computed")),
     };
-    Ok(Constant::floats(c.dims.clone(), c.numbers()?.into_iter().map(f).collect()))
+    mapped(c, op, f)
+}
+
+/// A function of each float.
+pub(super) fn mapped(c: &Constant, op: &str, f: impl Fn(f64) -> f64) -> Result<Constant, String> {
+    match c.kind.float() {
+        true => Ok(Constant::rounded(c.kind, c.dims.clone(), c.numbers()?.into_iter().map(f))),
+        false => Err(format!("{op}: expected floats, found {}", c.kind.name())),
+    }
+}
+
+/// Sum, product, mean or maximum along axes, as `op` names it; all of them where `axes` is empty.
+pub(super) fn reduced(op: &str, c: &Constant, axes: &[i64], keep: bool) -> Result<Constant, String> {
+    let rank = c.dims.len();
+    let mut gone = vec![axes.is_empty(); rank];
+    for &a in axes {
+        gone[axis(a, rank)?] = true;
+    }
+    let kept: Vec<usize> = c.dims.iter().zip(&gone).map(|(&d, &g)| if g { 1 } else { d }).collect();
+    let many = elements(&kept).ok_or("more elements than can be read")?;
+    let count = c.len().checked_div(many).unwrap_or(0);
+    let into = repeated(&kept, &c.dims).ok_or("more elements than can be read")?;
+    if count == 0 && op != "ReduceSum" && op != "ReduceProd" {
+        return Err(format!("{op} of no elements"));
+    }
+    let result = match &c.data {
+        Data::Floats(v) => {
+            let start = match op {
+                "ReduceProd" => 1.0,
+                "ReduceMax" => f64::NEG_INFINITY,
+                _ => 0.0,
+            };
+            let mut sums = vec![start; many];
+            for (&x, i) in v.iter().zip(into) {
+                let sum = &mut sums[i];
+                *sum = match op {
+                    "ReduceProd" => c.kind.rounded(*sum * x),
+                    "ReduceMax" if x.is_nan() || x > *sum => x,
+                    "ReduceMax" => *sum,
+                    _ => *sum + x,
+                };
+            }
+            let last = |sum: f64| if op == "ReduceMean" { sum / count as f64 } else { sum };
+            Constant::rounded(c.kind, kept, sums.into_iter().map(last))
+        }
+        Data::Ints(v) => {
+            let (step, start) = match op {
+                "ReduceProd" => ("Mul", Int::Known(1)),
+                "ReduceMax" => ("Max", Int::Known(i64::MIN)),
+                _ => ("Add", Int::Known(0)),
+            };
+            let mut sums = vec![start; many];
+            for (&x, i) in v.iter().zip(into) {
+                sums[i] = integers(step, c.kind, sums[i], x)?;
+            }
+            if op == "ReduceMean" {
+                let n = Int::Known(count as i64);
+                sums = sums.into_iter().map(|s| integers("Div", c.kind, s, n)).collect::<Result<_, _>>()?;
+            }
+            Constant { kind: c.kind, dims: kept, data: Data::Ints(sums) }
+        }
+        Data::Texts(_) => return Err("expected numbers, found texts".into()),
+    };
+    let left = c.dims.iter().zip(&gone).filter(|(_, g)| !**g).map(|(&d, _)| d);
+    Ok(if keep { result } else { result.with_dims(left.collect()) })
 }
 
 /// The same elements with other sizes: -1 is what is left, 0 (unless `zero`) what was there.
@@ -196,26 +287,26 @@ pub(super) fn concat(parts: &[&Constant], along: i64) -> Result<Constant, String
             at.extend((0..run).map(|i| begin + o * run + i));
         }
     }
-    let joined = if parts.iter().all(|p| matches!(p.data, Data::Ints(_))) {
-        let ints = parts.iter().flat_map(|p| match &p.data {
-            Data::Ints(v) => v.clone(),
-            _ => Vec::new(),
-        });
-        Data::Ints(ints.collect())
-    } else if parts.iter().all(|p| matches!(p.data, Data::Texts(_))) {
-        let texts = parts.iter().flat_map(|p| match &p.data {
-            Data::Texts(v) => v.clone(),
-            _ => Vec::new(),
-        });
-        Data::Texts(texts.collect())
-    } else {
-        let mut numbers = Vec::new();
-        for p in parts {
-            numbers.extend(p.numbers()?);
-        }
-        Data::Floats(numbers)
+    let kind = first.kind;
+    if let Some(other) = parts.iter().find(|p| p.kind != kind) {
+        return Err(format!("expected inputs of one type, found {} and {}", kind.name(), other.kind.name()));
+    }
+    let joined = match &first.data {
+        Data::Floats(_) => Data::Floats(parts.iter().flat_map(|p| p.numbers().unwrap_or_default()).collect()),
+        Data::Ints(_) => Data::Ints(
+            parts
+                .iter()
+                .flat_map(|p| if let Data::Ints(v) = &p.data { v.clone() } else { Vec::new() })
+                .collect(),
+        ),
+        Data::Texts(_) => Data::Texts(
+            parts
+                .iter()
+                .flat_map(|p| if let Data::Texts(v) = &p.data { v.clone() } else { Vec::new() })
+                .collect(),
+        ),
     };
-    Ok(Constant { dims: vec![all], data: joined }.pick(dims, &at))
+    Ok(Constant { kind, dims: vec![all], data: joined }.pick(dims, &at))
 }
 
 /// Elements along an axis, by their indices.
@@ -308,6 +399,6 @@ pub(super) fn dequantize(
     if zeros.len() != scales.len() {
         return Err(format!("expected {} zero points, found {}", scales.len(), zeros.len()));
     }
-    let result = numbers.iter().zip(of).map(|(v, i)| (v - zeros[i]) * scales[i]).collect();
-    Ok(Constant::floats(x.dims.clone(), result))
+    let result = numbers.iter().zip(of).map(|(v, i)| (v - zeros[i]) * scales[i]);
+    Ok(Constant::rounded(scale.kind, x.dims.clone(), result))
 }

@@ -1,7 +1,7 @@
 //! Operations on values as several formats have them. Axes are those behind the records, in the order of the value's sizes.
 
 use super::builder::{Builder, per_element, run};
-use super::constant::{self, Constant};
+use super::constant::{self, Constant, Element};
 use super::value::{Live, standard};
 use crate::bake::draft::Array;
 use crate::ir::graph::{Role, Shape};
@@ -51,7 +51,6 @@ pub(super) fn with_constant(
         (Arithmetic::Subtract, false) => b.scale(name, x, &[1.0], &all(|n| -n)),
         (Arithmetic::Subtract, true) => b.scale(name, x, &[-1.0], &numbers),
         (Arithmetic::Multiply, _) => b.scale(name, x, &numbers, &[0.0]),
-        (Arithmetic::Divide, _) if x.integers => Err("integers are not divided".into()),
         (Arithmetic::Divide, false) => b.scale(name, x, &all(|n| 1.0 / n), &[0.0]),
         _ => Err("a constant divided by a value that is computed is not supported".into()),
     }
@@ -65,9 +64,6 @@ pub(super) fn combined(
     x: &Live,
     y: &Live,
 ) -> Result<Live, String> {
-    if arithmetic == Arithmetic::Divide && x.integers {
-        return Err("integers are not divided".into());
-    }
     let live = |value: usize, of: &Live| Live { value, ..of.clone() };
     if x.dims == y.dims {
         // In the shape of one of them: no other need be made where both have it.
@@ -126,7 +122,7 @@ pub(super) fn pointwise(
     let arrays = vec![Array::weights(outputs, weights), Array::column(Role::Biases, vec![0.0; outputs])];
     let op = Op::Convolution { window: Window::of((1, 1)), groups: 1 };
     let value = b.push(name, op, &[value], arrays)?;
-    Ok(Live { value, dims: [&[outputs], &x.dims[1..]].concat(), integers: false })
+    Ok(Live { value, dims: [&[outputs], &x.dims[1..]].concat(), kind: Element::F32 })
 }
 
 /// The product of a matrix, `outputs` rows as long as the last axis, with what stands along that axis.
@@ -194,7 +190,7 @@ pub(super) fn concat(b: &mut Builder, name: &str, parts: &[Live], a: usize) -> R
     }
     let mut dims = first.dims.clone();
     dims[a] = parts.iter().map(|p| p.dims[a]).sum();
-    let result = |value: usize| Live { value, dims: dims.clone(), integers: first.integers };
+    let result = |value: usize| Live { value, dims: dims.clone(), kind: first.kind };
     if let [_] = parts {
         return Ok(first);
     }
@@ -269,7 +265,7 @@ pub(super) fn along(b: &mut Builder, name: &str, x: &Live, a: usize, at: &[usize
         };
         let from = b.shaped(name, x.value, shape)?;
         let value = b.push(name, Op::Slice { axis, first, size: at.len() }, &[from], Vec::new())?;
-        return Ok(Live { value, dims: resized(&x.dims, a, at.len()), integers: x.integers });
+        return Ok(Live { value, dims: resized(&x.dims, a, at.len()), kind: x.kind });
     }
     // A product of the channels of each pixel with rows that have a single 1.
     let mut weights = vec![0.0; at.len() * shape.h];
@@ -308,7 +304,7 @@ pub(super) fn image(x: &Live) -> Result<usize, String> {
 fn imaged(b: &Builder, value: usize, x: &Live) -> Live {
     let Shape { c, h, w } = b.draft.shape(value);
     let dims = if x.dims.len() == 2 { vec![c, w] } else { vec![c, h, w] };
-    Live { value, dims, integers: false }
+    Live { value, dims, kind: x.kind }
 }
 
 /// Rows or columns of a border with which windows of `size` give as many results as there are strides in `n`.
@@ -387,7 +383,7 @@ pub(super) fn reduce(
     let dims = x.dims.iter().enumerate();
     let dims: Vec<usize> =
         dims.filter_map(|(i, &d)| if !axes.contains(&i) { Some(d) } else { keep.then_some(1) }).collect();
-    let result = Live { value, dims, integers: false };
+    let result = Live { value, dims, kind: x.kind };
     match of {
         Reduction::Sum => b.scale(name, &result, &[count as f64], &[0.0]),
         _ => Ok(result),

@@ -1,6 +1,6 @@
 //! The end of a model: which value goes out, and what it means.
 
-use super::constant::texts;
+use super::constant::{Element, texts};
 use super::value::{Live, Value, standard};
 use crate::bake::draft::Draft;
 use crate::ir::graph::{self, Shape};
@@ -53,12 +53,17 @@ pub(super) fn tail(draft: &mut Draft, outputs: &[(String, Value)], values: bool)
             Value::Unknown => return Err(format!("output {name} cannot be computed")),
         }
     }
+    // Probabilities may stand beside the map that names them; two outputs of one value are two all the same.
+    let several = outputs.iter().filter(|o| matches!(o.1, Value::Live(_))).count() > 1;
+    if several && class.is_empty() && flags.is_empty() && !map {
+        return joined(draft, outputs);
+    }
     scores.dedup();
     if scores.len() > 1 || class.len() > 1 || flags.len() > 1 || class.len() + flags.len() > 1 {
         return joined(draft, outputs);
     }
     let draft = &*draft;
-    let of = |value: usize| Live { value, dims: vec![draft.shape(value).len()], integers: false };
+    let of = |value: usize| Live { value, dims: vec![draft.shape(value).len()], kind: Element::F32 };
     let live = match (scores.pop(), class.first(), flags.first()) {
         (Some(live), ..) => live,
         (None, Some(&value), _) => of(value),
@@ -121,15 +126,18 @@ fn joined(draft: &mut Draft, outputs: &[(String, Value)]) -> Result<Tail, String
             classes.push(name.as_str());
             continue;
         };
-        if named.iter().any(|v: &graph::Value| v.name == *name) {
+        if outputs.iter().any(|o| o.0 == *name && o.1 != *value) {
             return Err(format!("two outputs are called {name}: their values could not be told apart"));
         }
+        // An output that the model names again is told apart by a number.
+        let again = outputs[..named.len()].iter().filter(|o| o.0 == *name).count();
+        let name = if again == 0 { name.clone() } else { format!("{name}:{}", again + 1) };
         let shape = Shape::vector(live.len());
         parts.push(match draft.shape(live.value) == shape {
             true => live.value,
-            false => draft.push(name, Op::Reshape(shape), &[live.value], Vec::new())?,
+            false => draft.push(&*name, Op::Reshape(shape), &[live.value], Vec::new())?,
         });
-        named.push(graph::Value { name: name.clone().into(), shape: standard(&live.dims) });
+        named.push(graph::Value { name: name.into(), shape: standard(&live.dims) });
     }
     if !classes.is_empty() {
         return Err(format!(

@@ -1,6 +1,6 @@
 //! What a tensor of the model is: known at build time, or computed of each record.
 
-use super::constant::Constant;
+use super::constant::{Constant, Element};
 use crate::ir::graph::Shape;
 use std::rc::Rc;
 
@@ -12,8 +12,8 @@ pub(super) struct Live {
     pub(super) value: usize,
     /// Sizes behind the axis of the records.
     pub(super) dims: Vec<usize>,
-    /// Whether the model takes it for integers.
-    pub(super) integers: bool,
+    /// The type that the model computes it in.
+    pub(super) kind: Element,
 }
 
 impl Live {

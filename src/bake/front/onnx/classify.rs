@@ -3,7 +3,7 @@
 use super::node::{Node, live};
 use super::ops::Given;
 use crate::bake::front::builder::Builder;
-use crate::bake::front::constant::{Constant, Data};
+use crate::bake::front::constant::{Constant, Element};
 use crate::bake::front::tail;
 use crate::bake::front::value::{Class, Live, Value, axis};
 use crate::ir::op::{Activation, Arithmetic, Axis, Op, SoftmaxOf};
@@ -28,7 +28,8 @@ pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
 fn vector(node: &Node<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     match x.dims.len() {
-        0 | 1 => Ok(x.clone()),
+        // Integers become floats.
+        0 | 1 => Ok(Live { kind: Element::F32, ..x.clone() }),
         _ => Err(format!("expected [N, C], found {}", x.shown())),
     }
 }
@@ -95,7 +96,8 @@ fn extract(b: &mut Builder, node: &Node<'_>) -> Given {
     let x = vector(node)?;
     let c = node.needed(1, "indices")?;
     let at = c.integers()?.into_iter().map(|i| axis(i, x.len())).collect::<Result<Vec<_>, _>>()?;
-    Ok(vec![Value::Live(b.select(&node.name, &x, &at)?)])
+    let kind = live(node, 0)?.kind;
+    Ok(vec![Value::Live(Live { kind, ..b.select(&node.name, &x, &at)? })])
 }
 
 /// Classes with the names that stand at their indices.
@@ -109,7 +111,7 @@ pub(super) fn named(class: &Class, labels: &Rc<Constant>) -> Result<Class, Strin
 /// The names of classes: texts, or integers.
 fn labels_of(node: &Node<'_>, texts: &str, ints: &str) -> Option<Rc<Constant>> {
     if let Some(texts) = node.texts(texts).filter(|t| !t.is_empty()) {
-        return Some(Rc::new(Constant { dims: vec![texts.len()], data: Data::Texts(texts.to_vec()) }));
+        return Some(Rc::new(Constant::texts(vec![texts.len()], texts.to_vec())));
     }
     let ints = node.ints(ints).filter(|i| !i.is_empty())?;
     Some(Rc::new(Constant::ints(vec![ints.len()], ints.to_vec())))
@@ -125,9 +127,7 @@ fn encode(node: &Node<'_>) -> Given {
     let values = labels_of(node, "values_strings", "values_int64s").or_else(|| tensor("values_tensor"));
     let (keys, values) = match (keys, values, node.texts("classes_strings")) {
         (Some(keys), Some(values), _) => (Some(keys), values),
-        (None, None, Some(texts)) => {
-            (None, Rc::new(Constant { dims: vec![texts.len()], data: Data::Texts(texts.to_vec()) }))
-        }
+        (None, None, Some(texts)) => (None, Rc::new(Constant::texts(vec![texts.len()], texts.to_vec()))),
         _ => return Err("expected keys and values of texts or integers".into()),
     };
     let Some(keys) = keys else { return Ok(vec![Value::Class(named(class, &values)?)]) };
@@ -198,7 +198,7 @@ fn classifier(b: &mut Builder, node: &Node<'_>) -> Given {
             let p = b.activation(&node.name, &score, Activation::Sigmoid)?;
             let other = b.scale(&node.name, &p, &[-1.0], &[1.0])?;
             let value = b.push(&node.name, Op::Concat(Axis::C), &[other.value, p.value], Vec::new())?;
-            (Live { value, dims: vec![2], integers: false }, value)
+            (Live { value, dims: vec![2], kind: Element::F32 }, value)
         }
         "NONE" | "SOFTMAX" | "LOGISTIC" => {
             let y = if rows == 1 {

@@ -1,23 +1,156 @@
 //! What is computed of constants alone.
 
 use super::node::Node;
-use crate::bake::front::constant::{Constant, Data, Int, elements, repeated, together};
+use super::{classify, ops, tensor};
+use crate::bake::front::builder::Builder;
+use crate::bake::front::constant::{Constant, Data, Element, Int, elements, repeated, together};
 use crate::bake::front::fold::{
-    concat, dequantize, gather, integers, one, reshape, scale_of, sizes, slice, squeezed, transpose, two,
+    concat, dequantize, gather, mapped, one, reduced, reshape, scale_of, sizes, slice, squeezed, transpose,
+    two,
 };
-use crate::bake::front::value::axis;
+use crate::bake::front::value::{Live, Value, axis, standard};
+use crate::ir::graph;
 use std::rc::Rc;
 
-/// The constant that a node of constants gives.
+/// The constants that a node of constants gives, one for each output. `left`: elements that they may have together.
 ///
 /// # Errors
 /// What cannot be computed.
-pub(super) fn fold(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
-    let op = node.op();
-    let input = |i: usize| {
-        let found = inputs.get(i).and_then(|c| c.as_deref());
-        found.ok_or_else(|| format!("expected an input {i}, found nothing"))
+pub(super) fn fold(
+    node: &Node<'_>,
+    inputs: &[Option<Rc<Constant>>],
+    left: usize,
+) -> Result<Vec<Constant>, String> {
+    let found = inputs.iter().flatten();
+    match node.op() {
+        // What other operations give has no more elements than what they read.
+        "ConstantOfShape" => room(&sizes(&needed(inputs, 0)?.integers()?)?, left)?,
+        "Expand" => {
+            let to = sizes(&needed(inputs, 1)?.integers()?)?;
+            room(&together(&needed(inputs, 0)?.dims, &to).unwrap_or_default(), left)?;
+        }
+        "Tile" => room(&tiled(needed(inputs, 0)?, needed(inputs, 1)?)?, left)?,
+        "Gather" => {
+            let (data, at) = (needed(inputs, 0)?, needed(inputs, 1)?);
+            let of = data.dims.get(axis(node.int("axis", 0), data.dims.len())?).copied().unwrap_or(1);
+            room(&[data.len() / of.max(1), at.len()], left)?;
+        }
+        "MatMul" => {
+            let last = |i: usize| needed(inputs, i).map(|c| c.dims.last().copied().unwrap_or(1).max(1));
+            room(&[needed(inputs, 0)?.len() / last(0)?, last(1)?], left)?;
+        }
+        "Concat" => room(&[found.map(|c| c.len()).sum()], left)?,
+        _ => {
+            let all = found.map(|c| Some(c.dims.clone())).reduce(|a, b| together(&a?, &b?)).flatten();
+            room(&all.unwrap_or_default(), left)?;
+        }
+    }
+    match node.op() {
+        "Split" => split(node, inputs),
+        _ if LIVE_ONLY.contains(&node.op()) || node.domain() == "ai.onnx.ml" => through(node, inputs),
+        _ => folded(node, inputs).map(|c| vec![c]),
+    }
+}
+
+/// Refuses sizes with more elements than `left`.
+fn room(dims: &[usize], left: usize) -> Result<(), String> {
+    match elements(dims).filter(|&n| n <= left) {
+        Some(_) => Ok(()),
+        None => Err(format!(
+            "a constant of sizes {dims:?}: the constants that are computed of others may have {left} more elements \
+             together; store it as an initialiser, or make it smaller"
+        )),
+    }
+}
+
+fn needed(inputs: &[Option<Rc<Constant>>], i: usize) -> Result<&Constant, String> {
+    let found = inputs.get(i).and_then(|c| c.as_deref());
+    found.ok_or_else(|| format!("expected an input {i}, found nothing"))
+}
+
+/// Operations that are computed of constants by the same graph that computes them of values.
+const LIVE_ONLY: [&str; 13] = [
+    "AveragePool",
+    "BatchNormalization",
+    "Conv",
+    "Gemm",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "LogSoftmax",
+    "MaxPool",
+    "PRelu",
+    "Pad",
+    "Softmax",
+    "ZipMap",
+    "Normalizer",
+];
+
+/// The constants that a graph of the one node gives of its first input, whose rows are its records.
+fn through(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Vec<Constant>, String> {
+    let x = needed(inputs, 0)?;
+    let (Some((&records, dims)), true) = (x.dims.split_first(), x.kind.float()) else {
+        return Err(format!("of a constant of {} and sizes {:?} it is not computed", x.kind.name(), x.dims));
     };
+    let input = graph::Value { name: "constant".into(), shape: standard(dims) };
+    let (mut b, _) = Builder::new(vec![input], None)?;
+    let mut values: Vec<Option<Value>> = inputs.iter().map(|i| i.clone().map(Value::Constant)).collect();
+    values[0] = Some(Value::Live(Live { value: 0, dims: dims.to_vec(), kind: x.kind }));
+    let own = Node {
+        proto: node.proto,
+        name: node.name.clone(),
+        inputs: values,
+        version: node.version,
+        tensors: node.tensors.clone(),
+    };
+    let given = match node.domain() {
+        "ai.onnx.ml" => classify::apply(&mut b, &own)?,
+        _ => ops::apply(&mut b, &own)?,
+    };
+    let (numbers, weights) = (x.numbers()?, b.draft.rounded());
+    let constant = |value: Value| {
+        let Value::Live(live) = value else {
+            return Err("of constants alone it is not computed".to_string());
+        };
+        let mut graph = b.draft.graph.clone();
+        graph.outputs = vec![live.value].into();
+        let mut result = Vec::new();
+        for row in 0..records {
+            let row = numbers[row * numbers.len() / records..(row + 1) * numbers.len() / records].to_vec();
+            result.extend(graph.evaluate(&weights, row, |_, _| ()).swap_remove(live.value));
+        }
+        let dims = [vec![records], live.dims].concat();
+        Ok(Constant::rounded(x.kind, dims, result))
+    };
+    given.into_iter().map(constant).collect()
+}
+
+/// Parts along an axis.
+fn split(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Vec<Constant>, String> {
+    let x = needed(inputs, 0)?;
+    let a = axis(node.int("axis", 0), x.dims.len())?;
+    let parts = ops::parts(node, x.dims[a])?;
+    let mut first = 0;
+    let mut part = |n: usize| {
+        let at = (first..first + n).map(|i| i as i64).collect();
+        first += n;
+        gather(x, &Constant::ints(vec![n], at), a as i64)
+    };
+    parts.into_iter().map(&mut part).collect()
+}
+
+/// The sizes of a constant that is repeated along its axes.
+fn tiled(c: &Constant, repeats: &Constant) -> Result<Vec<usize>, String> {
+    let repeats = sizes(&repeats.integers()?)?;
+    if repeats.len() != c.dims.len() {
+        return Err(format!("expected {} repeats, found {}", c.dims.len(), repeats.len()));
+    }
+    Ok(c.dims.iter().zip(repeats).map(|(d, r)| d.saturating_mul(r)).collect())
+}
+
+/// The one constant that a node of constants gives.
+fn folded(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, String> {
+    let op = node.op();
+    let input = |i: usize| needed(inputs, i);
     match op {
         "Constant" => given(node),
         "ConstantOfShape" => {
@@ -31,6 +164,7 @@ pub(super) fn fold(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<C
         }
         "Add" | "Sub" | "Mul" | "Div" | "Min" | "Max" | "Pow" | "Mod" | "Equal" | "Greater" | "Less"
         | "And" | "Or" | "Sum" => {
+            let op = if op == "Mod" && node.int("fmod", 0) != 0 { "Fmod" } else { op };
             let mut result = input(0)?.clone();
             for i in 1..inputs.len() {
                 result = two(op, &result, input(i)?)?;
@@ -40,8 +174,46 @@ pub(super) fn fold(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<C
         "Neg" | "Sqrt" | "Reciprocal" | "Exp" | "Log" | "Abs" | "Floor" | "Ceil" | "Not" => {
             one(op, input(0)?)
         }
+        "Relu" if !input(0)?.kind.float() => one(op, input(0)?),
+        "Relu" | "LeakyRelu" | "Elu" | "Selu" | "Gelu" | "HardSwish" | "Sigmoid" | "HardSigmoid" | "Tanh" => {
+            let a = ops::activation(node)?;
+            mapped(input(0)?, op, |x| a.apply(x))
+        }
+        "Clip" => {
+            let mut result = input(0)?.clone();
+            for (i, name, op) in [(1, "min", "Max"), (2, "max", "Min")] {
+                let bound = match node.has(name) {
+                    true => Some(Rc::new(
+                        Constant::floats(vec![], vec![node.float(name, 0.0)]).cast(result.kind)?,
+                    )),
+                    false => inputs.get(i).cloned().flatten(),
+                };
+                if let Some(bound) = bound {
+                    result = two(op, &result, &bound)?;
+                }
+            }
+            Ok(result)
+        }
+        "Tile" => {
+            let (c, dims) = (input(0)?, tiled(input(0)?, input(1)?)?);
+            let n = elements(&dims).ok_or("more elements than can be read")?;
+            let from = |mut i: usize| {
+                let (mut at, mut stride) = (0, 1);
+                for (&to, &of) in dims.iter().zip(&c.dims).rev() {
+                    at += i % to % of * stride;
+                    (i, stride) = (i / to, stride * of);
+                }
+                at
+            };
+            let at: Vec<usize> = (0..n).map(from).collect();
+            Ok(c.pick(dims.clone(), &at))
+        }
         "Identity" | "Dropout" => Ok(input(0)?.clone()),
-        "Cast" => cast(input(0)?, node.int("to", 0)),
+        "Cast" => {
+            let to = node.int("to", 0);
+            let kind = tensor::element(to).ok_or_else(|| format!("numbers do not become type {to}"))?;
+            input(0)?.cast(kind)
+        }
         "Shape" => {
             let dims: Vec<i64> = input(0)?.dims.iter().map(|&d| d as i64).collect();
             part_of_shape(node, Constant::ints(vec![dims.len()], dims))
@@ -143,25 +315,16 @@ pub(super) fn fold(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<C
             }
             Ok(Constant::ints(vec![numbers.len()], numbers))
         }
-        "ReduceProd" | "ReduceSum" => {
-            let c = input(0)?;
-            let rank_one = c.dims.len() <= 1;
-            if !rank_one {
-                return Err(format!("of constants only lists are reduced, found sizes {:?}", c.dims));
-            }
-            let dims = if node.int("keepdims", 1) != 0 { vec![1; c.dims.len()] } else { vec![] };
-            match &c.data {
-                Data::Floats(v) => Ok(Constant::floats(
-                    dims,
-                    vec![if op == "ReduceProd" { v.iter().product() } else { v.iter().sum() }],
-                )),
-                _ => {
-                    let neutral = Int::Known(i64::from(op == "ReduceProd"));
-                    let Data::Ints(v) = &c.data else { return Err("expected numbers, found texts".into()) };
-                    let step = if op == "ReduceProd" { "Mul" } else { "Add" };
-                    let result = v.iter().try_fold(neutral, |a, &b| integers(step, a, b))?;
-                    Ok(Constant { dims, data: Data::Ints(vec![result]) })
+        "ReduceProd" | "ReduceSum" | "ReduceMean" | "ReduceMax" => {
+            let axes = match node.ints("axes") {
+                Some(axes) => axes.to_vec(),
+                None => {
+                    inputs.get(1).and_then(|c| c.as_deref()).map_or(Ok(Vec::new()), Constant::integers)?
                 }
+            };
+            match axes.is_empty() && node.int("noop_with_empty_axes", 0) != 0 {
+                true => Ok(input(0)?.clone()),
+                false => reduced(op, input(0)?, &axes, node.int("keepdims", 1) != 0),
             }
         }
         "MatMul" => product(input(0)?, input(1)?),
@@ -199,7 +362,7 @@ fn given(node: &Node<'_>) -> Result<Constant, String> {
     }
     if node.has("value_string") {
         let text = vec![node.text("value_string", "").to_string()];
-        return Ok(Constant { dims: vec![], data: Data::Texts(text) });
+        return Ok(Constant::texts(vec![], text));
     }
     if let Some(numbers) = node.floats("value_floats") {
         return Ok(Constant::floats(vec![numbers.len()], numbers));
@@ -208,49 +371,45 @@ fn given(node: &Node<'_>) -> Result<Constant, String> {
         return Ok(Constant::ints(vec![numbers.len()], numbers.to_vec()));
     }
     match node.texts("value_strings") {
-        Some(texts) => Ok(Constant { dims: vec![texts.len()], data: Data::Texts(texts.to_vec()) }),
+        Some(texts) => Ok(Constant::texts(vec![texts.len()], texts.to_vec())),
         None => Err("expected a value, found nothing".into()),
-    }
-}
-
-/// Whether a number of ONNX's types is one of floats.
-pub(super) fn is_float(to: i64) -> bool {
-    matches!(to, 1 | 10 | 11 | 16)
-}
-
-/// The constant as another type of number.
-fn cast(c: &Constant, to: i64) -> Result<Constant, String> {
-    match to {
-        _ if is_float(to) => Ok(Constant::floats(c.dims.clone(), c.numbers()?)),
-        2..=7 | 9 | 12 | 13 => match &c.data {
-            Data::Ints(_) if to != 9 => Ok(c.clone()),
-            _ => {
-                let number = |v: f64| if to == 9 { i64::from(v != 0.0) } else { v.trunc() as i64 };
-                Ok(Constant::ints(c.dims.clone(), c.numbers()?.into_iter().map(number).collect()))
-            }
-        },
-        8 => match &c.data {
-            Data::Texts(_) => Ok(c.clone()),
-            Data::Ints(_) => {
-                let texts = c.integers()?.iter().map(i64::to_string).collect();
-                Ok(Constant { dims: c.dims.clone(), data: Data::Texts(texts) })
-            }
-            Data::Floats(_) => Err("floats do not become texts".into()),
-        },
-        other => Err(format!("numbers do not become type {other}")),
     }
 }
 
 /// The product of two matrices.
 fn product(a: &Constant, b: &Constant) -> Result<Constant, String> {
-    let (&[rows, inner], &[second, cols]) = (&*a.dims, &*b.dims) else {
-        return Err(format!(
-            "of constants only matrices are multiplied, found {:?} and {:?}",
-            a.dims, b.dims
-        ));
+    // The axis that a list is given is left out of the result.
+    let (left, right) = match (&*a.dims, &*b.dims) {
+        (&[k], &[l]) => ([1, k], [l, 1]),
+        (&[k], &[l, c]) => ([1, k], [l, c]),
+        (&[r, k], &[l]) => ([r, k], [l, 1]),
+        (&[r, k], &[l, c]) => ([r, k], [l, c]),
+        _ => {
+            return Err(format!(
+                "of constants only matrices are multiplied, found {:?} and {:?}",
+                a.dims, b.dims
+            ));
+        }
     };
+    let ([rows, inner], [second, cols]) = (left, right);
+    let mut dims = vec![];
+    dims.extend((a.dims.len() == 2).then_some(rows));
+    dims.extend((b.dims.len() == 2).then_some(cols));
     if inner != second {
         return Err(format!("sizes {:?} and {:?} do not meet", a.dims, b.dims));
+    }
+    if a.kind != b.kind {
+        return Err(format!("expected inputs of one type, found {} and {}", a.kind.name(), b.kind.name()));
+    }
+    if !a.kind.float() {
+        let (x, y) = (a.integers()?, b.integers()?);
+        let sum = |i: usize| {
+            let (r, c) = (i / cols, i % cols);
+            let products = (0..inner).map(|k| i128::from(x[r * inner + k]) * i128::from(y[k * cols + c]));
+            a.kind.wrapped(products.fold(0i128, i128::wrapping_add)).map(Int::Known)
+        };
+        let data = (0..rows * cols).map(sum).collect::<Result<_, _>>()?;
+        return Ok(Constant { kind: a.kind, dims, data: Data::Ints(data) });
     }
     let (x, y) = (a.numbers()?, b.numbers()?);
     let mut result = vec![0.0; rows * cols];
@@ -261,7 +420,7 @@ fn product(a: &Constant, b: &Constant) -> Result<Constant, String> {
             row.iter_mut().zip(&y[k * cols..][..cols]).for_each(|(s, v)| *s += factor * v);
         }
     }
-    Ok(Constant::floats(vec![rows, cols], result))
+    Ok(Constant::rounded(a.kind, dims, result))
 }
 
 fn quantize(
@@ -276,12 +435,23 @@ fn quantize(
     if zeros.len() != scales.len() || node.int("block_size", 0) != 0 {
         return Err("expected as many zero points as scales, and no blocks".into());
     }
-    // Signed or not is told by the zero point's type, which constants do not keep: the way back undoes both alike as
-    // long as nothing saturates.
-    let result: Vec<i64> =
-        numbers.iter().zip(of).map(|(v, i)| ((v / scales[i]).round_ties_even() + zeros[i]) as i64).collect();
-    if result.iter().any(|v| !(-128..=255).contains(v)) {
-        return Err("constants that saturate when they are quantised are not supported".into());
-    }
-    Ok(Constant::ints(x.dims.clone(), result))
+    let kind = match (zero, node.int("output_dtype", 0)) {
+        (Some(zero), _) => zero.kind,
+        (None, 0) => Element::U8,
+        (None, code) => {
+            tensor::element(code).ok_or_else(|| format!("output_dtype: type {code} is not supported"))?
+        }
+    };
+    let Some((low, high)) = kind.range().filter(|_| kind != Element::Bool) else {
+        return Err(format!("expected a zero point of integers, found {}", kind.name()));
+    };
+    let quantized = |(v, i): (&f64, usize)| {
+        let whole = x.kind.rounded(v / scales[i]).round_ties_even() + zeros[i];
+        if whole.is_nan() {
+            return Err(format!("{v} does not become {}", kind.name()));
+        }
+        kind.wrapped((whole as i128).clamp(low, high)).map(Int::Known)
+    };
+    let data = numbers.iter().zip(of).map(quantized).collect::<Result<_, _>>()?;
+    Ok(Constant { kind, dims: x.dims.clone(), data: Data::Ints(data) })
 }

@@ -12,7 +12,7 @@ mod window;
 use super::Source;
 use super::beside::{self, Lowered, Place};
 use super::builder::Builder;
-use super::constant::{self, Constant};
+use super::constant::{self, Constant, Element};
 use super::tail::{self, Tail};
 use super::value::{Live, Value, standard};
 use crate::bake::Mistakes;
@@ -22,7 +22,7 @@ use crate::ir::graph;
 use crate::ir::network::InputOrder;
 use file::{Model, NodeRest, TensorRest};
 use node::Node;
-use rten_onnx::onnx::{DataType, GraphProto, NodeProto, ValueInfoProto};
+use rten_onnx::onnx::{AttributeType, DataType, GraphProto, NodeProto, ValueInfoProto};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use tensor::Tensors;
@@ -115,7 +115,7 @@ const OPS: [(&str, &[&str]); 55] = [
 ];
 
 /// Operations on constants alone, with the attributes that they may have.
-const OF_CONSTANTS: [(&str, &[&str]); 24] = [
+const OF_CONSTANTS: [(&str, &[&str]); 25] = [
     ("Abs", &[]),
     ("And", &[]),
     ("Ceil", &[]),
@@ -142,6 +142,7 @@ const OF_CONSTANTS: [(&str, &[&str]); 24] = [
     ("ReduceProd", &["axes", "keepdims", "noop_with_empty_axes"]),
     ("Size", &[]),
     ("Sqrt", &[]),
+    ("Tile", &[]),
     ("Where", &[]),
 ];
 
@@ -234,7 +235,10 @@ fn lower(
         let none = TensorRest::default();
         let rest = model.rest.graph.initializers.get(i).unwrap_or(&none);
         let constant = tensors.read(initializer, rest, &place, mistakes);
-        known.insert(name, constant.map_or(Value::Unknown, |c| Value::Constant(Rc::new(c))));
+        let value = constant.map_or(Value::Unknown, |c| Value::Constant(Rc::new(c)));
+        if known.insert(name, value).is_some() {
+            mistakes.add(place, "expected one initialiser of this name, found another");
+        }
     }
     let given = graph.output.iter().map(|o| o.name.as_deref().unwrap_or(""));
     let wanted = match place.wanted(given.map(|name| (name, name.to_string()))) {
@@ -244,6 +248,10 @@ fn lower(
             return None;
         }
     };
+    given_once(graph, file, mistakes);
+    // Weights that are stored quantised may become as many again.
+    let stored = known.values().map(|v| if let Value::Constant(c) = v { c.len() } else { 0 }).sum::<usize>();
+    let mut left = FOLDED.saturating_add(stored.saturating_mul(4));
     let needed = needed(graph, wanted.iter().map(|w| w.0));
     let mut builder = inputs(graph, file, &mut known, mistakes);
     for (i, proto) in graph.node.iter().enumerate().filter(|(i, _)| needed.contains(i)) {
@@ -261,15 +269,20 @@ fn lower(
                     version: sets.get(set(proto)).copied().unwrap_or(SETS.1),
                     tensors: attributes(proto, rest, &place, &mut tensors, mistakes)?,
                 };
-                compute(&mut builder, &node).map_err(|e| mistakes.add(&place, e)).ok()
+                compute(&mut builder, &node, &mut left).map_err(|e| mistakes.add(&place, e)).ok()
             })
             .unwrap_or_default();
         let mut outputs = outputs.into_iter();
-        for name in proto.output.iter().filter(|n| !n.is_empty()) {
+        // An output without a name is left out; it keeps its place.
+        for name in &proto.output {
+            let given = outputs.next();
+            if name.is_empty() {
+                continue;
+            }
             // Behind a mistake, which no network is made of.
             let wrong = mistakes.0.len() > before;
             let assumed = || assumed(builder.as_mut().filter(|_| wrong)?, graph, (proto, name), &known);
-            let value = outputs.next().or_else(assumed).unwrap_or(Value::Unknown);
+            let value = given.or_else(assumed).unwrap_or(Value::Unknown);
             known.insert(name, value);
         }
     }
@@ -277,6 +290,14 @@ fn lower(
         .into_iter()
         .map(|(name, own)| (own, known.get(name).cloned().unwrap_or(Value::Unknown)))
         .collect();
+    for (info, (name, value)) in graph.output.iter().filter_map(|info| {
+        let name = info.name.as_deref().unwrap_or("");
+        outputs.iter().find(|o| o.0 == name).map(|o| (info, o))
+    }) {
+        if let Err(e) = declared(info, value) {
+            mistakes.add(format_args!("{file}: output {name}"), e);
+        }
+    }
     if mistakes.0.len() > before {
         return None;
     }
@@ -340,10 +361,54 @@ fn needed<'g>(graph: &'g GraphProto, outputs: impl Iterator<Item = &'g str>) -> 
     for (i, node) in graph.node.iter().enumerate().rev() {
         if node.output.iter().any(|o| names.contains(&**o)) {
             needed.insert(i);
-            names.extend(node.input.iter().map(String::as_str));
+            // An input without a name is left out.
+            names.extend(node.input.iter().map(String::as_str).filter(|n| !n.is_empty()));
         }
     }
     needed
+}
+
+/// Elements that the constants computed of others may have together, besides four for each that the file holds.
+const FOLDED: usize = 1 << 24;
+
+/// Reports names that are given by several nodes, or by a node and something before it.
+fn given_once(graph: &GraphProto, file: &str, mistakes: &mut Mistakes) {
+    let inputs = graph.input.iter().filter_map(|i| i.name.as_deref());
+    let initializers = graph.initializer.iter().filter_map(|i| i.name.as_deref());
+    let mut names: HashSet<&str> = inputs.chain(initializers).collect();
+    for (i, node) in graph.node.iter().enumerate() {
+        for name in node.output.iter().filter(|n| !n.is_empty()) {
+            if !names.insert(name) {
+                let place = format!("{file}: {}", described(i, node));
+                mistakes.add(place, format_args!("it gives {name}, which something before it gives already"));
+            }
+        }
+    }
+}
+
+/// Compares what the model declares of an output with what is computed.
+///
+/// # Errors
+/// Of other sizes.
+fn declared(info: &ValueInfoProto, value: &Value) -> Result<(), String> {
+    let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
+    let (Some(shape), Value::Live(live)) = (tensor.and_then(|t| t.shape.as_ref()), value) else {
+        return Ok(());
+    };
+    // Exporters write no sizes where they know none.
+    let Some((_, rest)) = shape.dim.split_first() else { return Ok(()) };
+    let stated: Vec<Option<i64>> = rest.iter().map(|d| d.dim_value.filter(|&n| n > 0)).collect();
+    let differs = |(s, &d): (&Option<i64>, &usize)| s.is_some_and(|s| usize::try_from(s) != Ok(d));
+    if stated.len() != live.dims.len() || stated.iter().zip(&live.dims).any(differs) {
+        let size = |s: &Option<i64>| s.map_or("?".into(), |n| n.to_string());
+        let sizes: Vec<String> = std::iter::once("N".into()).chain(stated.iter().map(size)).collect();
+        return Err(format!(
+            "the model declares [{}], its nodes give {}: export it anew",
+            sizes.join(", "),
+            live.shown()
+        ));
+    }
+    Ok(())
 }
 
 /// An input of the model.
@@ -352,8 +417,8 @@ struct Input {
     records: Option<usize>,
     /// Sizes behind it.
     dims: Vec<usize>,
-    /// Whether it is integers.
-    integers: bool,
+    /// The type of its elements.
+    kind: Element,
 }
 
 /// The builder with the model's inputs. The first axis of each is that of the records.
@@ -408,7 +473,7 @@ fn inputs<'g>(
     let (builder, values) =
         Builder::new(values.collect(), records).map_err(|e| mistakes.add(file, e)).ok()?;
     for ((&(name, _), input), value) in names.iter().zip(inputs).zip(values) {
-        known.insert(name, Value::Live(Live { value, dims: input.dims, integers: input.integers }));
+        known.insert(name, Value::Live(Live { value, dims: input.dims, kind: input.kind }));
     }
     Some(builder)
 }
@@ -454,7 +519,7 @@ fn input(info: &ValueInfoProto, place: &str, mistakes: &mut Mistakes) -> Option<
         );
         return None;
     };
-    Some(Input { records: size(first), dims, integers: !float })
+    Some(Input { records: size(first), dims, kind: tensor::element(kind.0.into()).unwrap_or(Element::F32) })
 }
 
 /// How messages name a node: by its name, or its output.
@@ -493,7 +558,55 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
         mistakes.add(place, format_args!("the attribute {name} is not supported"));
         good = false;
     }
+    for (i, attribute) in proto.attribute.iter().enumerate() {
+        let name = attribute.name.as_deref().unwrap_or("");
+        let wants = type_of(op, name);
+        // Files of the first versions do not say it.
+        let found = attribute.r#type.unwrap_or(AttributeType::UNDEFINED);
+        if found != wants && found != AttributeType::UNDEFINED {
+            let (wants, found) = (type_name(wants), type_name(found));
+            mistakes.add(place, format_args!("{name}: expected an attribute of type {wants}, found {found}"));
+            good = false;
+        }
+        if proto.attribute[..i].iter().any(|a| a.name == attribute.name) {
+            mistakes.add(place, format_args!("it has the attribute {name} twice"));
+            good = false;
+        }
+    }
     good
+}
+
+/// The type of an attribute that is supported.
+fn type_of(op: &str, name: &str) -> AttributeType {
+    match name {
+        "value" if op == "Pad" => AttributeType::FLOAT,
+        "alpha" | "beta" | "gamma" | "epsilon" | "momentum" | "ratio" | "threshold" | "max" | "min"
+        | "value_float" | "default_float" => AttributeType::FLOAT,
+        "value_floats" | "coefficients" | "intercepts" | "offset" | "scale" => AttributeType::FLOATS,
+        "approximate" | "auto_pad" | "mode" | "norm" | "post_transform" | "value_string"
+        | "default_string" | "round_mode" => AttributeType::STRING,
+        "classes_strings" | "keys_strings" | "values_strings" | "classlabels_strings" | "value_strings" => {
+            AttributeType::STRINGS
+        }
+        "axes" | "dilations" | "kernel_shape" | "pads" | "strides" | "perm" | "shape" | "starts" | "ends"
+        | "steps" | "split" | "keys_int64s" | "values_int64s" | "classlabels_ints" | "classlabels_int64s"
+        | "value_ints" => AttributeType::INTS,
+        "value" | "default_tensor" | "keys_tensor" | "values_tensor" => AttributeType::TENSOR,
+        _ => AttributeType::INT,
+    }
+}
+
+fn type_name(kind: AttributeType) -> &'static str {
+    match kind {
+        AttributeType::FLOAT => "FLOAT",
+        AttributeType::INT => "INT",
+        AttributeType::STRING => "STRING",
+        AttributeType::TENSOR => "TENSOR",
+        AttributeType::FLOATS => "FLOATS",
+        AttributeType::INTS => "INTS",
+        AttributeType::STRINGS => "STRINGS",
+        _ => "another",
+    }
 }
 
 /// What the inputs of a node are; `None` where one is not known for reasons that are reported.
@@ -574,7 +687,7 @@ fn attributes(
 }
 
 /// What a node gives.
-fn compute(builder: &mut Option<Builder>, node: &Node<'_>) -> ops::Given {
+fn compute(builder: &mut Option<Builder>, node: &Node<'_>, left: &mut usize) -> ops::Given {
     let constants: Option<Vec<Option<Rc<Constant>>>> = node
         .inputs
         .iter()
@@ -585,7 +698,11 @@ fn compute(builder: &mut Option<Builder>, node: &Node<'_>) -> ops::Given {
         })
         .collect();
     match (constants, builder) {
-        (Some(constants), _) => Ok(vec![Value::Constant(Rc::new(fold::fold(node, &constants)?))]),
+        (Some(constants), _) => {
+            let folded = fold::fold(node, &constants, *left)?;
+            *left = left.saturating_sub(folded.iter().map(Constant::len).sum());
+            Ok(folded.into_iter().map(|c| Value::Constant(Rc::new(c))).collect())
+        }
         (None, Some(builder)) if set(node.proto) == "ai.onnx.ml" => classify::apply(builder, node),
         (None, Some(builder)) => ops::apply(builder, node),
         (None, None) => Ok(Vec::new()),

@@ -25,6 +25,11 @@ impl Node<'_> {
         self.proto.op_type.as_deref().unwrap_or("")
     }
 
+    /// The domain of its operation; empty for ONNX's own.
+    pub(super) fn domain(&self) -> &str {
+        super::set(self.proto)
+    }
+
     fn attribute(&self, name: &str) -> Option<&AttributeProto> {
         self.proto.attribute.iter().find(|a| a.name.as_deref() == Some(name))
     }

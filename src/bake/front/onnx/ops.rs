@@ -1,14 +1,15 @@
 //! The operations of the standard set that are computed of each record.
 
-use super::fold::{self, is_float};
 use super::node::{Node, live};
 use super::window;
+use super::{fold, tensor};
 use crate::bake::draft::Array;
 use crate::bake::front::builder::Builder;
-use crate::bake::front::constant::{Constant, Data, Int};
+use crate::bake::front::constant::{Constant, Data, Element, Int};
 use crate::bake::front::fold as constants;
 use crate::bake::front::operations;
 use crate::bake::front::value::{Class, Live, Value, axis, inner_axis, standard};
+use crate::bake::matrix::MOST_ELEMENTS;
 use crate::ir::graph::{Role, Shape};
 use crate::ir::op::{Activation, Arithmetic, Float, Op, SoftmaxOf, Window};
 use std::rc::Rc;
@@ -21,6 +22,14 @@ pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
     let one = |live: Result<Live, String>| live.map(|l| vec![Value::Live(l)]);
     if let Some(Value::Class(class)) = node.input(0) {
         return of_class(node, class.clone());
+    }
+    let kinds =
+        node.inputs.iter().flatten().filter_map(|i| if let Value::Live(l) = i { Some(l.kind) } else { None });
+    if let Some(kind) = kinds.into_iter().find(|k| !k.float()).filter(|_| !OF_INTEGERS.contains(&node.op())) {
+        return Err(format!(
+            "{} values are computed as floats, which neither wrap nor truncate: Cast them to FLOAT before it",
+            kind.name()
+        ));
     }
     if let (Some(Value::Flags(..) | Value::Map(..)), "Identity" | "Cast" | "Reshape") =
         (node.input(0), node.op())
@@ -66,9 +75,51 @@ pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
         "Slice" => one(slice(b, node)),
         "Gather" => one(gather(b, node)),
         "Split" => split(b, node),
-        _ => Err("it is computed of constants only".into()),
+        op => {
+            let advice = ONLY_CONSTANTS.iter().find(|o| o.0.contains(&op)).map_or(END, |o| o.1);
+            Err(format!("of values that are computed it is not supported, only of constants: {advice}"))
+        }
     }
 }
+
+/// What to do where operations that are computed of constants only have other inputs.
+const ONLY_CONSTANTS: [(&[&str], &str); 3] = [
+    (
+        &["QuantizeLinear", "DequantizeLinear"],
+        "export the model before quantisation; MORTONNET_WEIGHTS says how weights are stored",
+    ),
+    (&["Pow"], "x · x as Mul is supported"),
+    (
+        &["ReduceProd", "Size", "Expand", "Tile", "Range", "ConstantOfShape"],
+        "export the model with fixed sizes",
+    ),
+];
+
+const END: &str = "let the network end before it";
+
+/// Operations that give of integers exactly what ONNX says.
+const OF_INTEGERS: [&str; 20] = [
+    "ArgMax",
+    "Cast",
+    "Clip",
+    "Concat",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "Max",
+    "MaxPool",
+    "Min",
+    "Pad",
+    "ReduceMax",
+    "Relu",
+    "Reshape",
+    "Shape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+];
 
 /// What may still be done with classes: nothing that computes.
 fn of_class(node: &Node<'_>, class: Class) -> Given {
@@ -90,10 +141,16 @@ fn dropout(node: &Node<'_>) -> Given {
 
 fn cast(node: &Node<'_>) -> Given {
     let (live, to) = (live(node, 0)?, node.int("to", 0));
-    match to {
-        _ if is_float(to) => Ok(vec![Value::Live(Live { integers: false, ..live.clone() })]),
-        _ if live.integers && (2..=7).contains(&to) => Ok(vec![Value::Live(live.clone())]),
-        _ => Err(format!("to: expected a type of floats, found type {to}: values are not rounded")),
+    match tensor::element(to) {
+        Some(kind) if kind.float() || live.kind.widens(kind) => {
+            Ok(vec![Value::Live(Live { kind, ..live.clone() })])
+        }
+        found => Err(format!(
+            "to: expected a type of floats, or a wider one of integers, for values of {}, found {}: values are neither \
+             rounded nor wrapped",
+            live.kind.name(),
+            found.map_or_else(|| format!("type {to}"), |k| k.name().to_string())
+        )),
     }
 }
 
@@ -102,11 +159,11 @@ fn shape(b: &Builder, node: &Node<'_>) -> Given {
     let first = b.records.map_or(Int::Records, |n| Int::Known(n as i64));
     let rest = live.dims.iter().map(|&d| Int::Known(d as i64));
     let data: Vec<Int> = std::iter::once(first).chain(rest).collect();
-    let shape = Constant { dims: vec![data.len()], data: Data::Ints(data) };
+    let shape = Constant { kind: Element::I64, dims: vec![data.len()], data: Data::Ints(data) };
     Ok(vec![Value::Constant(Rc::new(fold::part_of_shape(node, shape)?))])
 }
 
-fn activation(node: &Node<'_>) -> Result<Activation, String> {
+pub(super) fn activation(node: &Node<'_>) -> Result<Activation, String> {
     let float = |name: &str, default: f64| Float::new(node.float(name, default) as f32);
     Ok(match node.op() {
         "Relu" => Activation::Relu,
@@ -175,7 +232,8 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
             (Value::Live(x), Value::Live(y)) => operations::combined(b, name, of, x, y)?,
             (Value::Constant(x), Value::Constant(y)) => {
                 let both = [Some(x.clone()), Some(y.clone())];
-                result = Value::Constant(Rc::new(fold::fold(node, &both)?));
+                let sum = fold::fold(node, &both, MOST_ELEMENTS)?;
+                result = sum.into_iter().next().map_or(Value::Unknown, |c| Value::Constant(Rc::new(c)));
                 continue;
             }
             _ => return live(node, i).and(live(node, 0)).cloned(),
@@ -190,6 +248,12 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
 fn batch_norm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     if node.int("training_mode", 0) != 0 {
         return Err("training_mode: expected 0, found 1: export the model in evaluation mode".into());
+    }
+    // Sets before 14 have no attribute for it.
+    if node.version < 14 && (1..5).any(|i| node.gives(i)) {
+        return Err("it has outputs besides the first, which it has in training mode: export the model in \
+                    evaluation mode"
+            .into());
     }
     if node.int("spatial", 1) != 1 {
         return Err("spatial: expected 1, found 0".into());
@@ -256,7 +320,7 @@ fn gemm(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
             let biases = match node.constant(2, "biases")? {
                 None => vec![0.0; outputs],
                 Some(c) => {
-                    let like = Live { value: x.value, dims: vec![outputs], integers: false };
+                    let like = Live { value: x.value, dims: vec![outputs], kind: Element::F32 };
                     let numbers = b.against(&like, &c)?;
                     let numbers = if numbers.len() == 1 { vec![numbers[0]; outputs] } else { numbers };
                     numbers.into_iter().map(|n| n * beta).collect()
@@ -274,32 +338,44 @@ fn matmul(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
             let (x, w) = (x.clone(), w.clone());
             batch(b, node, &x, &w)
         }
+        (Some(Value::Live(x)), Some(Value::Constant(w))) if w.dims.len() > x.dims.len() + 1 => Err(format!(
+            "weights {:?} have more axes than values of {}: the first axis must stay that of the records",
+            w.dims,
+            x.shown()
+        )),
         (Some(Value::Live(x)), Some(Value::Constant(w))) => {
-            let (x, w) = (x.clone(), matrix(w)?);
+            let (x, list, w) = (x.clone(), w.dims.len() == 1, matrix(w)?);
             if x.dims.last().is_some_and(|&inner| inner != w.dims[0]) {
                 return Err(format!("values of {} and weights {:?} do not meet", x.shown(), w.dims));
             }
             let weights = constants::transpose(&w, &[1, 0]).numbers()?;
-            operations::product(b, &node.name, &x, weights, w.dims[1])
+            let mut y = operations::product(b, &node.name, &x, weights, w.dims[1])?;
+            // A list is a column whose axis is left out of the result.
+            if list {
+                y.dims.pop();
+            }
+            Ok(y)
         }
         (Some(Value::Constant(w)), Some(Value::Live(x))) => {
-            let (x, w) = (x.clone(), matrix(w)?);
+            let list = w.dims.len() == 1;
+            let (x, w) = (x.clone(), if list { w.with_dims(vec![1, w.len()]) } else { matrix(w)? });
             let &[ref ahead @ .., inner, cols] = &*x.dims else {
                 return Err(format!("a matrix times a value of {} would mix records", x.shown()));
             };
-            if ahead.iter().any(|&d| d != 1) || w.dims[1] != inner {
+            if w.dims[1] != inner {
                 return Err(format!("weights {:?} and values of {} do not meet", w.dims, x.shown()));
             }
-            let outputs = w.dims[0];
-            let dims = [ahead, &[outputs, cols]].concat();
-            let y = operations::pointwise(
-                b,
-                &node.name,
-                &Live { dims: vec![inner, cols], ..x.clone() },
-                w.numbers()?,
-                outputs,
-            )?;
-            Ok(Live { dims, ..y })
+            let (outputs, several) = (w.dims[0], ahead.iter().product());
+            let rows = if list { vec![] } else { vec![outputs] };
+            let dims = [ahead, &rows, &[cols]].concat();
+            // The axis of the sum is that of the channels.
+            let from = Live { dims: vec![several, inner, cols], ..x.clone() };
+            let turned = b.transpose(&node.name, &from, &[1, 0, 2])?;
+            let each = Live { dims: vec![inner, several * cols], ..turned };
+            let y = operations::pointwise(b, &node.name, &each, w.numbers()?, outputs)?;
+            let y = Live { dims: vec![outputs, several, cols], ..y };
+            let back = b.transpose(&node.name, &y, &[1, 0, 2])?;
+            Ok(Live { dims, ..back })
         }
         _ => Err("the product of two values that are computed is not supported".into()),
     }
@@ -321,7 +397,7 @@ fn batch(b: &mut Builder, node: &Node<'_>, x: &Live, w: &Constant) -> Result<Liv
     let arrays = vec![Array::weights(count * m, weights), biases];
     let op = Op::Convolution { window: Window::of((1, 1)), groups: count };
     let value = b.push(&node.name, op, &[from], arrays)?;
-    b.transpose(&node.name, &Live { value, dims: vec![count, m, rows], integers: false }, &[0, 2, 1])
+    b.transpose(&node.name, &Live { value, dims: vec![count, m, rows], kind: Element::F32 }, &[0, 2, 1])
 }
 
 /// A constant as a matrix: axes of size 1 in front do not count.
@@ -429,6 +505,9 @@ fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         return Err("expected as many starts as ends, axes and steps".into());
     }
     for (((&start, &end), &axis), &step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
+        if self::axis(axis, x.dims.len() + 1)? == 0 && all_records(b, start, end, step) {
+            continue;
+        }
         let a = inner_axis(axis, &x)?;
         let at = constants::sliced(start, end, step, x.dims[a])?;
         if at.is_empty() {
@@ -437,6 +516,14 @@ fn slice(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         x = operations::along(b, &node.name, &x, a, &at)?;
     }
     Ok(x)
+}
+
+/// True if a slice of the records' axis takes all of them in their order.
+fn all_records(b: &Builder, start: i64, end: i64, step: i64) -> bool {
+    match b.records {
+        Some(n) => constants::sliced(start, end, step, n).is_ok_and(|at| at.into_iter().eq(0..n)),
+        None => (start, step) == (0, 1) && end >= i64::from(i32::MAX),
+    }
 }
 
 fn concat(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
@@ -496,7 +583,19 @@ fn gather(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
 fn split(b: &mut Builder, node: &Node<'_>) -> Given {
     let x = live(node, 0)?.clone();
     let a = inner_axis(node.int("axis", 0), &x)?;
-    let n = x.dims[a];
+    let parts = parts(node, x.dims[a])?;
+    let mut first = 0;
+    let mut results = Vec::new();
+    for p in parts {
+        let at: Vec<usize> = (first..first + p).collect();
+        results.push(Value::Live(operations::along(b, &node.name, &x, a, &at)?));
+        first += p;
+    }
+    Ok(results)
+}
+
+/// The sizes of the parts that `Split` makes of an axis of `n`.
+pub(super) fn parts(node: &Node<'_>, n: usize) -> Result<Vec<usize>, String> {
     let parts: Vec<usize> = match node.ints_of("split", 1)? {
         Some(parts) => parts.iter().map(|&p| usize::try_from(p).unwrap_or(0)).collect(),
         None => {
@@ -509,12 +608,5 @@ fn split(b: &mut Builder, node: &Node<'_>) -> Given {
     if parts.contains(&0) || parts.iter().sum::<usize>() != n {
         return Err(format!("expected parts above 0 that are {n} together, found {parts:?}"));
     }
-    let mut first = 0;
-    let mut results = Vec::new();
-    for p in parts {
-        let at: Vec<usize> = (first..first + p).collect();
-        results.push(Value::Live(operations::along(b, &node.name, &x, a, &at)?));
-        first += p;
-    }
-    Ok(results)
+    Ok(parts)
 }

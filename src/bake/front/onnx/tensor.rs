@@ -2,7 +2,7 @@
 
 use super::file::TensorRest;
 use crate::bake::Mistakes;
-use crate::bake::front::constant::{Constant, Data, Int, elements};
+use crate::bake::front::constant::{Constant, Data, Element, Int, elements};
 use crate::bake::matrix::{Files, MOST_ELEMENTS};
 use crate::ir::half;
 use rten_onnx::onnx::{DataLocation, DataType, TensorProto};
@@ -106,6 +106,30 @@ impl Tensors<'_, '_> {
     }
 }
 
+/// Said of integers for which constants have no room.
+const LARGE: &str = "a UINT64 of 2^63 or more is not supported";
+
+/// The type that a number of ONNX's types stands for, if constants may have it.
+pub(super) fn element(code: i64) -> Option<Element> {
+    Some(match code {
+        1 => Element::F32,
+        2 => Element::U8,
+        3 => Element::I8,
+        4 => Element::U16,
+        5 => Element::I16,
+        6 => Element::I32,
+        7 => Element::I64,
+        8 => Element::Text,
+        9 => Element::Bool,
+        10 => Element::F16,
+        11 => Element::F64,
+        12 => Element::U32,
+        13 => Element::U64,
+        16 => Element::Bf16,
+        _ => return None,
+    })
+}
+
 /// A tensor of the file as a constant.
 pub(super) fn constant(
     tensor: &TensorProto,
@@ -127,13 +151,14 @@ pub(super) fn constant(
     };
     if kind == DataType::STRING {
         return match rest.texts.len() == count {
-            true => Ok(Constant { dims, data: Data::Texts(rest.texts.clone()) }),
+            true => Ok(Constant::texts(dims, rest.texts.clone())),
             false => Err(format!("expected {count} texts, found {}", rest.texts.len())),
         };
     }
+    let element = element(kind.0.into()).unwrap_or(Element::F32);
     let raw = tensor.raw_data.as_ref().map(|raw| raw.borrow());
     let bytes = external.or(raw.as_ref().map(|raw| &raw[..]).filter(|raw| !raw.is_empty()));
-    let Some(bytes) = bytes else { return of_fields(tensor, rest, dims, count, kind) };
+    let Some(bytes) = bytes else { return of_fields(tensor, rest, dims, count, (kind, element)) };
     if bytes.len() != count * size {
         return Err(format!(
             "expected {} bytes ({count} of type {kind}), found {}",
@@ -157,13 +182,16 @@ pub(super) fn constant(
         DataType::INT8 | DataType::INT16 | DataType::INT32 | DataType::INT64 => signed(b),
         _ => wide(b) as i64,
     };
+    if kind == DataType::UINT64 && parts.clone().any(|b| int(b) < 0) {
+        return Err(LARGE.into());
+    }
     let data = match kind {
         DataType::FLOAT | DataType::DOUBLE | DataType::FLOAT16 | DataType::BFLOAT16 => {
             Data::Floats(parts.map(float).collect())
         }
         _ => Data::Ints(parts.map(|b| Int::Known(int(b))).collect()),
     };
-    Ok(Constant { dims, data })
+    Ok(Constant { kind: element, dims, data })
 }
 
 /// The same from the fields of numbers.
@@ -172,7 +200,7 @@ fn of_fields(
     rest: &TensorRest,
     dims: Vec<usize>,
     count: usize,
-    kind: DataType,
+    (kind, element): (DataType, Element),
 ) -> Result<Constant, String> {
     let of_words = |f: fn(u16) -> f32| tensor.int32_data.iter().map(|&i| f64::from(f(i as u16))).collect();
     let data = match kind {
@@ -182,11 +210,12 @@ fn of_fields(
         DataType::BFLOAT16 => Data::Floats(of_words(|h| f32::from_bits(u32::from(h) << 16))),
         DataType::INT64 => Data::Ints(tensor.int64_data.iter().map(|&i| Int::Known(i)).collect()),
         DataType::UINT32 | DataType::UINT64 => {
-            Data::Ints(rest.unsigned.iter().map(|&i| Int::Known(i as i64)).collect())
+            let int = |&i: &u64| i64::try_from(i).map(Int::Known).map_err(|_| LARGE);
+            Data::Ints(rest.unsigned.iter().map(int).collect::<Result<_, _>>()?)
         }
         _ => Data::Ints(tensor.int32_data.iter().map(|&i| Int::Known(i.into())).collect()),
     };
-    let constant = Constant { dims, data };
+    let constant = Constant { kind: element, dims, data };
     if constant.len() != count {
         return Err(format!("expected {count} numbers of type {kind}, found {}", constant.len()));
     }

@@ -954,3 +954,99 @@ fn the_table_of_the_document_is_that_of_the_manifest() {
         assert!(head.contains(&format!("`{op}`")), "docs/ONNX.md does not name {op}");
     }
 }
+
+/// A tensor of integers.
+fn integers(name: &str, kind: DataType, numbers: &[i32]) -> TensorProto {
+    TensorProto {
+        name: text(name),
+        dims: vec![numbers.len() as i64],
+        data_type: Some(kind),
+        int32_data: numbers.to_vec(),
+        ..TensorProto::default()
+    }
+}
+
+/// An input of integers.
+fn whole(name: &str, kind: DataType, dims: &[Option<i64>]) -> ValueInfoProto {
+    let mut info = info(name, dims);
+    info.r#type.as_mut().unwrap().tensor_type.as_mut().unwrap().elem_type = Some(kind);
+    info
+}
+
+/// The mistakes of a model after a change of its graph.
+fn mistakes(bytes: Vec<u8>, change: impl Fn(&mut GraphProto)) -> Vec<String> {
+    let mut model = ModelProto::parse_buf(&bytes).unwrap();
+    change(model.graph.as_mut().unwrap());
+    let f = Folder::new("onnx");
+    f.put("net.onnx", model.write_buf().unwrap());
+    f.mistakes()
+}
+
+#[test]
+fn invalid_files_are_refused_by_name() {
+    let relu = || model(&[VECTOR], vec![node("Relu", "a", &["x"])], vec![], &["a_out"], 17);
+    let twice = |g: &mut GraphProto| g.node.push(node("Neg", "a", &["x"]));
+    let message = "net.onnx: node a (Neg): it gives a_out, which something before it gives already";
+    assert_eq!(mistakes(relu(), twice), [message]);
+    let twice = |g: &mut GraphProto| g.initializer.extend([weights("w", &[2]), weights("w", &[2])]);
+    let message = "net.onnx: initialiser w: expected one initialiser of this name, found another";
+    assert_eq!(mistakes(relu(), twice), [message]);
+    let other = |g: &mut GraphProto| g.output = vec![info("a_out", &[None, Some(5)])];
+    let message = "net.onnx: output a_out: the model declares [N, 5], its nodes give [N, 4]: export it anew";
+    assert_eq!(mistakes(relu(), other), [message]);
+    let alpha = |g: &mut GraphProto| g.node = vec![with_int(node("LeakyRelu", "a", &["x"]), "alpha", 1)];
+    let message = "net.onnx: node a (LeakyRelu): alpha: expected an attribute of type FLOAT, found INT";
+    assert_eq!(mistakes(relu(), alpha), [message]);
+}
+
+#[test]
+fn integers_that_floats_would_compute_differently_are_refused() {
+    let of = |op: &str, kind: DataType| {
+        let nodes = vec![node("Relu", "r", &["x"]), node(op, "a", &["r_out", "w"])];
+        let w = integers("w", kind, &[2, 2, 2, 2]);
+        mistakes(model(&[VECTOR], nodes, vec![w], &["a_out"], 17), move |g| {
+            g.input = vec![whole("x", kind, &[None, Some(4)])];
+        })
+    };
+    for op in ["Add", "Sub", "Mul", "Div", "MatMul"] {
+        let message = format!(
+            "net.onnx: node a ({op}): INT32 values are computed as floats, which neither wrap nor truncate: Cast them to \
+             FLOAT before it"
+        );
+        assert_eq!(of(op, DataType::INT32), [message]);
+    }
+    let narrow = vec![with_int(node("Cast", "a", &["x"]), "to", 2)];
+    let found = mistakes(model(&[VECTOR], narrow, vec![], &["a_out"], 17), |g| {
+        g.input = vec![whole("x", DataType::INT32, &[None, Some(4)])];
+    });
+    assert!(
+        found[0].contains("for values of INT32, found UINT8: values are neither rounded nor wrapped"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn training_mode_of_old_sets_is_refused() {
+    let mut norm = node("BatchNormalization", "b", &["x", "w", "w", "w", "w"]);
+    norm.output.extend(["mean", "var", "saved_mean", "saved_var"].map(String::from));
+    let found = mistakes(model(&[VECTOR], vec![norm], vec![weights("w", &[4])], &["b_out"], 9), |_| ());
+    assert!(found[0].contains("which it has in training mode"), "{found:?}");
+}
+
+#[test]
+fn constants_that_grow_without_bound_are_refused() {
+    let sizes = integers("s", DataType::INT32, &[1 << 14, 1 << 14]);
+    let cast = with_int(node("Cast", "c", &["s"]), "to", 7);
+    let nodes = vec![cast, node("Expand", "e", &["w", "c_out"]), node("Add", "a", &["x", "e_out"])];
+    let found = mistakes(model(&[VECTOR], nodes, vec![sizes, weights("w", &[1])], &["a_out"], 17), |_| ());
+    assert!(
+        found[0].starts_with("net.onnx: node e (Expand): a constant of sizes [16384, 16384]:"),
+        "{found:?}"
+    );
+}
+
+/// Every operation that is computed of constants, in every type that ONNX Runtime computes it in.
+#[test]
+fn constants_are_computed_in_their_own_types() {
+    fixtures::check(&folder().join("folding.onnx"), ("1-1688", "affine"), CLASSES, Outputs::Scores, 1e-4);
+}

@@ -46,6 +46,14 @@ fn window(node: &Node<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Windo
             return Err(format!("auto_pad: expected NOTSET, VALID, SAME_UPPER or SAME_LOWER, found {other}"));
         }
     }
+    for i in (0..axes).filter(|_| ceil) {
+        let (all, covered) = (before[i] + image[i] + after[i], (size[i] - 1) * dilation[i] + 1);
+        // A single window, of which a part is outside: a wider border holds it. Means with their border divide by less.
+        let one = (1..stride[i]).contains(&covered.saturating_sub(all));
+        if one && node.int("count_include_pad", 0) == 0 {
+            after[i] += covered - all;
+        }
+    }
     // One axis is that of the columns.
     let two = |v: &[usize], one: usize| if let [x] = *v { (one, x) } else { (v[0], v[1]) };
     let ((top, left), (bottom, right)) = (two(&before, 0), two(&after, 0));
@@ -128,7 +136,7 @@ pub(super) fn global(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
     let value = b.push(&node.name, Op::Pool { kind, window }, &[from], Vec::new())?;
     let mut dims = vec![1; x.dims.len()];
     dims[0] = x.dims[0];
-    Ok(Live { value, dims, integers: false })
+    Ok(Live { value, dims, kind: x.kind })
 }
 
 /// Mean, maximum or sum along axes that stand side by side.

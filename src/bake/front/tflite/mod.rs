@@ -11,7 +11,7 @@ mod tensor;
 use super::Source;
 use super::beside::{self, Lowered, Place};
 use super::builder::Builder;
-use super::constant::{Constant, elements};
+use super::constant::{Constant, Element, elements};
 use super::tail;
 use super::value::{self, Class, Live, standard};
 use crate::bake::Mistakes;
@@ -520,12 +520,12 @@ fn inputs(
     };
     let alone = inputs.len() == 1;
     let (builder, values) = Builder::new(values, records).map_err(|e| mistakes.add(file, e)).ok()?;
-    for ((&i, Input { dims, integers, .. }), value) in graph.inputs.iter().zip(inputs).zip(values) {
+    for ((&i, Input { dims, kind, .. }), value) in graph.inputs.iter().zip(inputs).zip(values) {
         let (dims, order) = match dims[..] {
             [h, w, c] if alone => (vec![c, h, w], vec![2, 0, 1]),
             _ => (dims.clone(), (0..dims.len()).collect()),
         };
-        known.insert(i, Held::Live(Turned { live: Live { value, dims, integers }, order }));
+        known.insert(i, Held::Live(Turned { live: Live { value, dims, kind }, order }));
     }
     Some((builder, order))
 }
@@ -536,8 +536,8 @@ struct Input {
     records: Option<usize>,
     /// Sizes behind it.
     dims: Vec<usize>,
-    /// Whether it is integers.
-    integers: bool,
+    /// The type that its values are computed in.
+    kind: Element,
 }
 
 /// What the model says of an input.
@@ -577,7 +577,7 @@ fn input(graph: &Graph<'_>, i: i32, place: &str, mistakes: &mut Mistakes) -> Opt
         return None;
     }
     let records = usize::try_from(first).ok().filter(|&n| n > 0);
-    Some(Input { records, dims, integers: tensor.integers() })
+    Some(Input { records, dims, kind: tensor.computed() })
 }
 
 /// The name of an operator that is known; another is reported.

@@ -2,7 +2,7 @@
 
 use super::{Held, Node, OF_CONSTANTS, Turned};
 use crate::bake::front::builder::Builder;
-use crate::bake::front::constant::{Constant, Data, Int, elements};
+use crate::bake::front::constant::{Constant, Data, Element, Int, elements};
 use crate::bake::front::fold;
 use crate::bake::front::operations::{self, MOST, Reduction};
 use crate::bake::front::value::{Class, Live, axis, inner_axis};
@@ -52,6 +52,32 @@ impl Node<'_> {
     }
 }
 
+/// Operators that give of integers exactly what they say.
+const OF_INTEGERS: [&str; 22] = [
+    "ARG_MAX",
+    "CAST",
+    "CONCATENATION",
+    "EXPAND_DIMS",
+    "MAXIMUM",
+    "MAX_POOL_2D",
+    "MINIMUM",
+    "PAD",
+    "PADV2",
+    "QUANTIZE",
+    "REDUCE_MAX",
+    "RELU",
+    "RELU6",
+    "RESHAPE",
+    "SHAPE",
+    "SLICE",
+    "SPLIT",
+    "SPLIT_V",
+    "SQUEEZE",
+    "STRIDED_SLICE",
+    "TRANSPOSE",
+    "UNPACK",
+];
+
 /// What an operator gives.
 pub(super) fn compute(b: &mut Builder, node: &Node<'_>) -> Result<Vec<Held>, String> {
     let parts = matches!(node.op, "SPLIT" | "SPLIT_V" | "UNPACK");
@@ -79,7 +105,16 @@ fn one(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
         };
     }
     if OF_CONSTANTS.contains(&node.op) {
-        return Err("it is computed of constants only".into());
+        return Err("it is not supported of values that are computed, only of constants".into());
+    }
+    if let Some(Held::Live(x)) = node.inputs.iter().flatten().find(|i| matches!(i, Held::Live(_))) {
+        let kind = x.live.kind;
+        if !kind.float() && !OF_INTEGERS.contains(&node.op) {
+            return Err(format!(
+                "{} values are computed as floats, which neither wrap nor truncate: CAST them to FLOAT32 before it",
+                kind.name()
+            ));
+        }
     }
     let turned = match node.op {
         "SHAPE" => return shape(b, node),
@@ -205,9 +240,15 @@ fn activation(node: &Node<'_>) -> Result<Activation, String> {
 fn cast(node: &Node<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     match node.output {
-        to if to.float() => Ok(Turned { live: Live { integers: false, ..x.live.clone() }, ..x.clone() }),
-        to if to.integers() && x.live.integers => Ok(x.clone()),
-        to => Err(format!("expected a type of floats, found {}: values are not rounded", to.kind())),
+        to if to.quantised.is_some() => Err("it is not supported of quantised values".into()),
+        to if to.float() || x.live.kind.widens(to.element()) => {
+            Ok(Turned { live: Live { kind: to.element(), ..x.live.clone() }, ..x.clone() })
+        }
+        to => Err(format!(
+            "{} to {}: expected a type of floats, or a wider one of integers: values are neither rounded nor wrapped",
+            x.live.kind.name(),
+            to.kind()
+        )),
     }
 }
 
@@ -217,7 +258,11 @@ fn shape(b: &Builder, node: &Node<'_>) -> Result<Held, String> {
     let first = b.records.map_or(Int::Records, |n| Int::Known(n as i64));
     let rest = dims(x).into_iter().map(|d| Int::Known(d as i64));
     let data: Vec<Int> = std::iter::once(first).chain(rest).collect();
-    Ok(Held::Constant(Rc::new(Constant { dims: vec![data.len()], data: Data::Ints(data) })))
+    Ok(Held::Constant(Rc::new(Constant {
+        kind: node.output.element(),
+        dims: vec![data.len()],
+        data: Data::Ints(data),
+    })))
 }
 
 fn argmax(b: &mut Builder, node: &Node<'_>) -> Result<Held, String> {
@@ -751,16 +796,8 @@ fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, Strin
     let two = |op: &str| fold::two(op, first, input(1)?);
     match node.op {
         // Integers that stand for real numbers have become those.
-        "QUANTIZE" | "DEQUANTIZE" => Ok(first.clone()),
-        "CAST" => match first.data {
-            Data::Floats(_) if !node.output.float() => {
-                Err("floats become integers: that is not supported".into())
-            }
-            Data::Ints(_) if node.output.float() => {
-                Ok(Constant::floats(first.dims.clone(), first.numbers()?))
-            }
-            _ => Ok(first.clone()),
-        },
+        "QUANTIZE" | "DEQUANTIZE" => first.cast(Element::F32),
+        "CAST" => first.cast(node.output.computed()),
         "ADD" => two("Add"),
         "SUB" => two("Sub"),
         "MUL" => two("Mul"),
@@ -770,7 +807,7 @@ fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, Strin
         "NEG" => fold::one("Neg", first),
         "SHAPE" => {
             let dims: Vec<i64> = first.dims.iter().map(|&d| d as i64).collect();
-            Ok(Constant::ints(vec![dims.len()], dims))
+            Constant::ints(vec![dims.len()], dims).cast(node.output.element())
         }
         "RESHAPE" => {
             let target = match input(1) {
@@ -815,9 +852,10 @@ fn of_constants(node: &Node<'_>, inputs: &[&Constant]) -> Result<Constant, Strin
         }
         "REDUCE_PROD" if first.dims.len() <= 1 => {
             let Data::Ints(v) = &first.data else { return Err("expected integers".into()) };
-            let product = v.iter().try_fold(Int::Known(1), |a, &b| fold::integers("Mul", a, b))?;
+            let product =
+                v.iter().try_fold(Int::Known(1), |a, &b| fold::integers("Mul", first.kind, a, b))?;
             let dims = if node.options.flag(0)? { vec![1; first.dims.len()] } else { vec![] };
-            Ok(Constant { dims, data: Data::Ints(vec![product]) })
+            Ok(Constant { kind: first.kind, dims, data: Data::Ints(vec![product]) })
         }
         "STRIDED_SLICE" => {
             let taken = taken(node, &first.dims)?;

@@ -1,7 +1,7 @@
 //! Tensors of a model: sizes, type, quantisation, and the numbers of those that are known at build time.
 
 use super::flat::Table;
-use crate::bake::front::constant::{Constant, Data, Int, elements};
+use crate::bake::front::constant::{Constant, Data, Element, Int, elements};
 use crate::bake::front::fold;
 use crate::ir::half;
 
@@ -132,14 +132,29 @@ impl<'b> Tensor<'b> {
         known.map_or_else(|| format!("type {}", self.kind), |k| k.1.to_string())
     }
 
+    /// The type of its numbers, where it is read.
+    pub(super) fn element(&self) -> Element {
+        match self.kind {
+            1 => Element::F16,
+            2 => Element::I32,
+            3 => Element::U8,
+            4 => Element::I64,
+            6 => Element::Bool,
+            7 => Element::I16,
+            9 => Element::I8,
+            10 => Element::F64,
+            _ => Element::F32,
+        }
+    }
+
+    /// The type that values are computed in: quantised ones are real numbers.
+    pub(super) fn computed(&self) -> Element {
+        if self.quantised.is_some() { Element::F32 } else { self.element() }
+    }
+
     /// Whether it is of floats.
     pub(super) fn float(&self) -> bool {
         matches!(self.kind, 0 | 1 | 10)
-    }
-
-    /// Whether it is of integers that stand for themselves.
-    pub(super) fn integers(&self) -> bool {
-        !self.float() && self.quantised.is_none()
     }
 
     /// Whether its numbers are of a type that is read.
@@ -217,7 +232,7 @@ impl<'b> Tensor<'b> {
             3 | 6 => Data::Ints(parts.map(|b| Int::Known(wide(b) as i64)).collect()),
             _ => Data::Ints(parts.map(|b| Int::Known(signed(b))).collect()),
         };
-        let constant = Constant { dims, data };
+        let constant = Constant { kind: self.element(), dims, data };
         let Some(q) = self.quantised.as_ref().filter(|_| !self.float()) else { return Ok(constant) };
         let scales = Constant::floats(vec![q.scales.len()], q.scales.iter().map(|&s| s.into()).collect());
         let zeros = match q.zeros[..] {
@@ -226,6 +241,8 @@ impl<'b> Tensor<'b> {
             ref zeros => zeros.to_vec(),
         };
         let zeros = Constant::ints(vec![zeros.len()], zeros);
-        fold::dequantize(&constant, &scales, Some(&zeros), q.axis.into(), 0)
+        // A list has one axis, whatever number the converter gave it: biases keep that of their weights.
+        let axis = if constant.dims.len() == 1 { 0 } else { q.axis };
+        fold::dequantize(&constant, &scales, Some(&zeros), axis.into(), 0)
     }
 }
