@@ -12,8 +12,9 @@
 #define LEAKY_RELU(x) ((x) > 0.0f ? (x) : params.s0 * (x)) // NaN and infinities stay
 #define CLIP(x) (min(max((x), params.s0), params.s1) + 0.0f * (x))
 #define ELU(x) (params.s1 * ((x) > 0.0f ? (x) : params.s0 * expm1(x)) + 0.0f * (x))
-#define GELU(x) (0.5f * (x) * (1.0f + erf(0.70710678f * (x))) + 0.0f * (x))
-#define GELU_TANH(x) (0.5f * (x) * (1.0f + tanh(0.79788456f * ((x) + 0.044715f * (x) * (x) * (x)))) + 0.0f * (x))
+// Not 1 + erf and 1 + tanh, which cancel: below -5.5 their rounding, 3e-8, times x is all that is left.
+#define GELU(x) (0.5f * (x) * erfc(-0.70710678f * (x)) + 0.0f * (x))
+#define GELU_TANH(x) ((x) / (1.0f + exp(-1.5957691f * ((x) + 0.044715f * (x) * (x) * (x)))) + 0.0f * (x))
 #define HARD_SIGMOID(x) (min(max(params.s0 * (x) + params.s1, 0.0f), 1.0f) + 0.0f * (x))
 #define HARD_SWISH(x) ((x) * min(max((x) * 0.16666667f + 0.5f, 0.0f), 1.0f) + 0.0f * (x))
 // exp2 takes half the registers of exp; the error of the scaled argument moves a result
