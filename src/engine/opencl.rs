@@ -78,8 +78,6 @@ pub(crate) struct OpenClEngine {
     input: (Vec<u32>, RecordRows, Vec<u32>),
     /// Where each record's scores begin, and each of them.
     scores: (Vec<u32>, Vec<u32>),
-    /// Values of the scores' buffer before which those of so many columns end.
-    ends: Vec<u32>,
     /// As large as the largest result, and unwritten; where the device has memory of its own.
     unwritten: Option<Buffer>,
     /// The host takes the arg-max of the scores.
@@ -203,7 +201,6 @@ impl OpenClEngine {
         let padding = of_input.rows.iter().copied().filter(|&row| !taken[row as usize]).collect();
         let input = (of_input.cols, RecordRows::new(features), padding);
         let scores = (of_scores.cols.clone(), places(BufferRole::Scores, &of_scores));
-        let ends = ends(&scores.0, &of_scores.rows);
         let mut engine = OpenClEngine {
             clock: timed.then(|| StepClock::new(plan.steps.len())),
             timeline: None,
@@ -212,7 +209,6 @@ impl OpenClEngine {
             launches,
             input,
             scores,
-            ends,
             unwritten,
             host_classes,
             _constants: constants,
@@ -252,16 +248,13 @@ impl OpenClEngine {
         Ok(input.enqueue_unmap(event)?)
     }
 
-    /// Makes results in the device's own memory unwritten again, behind a batch of so many records, which wrote whole
-    /// columns of the plan.
-    fn clear_results(&mut self, slot: usize, records: usize) -> Result<(), Error> {
+    /// Makes results in the device's own memory unwritten again, behind a batch. The whole buffers are copied: oclgrind
+    /// takes what stands behind a part that is copied for uninitialised ever after.
+    fn clear_results(&mut self, slot: usize) -> Result<(), Error> {
         let Some(unwritten) = &self.unwritten else { return Ok(()) };
-        let columns = self.plan.columns(records);
         let Slot { scores, classes, .. } = &mut self.slots[slot];
-        let scores = scores.as_mut().map(|scores| (scores, self.ends[columns] as usize));
-        let classes = classes.as_mut().map(|classes| (classes, columns));
-        for (results, values) in scores.into_iter().chain(classes) {
-            let bytes = (values * size_of_val(&UNWRITTEN)).min(results.bytes());
+        for results in [scores.as_mut(), classes.as_mut()].into_iter().flatten() {
+            let bytes = results.bytes();
             results.enqueue_copy_of(unwritten, bytes)?;
         }
         Ok(())
@@ -375,16 +368,6 @@ fn unwritten(queue: &Queue, plan: &Plan) -> Result<Option<Buffer>, Error> {
     let buffer = Buffer::new(queue, "unwritten results", bytes, Access::ReadWrite, Home::Device)?;
     buffer.fill_with(|all: &mut [u32]| all.fill(UNWRITTEN))?;
     Ok(Some(buffer))
-}
-
-/// Where the values of the first n columns end, for each n.
-fn ends(cols: &[u32], rows: &[u32]) -> Vec<u32> {
-    let last = rows.iter().max().map_or(0, |&row| row + 1);
-    let end = |most: &mut u32, &col: &u32| {
-        *most = (*most).max(col + last);
-        Some(*most)
-    };
-    std::iter::once(0).chain(cols.iter().scan(0, end)).collect()
 }
 
 impl Timeline {
@@ -677,7 +660,7 @@ impl Engine for OpenClEngine {
         }
         self.queue.flush()?;
         // While the device is at work, and handed to it with the next batch.
-        self.clear_results(slot, records)
+        self.clear_results(slot)
     }
 
     fn collect(&mut self, slot: usize) -> Result<(), Error> {
