@@ -3,7 +3,6 @@
 use super::support::{Folder, Run, Tools, command, feed, link, link_with, root, run};
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,12 +33,6 @@ fn says(program: &Path, what: &str) {
             r.err
         );
     }
-}
-
-fn executable(folder: &Folder, name: &str, bytes: &[u8]) -> PathBuf {
-    let path = folder.put(name, bytes);
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
 }
 
 #[test]
@@ -84,10 +77,10 @@ fn a_program_without_its_network_says_so() {
     let removed = "strip, UPX and copies that end early remove the network; copy the program anew";
     // What strip leaves, copies that end early, one that goes on.
     for bytes in [alone, block, block + 1000, whole.len() - 1] {
-        let cut = executable(&folder, &format!("cut-{bytes}"), &whole[..bytes]);
+        let cut = folder.executable(&format!("cut-{bytes}"), whole[..bytes].to_vec());
         says(&cut, &format!("its file has {bytes} bytes of {}; {removed}", whole.len()));
     }
-    let longer = executable(&folder, "longer", &[&whole[..], b"more"].concat());
+    let longer = folder.executable("longer", [&whole[..], b"more"].concat());
     says(&longer, &format!("its file has {} bytes of {}; {removed}", whole.len() + 4, whole.len()));
     // Of the same length, but not the same: the slot at the end, the header, what every start reads.
     for (at, what) in [
@@ -98,13 +91,13 @@ fn a_program_without_its_network_says_so() {
     ] {
         let mut changed = whole.clone();
         changed[at] ^= 0x40;
-        says(&executable(&folder, &format!("changed-{at}"), &changed), what);
+        says(&folder.executable(&format!("changed-{at}"), changed), what);
     }
     // A weight shows where all is looked at.
     let mut changed = whole.clone();
     let golden = whole.len() - 80 - 64;
     changed[golden - 5000] ^= 1;
-    let program = executable(&folder, "weight", &changed);
+    let program = folder.executable("weight", changed);
     for args in [["--info"], ["--selftest"]] {
         let r = run(&program, &args, "");
         assert!(r.code == Some(1) && r.err.contains("not as they were written"), "{}", r.err);
@@ -149,8 +142,7 @@ fn a_program_finds_itself_without_proc() {
 #[test]
 fn no_file_that_was_read_is_overwritten() {
     let folder = Folder::new();
-    let own = folder.path("program");
-    fs::copy(Tools::get().program(), &own).unwrap();
+    let own = folder.executable("program", fs::read(Tools::get().program()).unwrap());
     for entry in fs::read_dir(digits()).unwrap() {
         let path = entry.unwrap().path();
         fs::copy(&path, folder.path(path.file_name().unwrap().to_str().unwrap())).unwrap();

@@ -2,7 +2,6 @@
 
 use super::support::{DIGITS, Folder, root, run};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 /// Where the block begins in the program, and where its sections do: name, offset in the block, bytes.
@@ -50,9 +49,7 @@ fn a_damaged_program_says_so() {
     let changed = |at: usize| -> PathBuf {
         let mut bytes = bytes.clone();
         bytes[start + at] ^= 4;
-        let file = folder.put("changed", bytes);
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
-        file
+        folder.executable("changed", bytes)
     };
     let test = root().join("model/digits/test.csv");
     let test = test.to_str().unwrap();

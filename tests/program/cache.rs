@@ -250,8 +250,7 @@ fn a_read_only_folder_serves_and_another_users_blob_does_not() {
     let (folder, cache, programs) = filled();
     let before = files(&cache);
     // The program, its input and PoCL's own cache, where an ordinary user reaches them.
-    let program = folder.path("mortonnet");
-    fs::copy(DIGITS, &program).unwrap();
+    let program = folder.executable("mortonnet", fs::read(DIGITS).unwrap());
     fs::copy(root().join("model/digits/test.csv"), folder.path("test.csv")).unwrap();
     let open = folder.path("open");
     fs::create_dir(&open).unwrap();

@@ -250,10 +250,8 @@ fn handler(folder: &Folder) {
     let document = fs::read_to_string(root().join("docs/RECIPES.md")).unwrap();
     let script = document.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
     assert!(script.starts_with("#!/bin/sh\n# /usr/local/bin/mortonnet-http\n"), "{script}");
-    let path = folder.path("bin/mortonnet-http");
     fs::create_dir_all(folder.path("bin")).unwrap();
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    folder.executable("bin/mortonnet-http", script);
 }
 
 /// Sends these bytes, and ends the request there if `ends`; gives the status line and what stands behind the headers.

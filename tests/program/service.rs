@@ -6,7 +6,7 @@ use super::support::{DIGITS, Folder, command, root, run};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -149,8 +149,7 @@ fn the_unit_with_a_socket_serves_connections() {
 #[test]
 fn a_new_program_is_moved_over_one_that_runs() {
     let folder = Folder::new();
-    let program = folder.path("mortonnet");
-    fs::copy(DIGITS, &program).unwrap();
+    let program = folder.executable("mortonnet", fs::read(DIGITS).unwrap());
     let mut c = command(&program);
     let mut child = started(c.stdin(Stdio::piped()).stdout(Stdio::piped()), TERM);
     let (mut stdin, out) = (child.stdin.take().unwrap(), Lines::of(child.stdout.take()));
@@ -161,8 +160,7 @@ fn a_new_program_is_moved_over_one_that_runs() {
         (0..n).map(|_| out.next()).collect::<Vec<_>>()
     };
     let mut answers = ask(100);
-    let new = folder.put("mortonnet.new", "#!/bin/sh\necho new\n");
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+    let new = folder.executable("mortonnet.new", "#!/bin/sh\necho new\n");
     let copied = Command::new("cp").arg(&new).arg(&program).output().unwrap();
     assert!(String::from_utf8(copied.stderr).unwrap().contains("Text file busy"));
     assert!(Command::new("mv").arg(&new).arg(&program).status().unwrap().success());
@@ -177,11 +175,7 @@ fn a_new_program_is_moved_over_one_that_runs() {
 /// first block on the first board is answered in part and then lost with it. It sets `SHELL` as sshd does: parallel's
 /// part on the board runs the command with it, and without it runs nothing and says nothing.
 fn spread(folder: &Folder, arguments: &[&str], program: &[&str], input: &[u8]) -> std::process::Output {
-    let script = |name: &str, text: &str| {
-        let path = folder.put(name, format!("#!/bin/sh\n{text}\n"));
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        path
-    };
+    let script = |name: &str, text: &str| folder.executable(name, format!("#!/bin/sh\n{text}\n"));
     let here = folder.0.display();
     let board = format!(
         "mkdir {here}/used-$1 2> /dev/null\n\

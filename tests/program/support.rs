@@ -42,6 +42,17 @@ impl Folder {
         fs::write(self.path(name), bytes).unwrap();
         self.path(name)
     }
+
+    /// Writes a file that can be run. Another process does it: a file that this one has open for writing is open in
+    /// every child, too, until the child runs its own program, and the kernel starts no file that is open for writing.
+    pub fn executable(&self, name: &str, bytes: impl Into<Vec<u8>>) -> PathBuf {
+        let path = self.path(name);
+        let mut write = Command::new("sh");
+        write.args(["-c", "rm -f \"$0\" && cat > \"$0\" && chmod 755 \"$0\""]).arg(&path);
+        let written = feed(&mut write, bytes);
+        assert_eq!(written.code, Some(0), "{}", written.err);
+        path
+    }
 }
 
 impl Drop for Folder {
@@ -214,12 +225,13 @@ impl Tools {
                 panic!("mortonnet-bake is missing: tests/run tests with --features bake");
             }
             // Cargo has it in a variable whose name a shell's wrapper does not pass on; it lies beside the other program.
-            fs::copy(Path::new(DIGITS).with_file_name("mortonnet-bake"), tools.bake()).unwrap();
+            let bake = Path::new(DIGITS).with_file_name("mortonnet-bake");
+            tools.0.executable("mortonnet-bake", fs::read(bake).unwrap());
             // Nothing is baked in this build, and the tests look at what programs print.
             let settings = [("CARGO_PROFILE_DEV_BUILD_OVERRIDE_OPT_LEVEL", "0")];
             let args = ["--features", "appended", "--bin", "mortonnet"];
             let built = build_into("target/tests-appended", &args, &settings).unwrap();
-            fs::copy(built.join("mortonnet"), tools.program()).unwrap();
+            tools.0.executable(&Tools::program_name(), fs::read(built.join("mortonnet")).unwrap());
             tools
         })
     }
@@ -231,8 +243,12 @@ impl Tools {
 
     /// The path of the program without a network.
     pub fn program(&self) -> PathBuf {
+        self.0.path(&Tools::program_name())
+    }
+
+    fn program_name() -> String {
         let arch = if std::env::consts::ARCH == "arm" { "armv7" } else { std::env::consts::ARCH };
-        self.0.path(&format!("mortonnet-{arch}"))
+        format!("mortonnet-{arch}")
     }
 }
 
@@ -264,9 +280,7 @@ pub fn link_with(model: &Path, settings: &[(&str, &str)], folder: &Folder) -> Re
     let model = [("MORTONNET_MODEL", model.to_str().unwrap())];
     build(&[&model, settings].concat())?;
     let name = format!("linked-{}", fs::read_dir(&folder.0).unwrap().count());
-    let copy = folder.path(&name);
-    fs::copy(baked(), &copy).unwrap();
-    Ok(copy)
+    Ok(folder.executable(&name, fs::read(baked()).unwrap()))
 }
 
 /// What cargo says in builds with these settings, one after the other into the same file, and what that file says of
