@@ -34,6 +34,7 @@ finished, sizes that were asked for first; SIGINT and SIGTERM end with what is d
       --sizes LIST        sizes of square products and images instead of the tables': 96,1000,1024
       --repeat N          timed launches of each case, after one that is reported apart     [10]
       --check             verify only
+      --inputs            with --check: launch nothing, print a hash of what each check launches
       --time-limit S      after the checks, skip what would not end within S seconds, and launches
                           above 1 s                                                        [180]
       --full              skip nothing
@@ -87,6 +88,7 @@ pub(super) const OPTIONS: &[Spec] = {
         ("sizes", None, Value),
         ("repeat", None, Value),
         ("check", None, Nothing),
+        ("inputs", None, Nothing),
         ("time-limit", None, Value),
         ("full", None, Nothing),
         ("report", None, Value),
@@ -180,7 +182,8 @@ fn timed(given: &mut Given) -> Result<KernelBench, Error> {
 
 fn check(given: &mut Given) -> Result<Command, Error> {
     let check = given.flag("check");
-    Ok(Command::Bench(Bench::Kernels(KernelBench { check, ..kernels(given)? })))
+    let inputs = given.flag("inputs");
+    Ok(Command::Bench(Bench::Kernels(KernelBench { check, inputs, ..kernels(given)? })))
 }
 
 /// What all that run kernels have.
@@ -193,6 +196,7 @@ fn kernels(given: &mut Given) -> Result<KernelBench, Error> {
         sizes: Vec::new(),
         repeat: REPEAT,
         check: false,
+        inputs: false,
         time_limit: Some(Duration::from_secs(180)),
         plan: None,
         page: page(given)?,

@@ -182,6 +182,7 @@ fn what_a_command_ignores_is_refused() {
         --info                 x . x .  . . . . . .  .
         --list-devices         x . . x  . . . . . .  .
         --check                . . . .  x . x . . .  .
+        --inputs               . . . .  . . x . . .  .
         --cache-model          . . . .  x . . . x .  .
         --cache=line=64        . . . .  x . . . x .  .
         --layout=R             . . . .  x . . . . x  .

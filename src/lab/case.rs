@@ -1,5 +1,6 @@
 //! One kernel on one problem of one device: checked against float64, then timed.
 
+mod inputs;
 pub(crate) mod nodes;
 
 use super::live::stopped;
@@ -17,12 +18,13 @@ use crate::engine::sources::Sources;
 use crate::error::Error;
 use crate::ir::half;
 use crate::ir::layout::{Layout, Order};
-use crate::ir::network::{Activation, Kind, Precision};
+use crate::ir::network::{Activation, Kind, Network, Precision};
 use crate::ir::plan::{Arg, BufferRole, places};
 use crate::ir::scale::{self, BESIDE};
 use crate::ir::values;
 use crate::planner::bind::{Call, Sizes, bind, repack_options, touched};
 use crate::registry::{EngineKind, Holds, Kernel as Entry, Operation, Parameter, PlanRecipe, Problem};
+use inputs::Inputs;
 use std::time::{Duration, Instant};
 
 /// Work-group of a launch.
@@ -40,6 +42,8 @@ pub(crate) struct Lab {
     random: Random,
     /// The inputs of the case before.
     last: Option<(Operation, Data)>,
+    /// Takes in what would be launched, in place of a launch.
+    inputs: Option<Inputs>,
 }
 
 /// Why a kernel was not run or not believed.
@@ -269,7 +273,8 @@ fn power(row: usize) -> f32 {
 
 /// A kernel with its arguments.
 struct Setup {
-    kernel: BoundKernel,
+    /// None where inputs are taken in.
+    kernel: Option<BoundKernel>,
     buffers: Vec<(&'static str, Guarded)>,
     global: Vec<usize>,
     local: Option<Vec<usize>>,
@@ -298,7 +303,29 @@ impl Lab {
             programs: Vec::new(),
             random,
             last: None,
+            inputs: None,
         })
+    }
+
+    /// The hash of all that the checks of `entry` hand to the device and of the scores that they expect; nothing is compiled or
+    /// launched, and the random inputs are always the same ones.
+    pub(crate) fn inputs(&mut self, entry: &Entry, groups: &[Group]) -> Result<String, Trouble> {
+        self.random = Random::new(1);
+        self.inputs = Some(Inputs::default());
+        let checked = groups.iter().try_for_each(|&group| match self.check(entry, group) {
+            Err(Trouble::Refused(why)) => {
+                self.take_in(why.as_bytes());
+                Ok(())
+            }
+            other => other.map(|_| ()),
+        });
+        let inputs = self.inputs.take().unwrap_or_default();
+        checked.map(|()| inputs.to_string())
+    }
+
+    /// Takes in bytes, where inputs are taken in.
+    fn take_in(&mut self, bytes: &[u8]) {
+        self.inputs.iter_mut().for_each(|inputs| inputs.add(bytes));
     }
 
     fn random(&mut self) -> Random {
@@ -312,15 +339,20 @@ impl Lab {
         weights: Precision,
         group: Group,
         more: &str,
-    ) -> Result<Program, Trouble> {
+    ) -> Result<Option<Program>, Trouble> {
         let source = entry.source.as_deref().unwrap_or_default();
         let local = group.map(|g| entry.restrictions.dimensions(g));
         let options = format!("-cl-std=CL1.1 {} {more}", entry.options(activation, weights, local));
         let key = format!("{source} {options}");
         if let Some((_, program)) = self.programs.iter().find(|p| p.0 == key) {
-            return Ok(program.clone());
+            return Ok(Some(program.clone()));
         }
         let text = self.sources.text(entry)?;
+        if let Some(inputs) = &mut self.inputs {
+            inputs.add(options.as_bytes());
+            inputs.add_source(&text);
+            return Ok(None);
+        }
         let program = Program::from_source(
             self.queue.context(),
             &format!("kernels/{source}"),
@@ -328,7 +360,50 @@ impl Lab {
             options.trim_end(),
         )?;
         self.programs.push((key, program.clone()));
-        Ok(program)
+        Ok(Some(program))
+    }
+
+    /// A kernel with its arguments; none where inputs are taken in.
+    fn bound(
+        &mut self,
+        program: Option<&Program>,
+        entry: &Entry,
+        arguments: &[Argument],
+        group: Group,
+    ) -> Result<Option<BoundKernel>, Trouble> {
+        let Some(program) = program else {
+            self.take_in(entry.function.as_bytes());
+            arguments.iter().try_for_each(|argument| {
+                self.inputs.iter_mut().try_for_each(|inputs| inputs.add_argument(argument))
+            })?;
+            return Ok(None);
+        };
+        let kernel = program.kernel(&entry.function)?.bind(arguments)?;
+        if let Some((y, x)) = group {
+            let most = kernel.work_group_limit()?;
+            if y * x > most {
+                return Err(Trouble::Refused(format!(
+                    "work-groups of {y}×{x} work-items, the device allows this kernel {most}"
+                )));
+            }
+        }
+        Ok(Some(kernel))
+    }
+
+    /// Launches a kernel and waits for it. False where inputs are taken in: then there is nothing to verify.
+    fn launch(
+        &mut self,
+        kernel: Option<&BoundKernel>,
+        global: &[usize],
+        local: Option<&[usize]>,
+    ) -> Result<bool, Trouble> {
+        let Some(kernel) = kernel else {
+            self.take_in(format!("{global:?} {local:?}").as_bytes());
+            return Ok(false);
+        };
+        self.queue.launch(kernel, global, local, None)?;
+        self.queue.finish()?;
+        Ok(true)
     }
 
     fn data(&mut self, entry: &Entry, real: Problem, (alpha, beta): (f32, f32)) -> Data {
@@ -413,8 +488,7 @@ impl Lab {
                 options += " -DKEPT=8";
             }
         }
-        let kernel =
-            self.program(entry, activation, data.weights, group, &options)?.kernel(&entry.function)?;
+        let program = self.program(entry, activation, data.weights, group, &options)?;
         let queue = self.queue.clone();
         let (real, sizes) =
             (data.sizes(entry, data.real, parts, false), data.sizes(entry, padded, parts, true));
@@ -475,6 +549,7 @@ impl Lab {
             if entry.reads_image(operand) {
                 // A pixel is four neighbours in the order of the layout.
                 let (line, lines) = if layout.outer == Order::R { (to.1, to.0) } else { to };
+                self.take_in(model::bytes(&values));
                 let pixels = model::image(&queue, name, (line / 4, lines), &values)?;
                 image = Some((name, pixels));
             } else {
@@ -508,18 +583,19 @@ impl Lab {
             },
             Arg::Constant(_) | Arg::Constants => None,
         };
-        let kernel = kernel.bind(&launch.args.iter().filter_map(argument).collect::<Vec<_>>())?;
-        if let Some((y, x)) = group {
-            let most = kernel.work_group_limit()?;
-            if y * x > most {
-                return Err(Trouble::Refused(format!(
-                    "work-groups of {y}×{x} work-items, the device allows this kernel {most}"
-                )));
-            }
-        }
+        let arguments: Vec<_> = launch.args.iter().filter_map(argument).collect();
+        let kernel = self.bound(program.as_ref(), entry, &arguments, group)?;
         let global = vec![launch.global.0.items(padded.w), launch.global.1.items(padded.w)];
         let local = launch.local.map(|(first, second)| vec![first, second]);
         Ok(Setup { kernel, buffers, global, local, padded, _image: image.map(|i| i.1) })
+    }
+
+    /// Takes in the scores that a network has for these records.
+    fn take_in_scores(&mut self, network: &Network, weights: &[Vec<f32>], records: &[f32]) {
+        for record in records.chunks_exact(network.width) {
+            let raw: Vec<f64> = record.iter().map(|&v| v.into()).collect();
+            network.scores(weights, &raw).iter().for_each(|score| self.take_in(&score.to_ne_bytes()));
+        }
     }
 
     /// Checks a kernel at sizes that hit every edge: with canaries first (but on a simulator), then exact buffers. Gives
@@ -648,9 +724,9 @@ impl Lab {
                             data.overflow();
                         }
                         let setup = self.setup(entry, activation, group, &data, (1, canaries))?;
-                        self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None)?;
-                        self.queue.finish()?;
-                        worst = worst.max(verify(entry, activation, &setup, &data)?);
+                        if self.launch(setup.kernel.as_ref(), &setup.global, setup.local.as_deref())? {
+                            worst = worst.max(verify(entry, activation, &setup, &data)?);
+                        }
                         if parts && !canaries && self.tries(i, weights, &stored) {
                             worst = worst.max(self.check_parts(entry, group, data)?);
                         }
@@ -678,8 +754,9 @@ impl Lab {
         }
         let setup = self.setup(entry, Activation::None, group, &data, (PARTS, !self.simulated))?;
         let Problem { h, w, .. } = setup.padded;
-        self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None)?;
-        self.queue.finish()?;
+        if !self.launch(setup.kernel.as_ref(), &setup.global, setup.local.as_deref())? {
+            return Ok(0.0);
+        }
         let Some(parts) = setup.buffer("r") else { return Ok(0.0) };
         if !parts.intact()? {
             return Err(Trouble::Wrong(format!("wrote outside its parts at {}", shape(real))));
@@ -782,13 +859,6 @@ impl Lab {
         let admitted = wanted.admits(step.problem, Some(&limits(&self.device)));
         admitted.map_err(|e| Trouble::Refused(e.join("; ")))?;
         let program = self.program(entry, Activation::None, precision, group, &step.options)?;
-        let kernel = program.kernel(&entry.function)?;
-        let most = kernel.work_group_limit()?;
-        if let Some((y, x)) = group.filter(|(y, x)| y * x > most) {
-            return Err(Trouble::Refused(format!(
-                "work-groups of {y}×{x} work-items, the device allows this kernel {most}"
-            )));
-        }
 
         let mut random = self.random();
         let mut input: Vec<f32> = (0..network.width * plan.padded_batch).map(|_| random.float()).collect();
@@ -823,11 +893,13 @@ impl Lab {
             Argument::Buffer { buffer: &all[at].1.view, bytes }
         };
         let arguments: Vec<_> = step.args.iter().zip(touched(plan, step, library())).map(argument).collect();
-        let kernel = kernel.bind(&arguments)?;
+        let kernel = self.bound(program.as_ref(), entry, &arguments, group)?;
         let global = [step.global.0.items(records), step.global.1.items(records)];
         let local = step.local.map(|(y, x)| [y, x]);
-        self.queue.launch(&kernel, &global, local.as_ref().map(|l| &l[..]), None)?;
-        self.queue.finish()?;
+        if !self.launch(kernel.as_ref(), &global, local.as_ref().map(|l| &l[..]))? {
+            self.take_in_scores(network, &weights, &input[..network.width * records]);
+            return Ok(0.0);
+        }
 
         for (name, buffer) in &all {
             if !buffer.intact()? {
@@ -905,11 +977,12 @@ impl Lab {
         });
         let data = last.map_or_else(|| self.data(entry, real, factor), |(_, data)| data);
         let setup = self.setup(entry, activation, group, &data, (1, false))?;
+        let Some(kernel) = &setup.kernel else { return Ok(Default::default()) };
         let mut times = LaunchTimes::default();
         let mut event = Event::new();
         let mut error = 0.0;
         for turn in 0..=repeats {
-            self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), Some(&mut event))?;
+            self.queue.launch(kernel, &setup.global, setup.local.as_deref(), Some(&mut event))?;
             event.wait()?;
             let t = event.times()?;
             let us = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e3;
@@ -935,8 +1008,7 @@ impl Lab {
     pub(crate) fn order(&mut self, entry: &Entry, size: usize) -> Result<Vec<u32>, Trouble> {
         let data = self.data(entry, Problem { h: size, w: size, l: 0 }, (1.0, 0.0));
         let setup = self.setup(entry, Activation::None, entry.restrictions.work_group, &data, (1, false))?;
-        self.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None)?;
-        self.queue.finish()?;
+        self.launch(setup.kernel.as_ref(), &setup.global, setup.local.as_deref())?;
         match setup.buffer("r") {
             Some(r) => Ok(r.read(size * size)?),
             None => Ok(Vec::new()),
@@ -1241,8 +1313,7 @@ mod tests {
         (data.a, data.b, data.r) = (A.to_vec(), B.to_vec(), c.to_vec());
         let group = entry.restrictions.work_group;
         let setup = lab.setup(entry, Activation::None, group, &data, (1, true)).unwrap();
-        lab.queue.launch(&setup.kernel, &setup.global, setup.local.as_deref(), None).unwrap();
-        lab.queue.finish().unwrap();
+        assert!(lab.launch(setup.kernel.as_ref(), &setup.global, setup.local.as_deref()).unwrap());
         verify(entry, Activation::None, &setup, &data).unwrap();
         let Problem { h, w, .. } = setup.padded;
         let r = setup.buffer("r").unwrap().read::<f32>(h * w).unwrap();

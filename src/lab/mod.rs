@@ -87,6 +87,8 @@ pub(crate) struct KernelBench {
     pub(crate) repeat: usize,
     /// Verify only.
     pub(crate) check: bool,
+    /// Print the hash of what each check hands to the device, and launch nothing.
+    pub(crate) inputs: bool,
     /// Bound on everything; `None` with `--full`.
     pub(crate) time_limit: Option<Duration>,
     /// Plan of the documents' networks.
@@ -207,6 +209,10 @@ impl KernelBench {
         let mut lab = Lab::new(&device, self.sources.clone())?;
         live.head(host::head(&device))?;
         let mut unsound = Vec::new();
+        if self.inputs {
+            live.section(inputs_of_all(&mut lab, &kernels)?)?;
+            return live.end(&device.name);
+        }
         let checks = check_all(&mut lab, &kernels, &mut unsound, live.progress);
         live.section(checks)?;
         if !self.check && !stopped() {
@@ -286,6 +292,29 @@ impl Target {
         let devices = cl::devices(library)?;
         select::choose(&devices, &self.device, self.compute_units, library)
     }
+}
+
+/// The hash of what the checks of every kernel hand to the device.
+fn inputs_of_all(lab: &mut Lab, kernels: &[&Kernel]) -> Result<Section, Error> {
+    let row = |kernel: &&Kernel| {
+        let hash = lab.inputs(kernel, &groups(kernel));
+        let hash = hash.map_err(|trouble| Error::device(format!("{}: {trouble}", kernel.codename)))?;
+        Ok(Row { label: kernel.codename.to_string(), cells: vec![Cell::Text(hash)] })
+    };
+    Ok(Section {
+        id: "inputs".into(),
+        title: "Inputs of the checks".into(),
+        rows_are: "kernel".into(),
+        unit: String::new(),
+        larger_is_better: false,
+        columns: vec!["hash".into()],
+        rows: kernels.iter().map(row).collect::<Result<_, Error>>()?,
+        notes: vec![
+            "Sources without comments, options, arguments, ranges, expected scores; nothing was launched."
+                .into(),
+        ],
+        plot: Plot::None,
+    })
 }
 
 /// Verifies every kernel, in every work-group of its sweep.

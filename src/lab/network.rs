@@ -736,6 +736,7 @@ mod tests {
             sizes: Vec::new(),
             repeat: 3,
             check: false,
+            inputs: false,
             time_limit: None,
             plan: None,
             page: Page { output: OutputFormat::Table, file: None, against: None },

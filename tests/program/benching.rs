@@ -42,6 +42,22 @@ fn right(witness: Witness, settings: &[(&str, &str)], names: &[&str]) {
     assert!(r.code == Some(0) && right == names.len(), "{right} of {}\n{}{}", names.len(), r.out, r.err);
 }
 
+/// The kernels that `args` ask for, and the hash of what their checks hand to the device.
+pub fn inputs(
+    witness: Witness,
+    settings: &[(&'static str, &'static str)],
+    args: &[&str],
+) -> Vec<(String, String)> {
+    let r = bench_with(witness, settings, &[&["--check", "--inputs", "-o", "csv"], args].concat());
+    let rows = r.lines().into_iter().filter_map(|line| line.strip_prefix("inputs,"));
+    rows.map(|row| {
+        let mut cells = row.split(',');
+        let name = cells.next().unwrap().to_string();
+        (name, cells.nth(1).unwrap().to_string())
+    })
+    .collect()
+}
+
 /// Checks the kernels on all cores; a kernel that is right is put into the list.
 fn all_right(witness: Witness, kernels: Vec<checked::Kernel>) {
     // One kernel after the other, so that no thread goes on alone for minutes; convolutions take longest.

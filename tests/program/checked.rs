@@ -4,9 +4,9 @@
 //! so it is not repeated while the hash of its inputs stands in the list. Only the tests write the list, and only where
 //! `MORTONNET_RECORD` is set (`tests/all` sets it).
 //!
-//! A line is `WITNESS KERNEL HASH SECONDS`. The hash is of the kernel's sources and entry, of the code that makes its
-//! data and judges its results, of the witness's settings and of the witness's version. Lines of Rust that are comments
-//! do not count.
+//! A line is `WITNESS KERNEL HASH SECONDS`. The hash is of what `bench --check --inputs` takes in (sources without comments,
+//! options, arguments, ranges, expected scores), of the code that judges results, of the witness's settings and of the
+//! witness's version.
 
 use super::support::{Witness, root};
 use sha2::{Digest, Sha256};
@@ -19,23 +19,9 @@ use std::time::Instant;
 
 const LIST: &str = "tests/checked.txt";
 
-/// Code that makes the data of a check and judges its results.
-const HARNESS: [&str; 8] = [
-    "src/lab/case.rs",
-    "src/lab/reference.rs",
-    "src/lab/shapes.rs",
-    "src/planner/bind.rs",
-    "src/ir",
-    "src/ops",
-    "src/registry",
-    "src/cl",
-];
-
-/// Further code for kernels that are checked as a planned graph of one node, or as a whole network.
-const PLANNED: [&str; 3] = ["src/lab/case", "src/planner", "src/engine/model.rs"];
-
-/// Folders of kernels that the planner places when they are checked. All others are bound to a problem directly.
-const PLACED: [&str; 7] = ["combine", "convolution", "gather", "layers", "pool", "scale", "softmax"];
+/// Code that judges results. Code that makes inputs is not in the list: the inputs are.
+const JUDGES: [&str; 5] =
+    ["src/lab/case.rs", "src/lab/case", "src/lab/reference.rs", "src/ops/activation.rs", "src/ops/bound.rs"];
 
 /// A kernel and what its check depends on.
 pub struct Kernel {
@@ -82,34 +68,35 @@ fn add(hash: &mut Sha256, path: &str) {
     }
 }
 
+/// What a witness needs for a kernel, by the kernel's name.
+pub type Settings = fn(&str) -> Vec<(&'static str, &'static str)>;
+
 /// The kernels of the library that have a source, as `witness` checks them.
-pub fn kernels(
-    witness: Witness,
-    settings: impl Fn(&str) -> Vec<(&'static str, &'static str)>,
-) -> Vec<Kernel> {
+pub fn kernels(witness: Witness, settings: Settings) -> Vec<Kernel> {
     let library = fs::read(root().join("kernels/library.json")).unwrap();
     let library: serde_json::Value = serde_json::from_slice(&library).unwrap();
-    let mut common = Sha256::new();
-    common.update(format!("{witness:?} {}\n", version(witness)));
-    HARNESS.iter().chain(&["kernels/common"]).for_each(|path| add(&mut common, path));
-    let mut planned = common.clone();
-    PLANNED.iter().for_each(|path| add(&mut planned, path));
     let all = library["sources"].as_array().unwrap().iter().filter(|k| k["source"].is_string());
-    let kernel = |entry: &serde_json::Value| {
-        let text = |key: &str| entry[key].as_str().unwrap().to_string();
-        let settings = settings(&text("codename"));
-        let source = text("source");
-        let placed = PLACED.iter().any(|folder| source.starts_with(&format!("{folder}/")));
-        let mut hash = if placed { planned.clone() } else { common.clone() };
-        hash.update(format!("{settings:?}\n{entry}\n"));
-        add(&mut hash, &format!("kernels/{source}"));
-        let hash = hash.finalize().iter().take(10).fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
-        Kernel { name: text("codename"), settings, hash }
+    let mut alike: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+    for name in all.map(|k| k["codename"].as_str().unwrap()) {
+        alike.entry(settings(name)).or_default().push(name);
+    }
+    let mut judges = Sha256::new();
+    judges.update(format!("{witness:?} {}\n", version(witness)));
+    JUDGES.iter().for_each(|path| add(&mut judges, path));
+    let of_settings = |(settings, names): (Vec<_>, Vec<&str>)| {
+        let judges = judges.clone();
+        let inputs = super::benching::inputs(witness, &settings, &names);
+        assert_eq!(inputs.len(), names.len(), "{inputs:?}");
+        inputs.into_iter().map(move |(name, inputs)| {
+            let hash = judges.clone().chain_update(format!("{settings:?} {inputs}"));
+            let hash = hash.finalize().iter().take(10).fold(String::new(), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            });
+            Kernel { name, settings: settings.clone(), hash }
+        })
     };
-    all.map(kernel).collect()
+    alike.into_iter().flat_map(of_settings).collect()
 }
 
 /// Checks that stand in the list.
@@ -178,19 +165,33 @@ pub fn record(witness: Witness, kernel: &Kernel, check: impl FnOnce()) {
     fs::write(root().join(LIST), text).unwrap();
 }
 
-/// A changed source, entry or setting is another check; a comment of Rust is not.
+/// Inputs are the same in every run; another source, or other settings, are another check.
 #[test]
 fn a_check_is_known_by_its_inputs() {
-    let hash = |settings: &'static str| {
-        let all = kernels(Witness::Pocl, |_| vec![("A", settings)]);
+    let hash = |settings: Settings| {
+        let all = kernels(Witness::Pocl, settings);
         all.into_iter().map(|k| (k.name, k.hash)).collect::<BTreeMap<_, _>>()
     };
-    let (one, again, other) = (hash("1"), hash("1"), hash("2"));
+    let one = hash(|_| Vec::new());
+    let again = hash(|_| Vec::new());
+    let other = hash(|_| vec![("POCL_MAX_WORK_GROUP_SIZE", "4096")]);
     assert_eq!(one, again);
     assert!(one.len() > 50 && one.iter().all(|(name, hash)| other[name] != *hash));
     let all: std::collections::BTreeSet<&String> = one.values().collect();
     assert_eq!(all.len(), one.len(), "two kernels have the same hash");
+
     let folder = super::support::Folder::new();
+    fs::create_dir(folder.path("bias")).unwrap();
+    let source = fs::read_to_string(root().join("kernels/bias/rm.cl")).unwrap();
+    let of = |text: String| {
+        folder.put("bias/rm.cl", text);
+        let kernels = ["--kernels", folder.0.to_str().unwrap(), "bias_rm"];
+        super::benching::inputs(Witness::Pocl, &[], &kernels).remove(0).1
+    };
+    let same = of(source.clone());
+    assert_eq!(same, of(format!("// Another comment.\n{source}")));
+    assert_ne!(same, of(source.replacen("+=", "-=", 1)));
+
     let code = |text: &str| {
         let mut hash = Sha256::new();
         add(&mut hash, folder.put("code.rs", text).to_str().unwrap());
@@ -198,13 +199,4 @@ fn a_check_is_known_by_its_inputs() {
     };
     assert_eq!(code("fn a() {}\n"), code("// Reason.\nfn a() {}\n"));
     assert_ne!(code("fn a() {}\n"), code("fn b() {}\n"));
-    // Every folder that the harness gives to the planner is named, and exists.
-    let nodes = fs::read_to_string(root().join("src/lab/case/nodes.rs")).unwrap();
-    let of_image = nodes.split("fn of_image").nth(1).unwrap().split("}\n").next().unwrap().to_lowercase();
-    for folder in PLACED {
-        assert!(root().join("kernels").join(folder).is_dir(), "{folder}");
-        assert!(folder == "layers" || of_image.contains(folder), "{folder}");
-    }
-    let named = of_image.split("use operation::{").nth(1).unwrap().split('}').next().unwrap();
-    assert!(named.split(", ").all(|name| PLACED.contains(&name)), "{named}");
 }
