@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A kernel that fails on the device is no error of a later command with every driver: each launch has an event, whose
-//! status is asked. Results are [`UNWRITTEN`] before a batch, so that one that no kernel wrote is an error. The host writes
+//! status is asked. An event costs one or two microseconds where a launch costs five, so classes of devices whose drivers
+//! refuse every call after a failure go without (`stopsAfterFailure` in the library). Results are [`UNWRITTEN`] before a batch, so that one that no kernel wrote is an error. The host writes
 //! that into the map; into memory of the device's own it is copied behind the batch before.
 //!
 //! Input is written in the plan's layout straight into mapped memory; with unified memory nothing is copied. Each slot
@@ -51,7 +52,7 @@ struct Slot {
     scores: Option<MappedBuffer>,
     classes: Option<MappedBuffer>,
     kernels: Vec<BoundKernel>,
-    /// One for each step's launch, to be asked how it ended.
+    /// One for each step's launch, to be asked how it ended; empty where nobody asks.
     events: Vec<Event>,
     /// That of handing the input over, where it is mapped.
     handed: Event,
@@ -82,6 +83,8 @@ pub(crate) struct OpenClEngine {
     unwritten: Option<Buffer>,
     /// The host takes the arg-max of the scores.
     host_classes: bool,
+    /// Each launch is asked how it ended, or timed: it has an event.
+    asks: bool,
     /// Kept alive for the kernels.
     _constants: Vec<Resident>,
     instead: Option<String>,
@@ -201,7 +204,9 @@ impl OpenClEngine {
         let padding = of_input.rows.iter().copied().filter(|&row| !taken[row as usize]).collect();
         let input = (of_input.cols, RecordRows::new(features), padding);
         let scores = (of_scores.cols.clone(), places(BufferRole::Scores, &of_scores));
+        let asks = timed || !class(device).is_some_and(|class| class.stops_after_failure);
         let mut engine = OpenClEngine {
+            asks,
             clock: timed.then(|| StepClock::new(plan.steps.len())),
             timeline: None,
             queue,
@@ -302,7 +307,7 @@ impl OpenClEngine {
         for ((launch, kernel), event) in launches.take(steps.end).skip(steps.start) {
             let global = [launch.step.global.0.items(records), launch.step.global.1.items(records)];
             let local = launch.local.as_ref().map(<[usize; 2]>::as_slice);
-            self.queue.launch(kernel, &global, local, Some(event))?;
+            self.queue.launch(kernel, &global, local, self.asks.then_some(event))?;
         }
         Ok(())
     }

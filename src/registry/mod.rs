@@ -261,6 +261,8 @@ pub(crate) struct DeviceClass {
     pub(crate) gflops: f64,
     /// Floating-point operations of a compute unit in a clock cycle, by the maker's figures; 0 where there are none.
     pub(crate) flop_per_cycle: f64,
+    /// After a kernel that failed, the driver refuses every later call: no launch has to be asked how it ended.
+    pub(crate) stops_after_failure: bool,
 }
 
 impl DeviceClass {

@@ -549,8 +549,17 @@ fn read_class(
     plans: &[PlanRecipe],
     mistakes: &mut Mistakes,
 ) -> Option<DeviceClass> {
-    let keys =
-        ["name", "matches", "plan", "launchUs", "gflops", "flopPerCycle", "kind", "leastComputeCapability"];
+    let keys = [
+        "name",
+        "matches",
+        "plan",
+        "launchUs",
+        "gflops",
+        "flopPerCycle",
+        "stopsAfterFailure",
+        "kind",
+        "leastComputeCapability",
+    ];
     let o = Object::new(value, place, &keys, mistakes)?;
     keys[..5].iter().for_each(|k| {
         o.require(k, mistakes);
@@ -572,6 +581,9 @@ fn read_class(
         launch_us: o.number("launchUs", mistakes)?,
         gflops: o.number("gflops", mistakes)?,
         flop_per_cycle: o.get("flopPerCycle").and_then(|_| o.number("flopPerCycle", mistakes)).unwrap_or(0.0),
+        stops_after_failure: o
+            .get("stopsAfterFailure")
+            .is_some_and(|_| o.flag("stopsAfterFailure", mistakes) == Some(true)),
     })
 }
 

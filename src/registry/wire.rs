@@ -20,7 +20,7 @@ fields! {
     Kernel { codename, aliases, about, document, operation, covers, epilogue, function, source, defines, lab_options, restrictions }
     PlanRecipe { name, about, engine, batch, kernels, few, groups, without_lab }
     Few { records, kernels }
-    DeviceClass { name, cpu, matches, compute_capability, plan, launch_us, gflops, flop_per_cycle }
+    DeviceClass { name, cpu, matches, compute_capability, plan, launch_us, gflops, flop_per_cycle, stops_after_failure }
     Library { hash, kernels, plans, devices, hosts }
 }
 
@@ -90,6 +90,7 @@ mod tests {
                 launch_us: 0.25,
                 gflops: 1e300,
                 flop_per_cycle: 0.5,
+                stops_after_failure: true,
             }]
             .into(),
             hosts: vec![].into(),
