@@ -1497,7 +1497,7 @@ fn layouts_that_do_not_meet_are_repacked() {
     let kernels: Vec<&str> = plan.full().iter().map(|s| &*s.kernel).collect();
     assert_eq!(
         kernels.join(" "),
-        "matmul_blocked_nt_1x4x4 bias_rm relu_unbound repack_any matmul_blocked_nt_1x4x4 bias_rm argmax_rm"
+        "matmul_blocked_nt bias_rm relu_unbound repack_any matmul_blocked_nt bias_rm argmax_rm"
     );
     // Six rows without padding become eight: the product sums fours.
     let copy = &plan.steps[3];
@@ -1506,7 +1506,7 @@ fn layouts_that_do_not_meet_are_repacked() {
     assert_eq!(copy.args[..4], sizes);
     let buffers: Vec<String> =
         plan.buffers.iter().map(|b| format!("{} {} {}", b.name, b.padded_rows, b.layout)).collect();
-    assert_eq!(buffers, ["input 8 C", "affine 0 6 R", "affine 0 as C 8 C", "affine 1 3 R", "classes 1 C"]);
+    assert_eq!(buffers, ["input 8 C", "affine 0 6 R", "affine 0 as C 8 C", "affine 1 4 R", "classes 1 C"]);
 
     // Without such a kernel it is a mistake that says what would help.
     let kernels =
@@ -1515,7 +1515,7 @@ fn layouts_that_do_not_meet_are_repacked() {
     assert_eq!(
         plan_of(&graph, &without).unwrap_err(),
         [
-            "plan arm-nt: affine 1: matmul_blocked_nt_1x4x4 takes its operand in layout C, relu_unbound before it gives R; use \
+            "plan arm-nt: affine 1: matmul_blocked_nt takes its operand in layout C, relu_unbound before it gives R; use \
           kernels whose layouts meet, or add a repack kernel to the plan"
         ]
     );

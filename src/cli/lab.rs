@@ -24,10 +24,11 @@ mortonnet tune                      find the fastest plan for this device, remem
 const BENCH_HELP: &str = "\
 mortonnet bench [OPTIONS] [NAME]...     check kernels on a device, then time them
 
-NAME is an operation (matmul, bias, sobel, ...), a kernel (matmul_morton_4_2), or network; without
-names everything runs, in the tables of the documents that the kernels come from. Kernels that are
-named stand side by side in a table of their own. Each table but JSON is printed when it is
-finished, sizes that were asked for first; SIGINT and SIGTERM end with what is done by then.
+NAME is an operation (matmul, bias, sobel, ...), a kernel (matmul_morton_4_2), a table of the
+documents (thesis_6, thesis_7_1, thesis_10, arm_1_3, sdk, ...), or network; without names all tables
+of the documents are measured. Kernels that are named stand in a table of their own. Each table
+but JSON is printed when it is finished, sizes that were asked for first; SIGINT and SIGTERM end
+with what is done by then.
 
   -d, --device DEV        opencl | INDEX | part of a name (network: also host)     [the first GPU]
       --compute-units N   the OpenCL device with N compute units
@@ -35,9 +36,9 @@ finished, sizes that were asked for first; SIGINT and SIGTERM end with what is d
       --repeat N          timed launches of each case, after one that is reported apart     [10]
       --check             verify only
       --inputs            with --check: launch nothing, print a hash of what each check launches
-      --time-limit S      after the checks, skip what would not end within S seconds, and launches
-                          above 1 s                                                        [180]
-      --full              skip nothing
+      --time-limit S      skip what would not end within S seconds, half of them for the checks, and
+                          launches above 1 s                                               [180]
+      --full              skip nothing: on a small board what the documents' own rows need
       --kernels DIR       kernel sources from a folder instead of the baked ones
       --library FILE      kernels of a file like kernels/library.json, which needs only \"format\" and
                           \"sources\", besides the baked ones or, of the same name, in their place;

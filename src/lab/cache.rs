@@ -225,7 +225,7 @@ impl Pattern {
     /// first. `None` where it is no product, or one of the host engine, whose loops depend on the processor.
     ///
     /// Where an entry leaves the work-group to the driver, that has to choose one that divides the range: 32 × 1 is
-    /// taken, and 4 × 16 of kernels that are measured with many, which ARM's table 1.2 and the thesis end at.
+    /// taken. Kernels that are measured with many are compared at one, 4 × 16, which ARM's table 1.2 and the thesis end at.
     pub(crate) fn of(kernel: &Kernel) -> Option<Pattern> {
         let r = &kernel.restrictions;
         let (Some(a), Some(b), Some(to), true) = (&r.a, &r.b, &r.r, kernel.operation.is_product()) else {
@@ -237,8 +237,11 @@ impl Pattern {
         let layout = |o: &&Operand| o.representation.clone().or(kernel.of_few().then_some(Layout::C));
         let layouts = operands.iter().map(layout).collect::<Option<Vec<_>>>()?;
         let define = |name: &str| kernel.define(name);
-        let free = if r.sweep.is_empty() { (32, 1) } else { (4, 16) };
-        let group = r.work_group.map_or(free, |group| r.dimensions(group));
+        let group = match r.work_group {
+            _ if !r.sweep.is_empty() => (4, 16),
+            Some(group) => r.dimensions(group),
+            None => (32, 1),
+        };
         let (items, scale) = (group.0 * group.1, [r.scale.0, r.scale.1]);
         let mut p = Pattern {
             codename: kernel.codename.to_string(),
@@ -525,6 +528,18 @@ impl<'a> Walk<'a> {
             }
         }
         sweeps
+    }
+
+    /// Lines that the results of the first group take.
+    fn result_lines(&self) -> usize {
+        let [rows, cols] = {
+            let of = |dimension: usize| self.tiles(0, 0, dimension);
+            let row = self.pattern.row_dimension;
+            [(of(row), self.tile[0]), (of(1 - row), self.tile[1])].map(|(t, n)| t.start * n..t.end * n)
+        };
+        let r = &self.at[2];
+        let lines = rows.flat_map(|i| cols.clone().map(move |j| (r.rows[i] + r.cols[j]) >> self.shift));
+        lines.collect::<std::collections::BTreeSet<_>>().len()
     }
 
     /// The part of a load's addresses that the iteration decides; `None` behind the last term.
@@ -849,7 +864,7 @@ type Found = Vec<Result<Misses, String>>;
 pub(crate) fn report(shape: &CacheShape, sizes: &[usize], sample: Sample) -> Vec<Section> {
     let known = patterns();
     let found = all_misses(&known, sizes, shape, sample);
-    let mut sections = vec![arm_1_2(shape), thesis_8_1(shape)];
+    let mut sections = vec![arm_1_2(shape), arm_loads(shape), thesis_8_1(shape)];
     sections.extend(by_variant(shape, sizes, sample, &known, &found));
     sections.extend(by_page(shape, sizes, &known));
     sections.extend(morton_vs_blocked(sizes, &known, &found));
@@ -916,6 +931,55 @@ fn arm_1_2(shape: &CacheShape) -> Section {
         "lines: distinct lines, dimension 0 of the group being 4, or 2 and 1 where λ1 leaves no more threads. \
          bytes/line: the bytes loaded, in full lines; the formula counts these. They differ for NN at λ1 = 64 and 128, \
          where a group is too narrow to use the lines of B in full: 80 and 144 lines instead of 72 and 132.",
+    ]);
+    s
+}
+
+/// What ARM derives of a kernel's blocking: elements loaded (§1.4.5), iterations whose lines outlast a group (§1.4.6), and
+/// the least number of iterations between two barriers (§1.4.8).
+fn arm_loads(shape: &CacheShape) -> Section {
+    let columns = words(&[
+        "1/ΔI + 1/ΔJ",
+        "elements a multiply-add",
+        "loads an iteration",
+        "iterations kept in L1, formula",
+        "ΔK of barriers, more than",
+        "ΔK here",
+    ]);
+    let title = "Loads, reuse and barriers by blocking (ARM, §1.4.5, §1.4.6 and §1.4.8)";
+    let mut s = section("cache_arm_loads".into(), title.into(), "kernel", "", columns);
+    for (codename, barriers) in [
+        ("matmul_scalar_nn", None),
+        ("matmul_scalar_nt", None),
+        ("matmul_blocked_nn", Some("matmul_cacheblocked_nn")),
+        ("matmul_blocked_nt", Some("matmul_cacheblocked_nt")),
+        ("matmul_blocked_nt_1x4x4", Some("matmul_cacheblocked_nt_1x4x4")),
+    ] {
+        let Some(pattern) = pattern(codename) else { continue };
+        let [rows, cols] = pattern.tile.map(|n| n as f64);
+        let walk = Walk::new(&pattern, 1024, shape.shift());
+        let k_step = pattern.k_step as f64;
+        let elements = (rows + cols) * k_step;
+        // Of groups of 4 × 32: the lines of four iterations, and those that the results take.
+        let wide = Pattern { group: [4, 32], items: 128, ..pattern.clone() };
+        let (lines, _) = four_iterations(&wide, shape);
+        let results = Walk::new(&wide, 1024, shape.shift()).result_lines();
+        let kept = 4 * (shape.l1_lines.saturating_sub(results) / lines);
+        let mut cells = vec![Cell::Document(1.0 / rows + 1.0 / cols)];
+        cells.push(number(elements / (rows * cols * k_step)));
+        cells.push(number(walk.loads.len() as f64));
+        cells.push(number(kept as f64));
+        let own = barriers.and_then(|name| library().kernel(name)?.1.define("DELTA_K"));
+        cells.push(number(2.0 * shape.threads as f64 / elements));
+        cells.push(own.map_or(Cell::Empty, |own| number(own as f64)));
+        s.rows.push(Row { label: codename.to_string(), cells });
+    }
+    s.notes = words(&[
+        "Iterations kept: 4 · ⌊(L1 lines − lines of the results) / lines of four iterations⌋, for one group of 4×32 on a \
+         core. ARM has 16 for 1×4×4 NN: (256 − 32) / 48. Its next sentence has 64 iterations and a matrix of 256×256; 16 \
+         iterations of four terms are one of 64×64.",
+        "ΔK of barriers: 2·λ0·λ1 / (ΔI·K + K·ΔJ) with all threads of a core in one group, K terms an iteration. ARM has 16 \
+         for 2×4×2, and takes 32.",
     ]);
     s
 }
@@ -1673,6 +1737,43 @@ mod tests {
         }
     }
 
+    /// Barriers change nothing without drift: a cache-blocked kernel misses as its plain one does, in a like work-group.
+    /// (The 2×4×2 pair has its dimensions the other way round, as ARM's listings have.)
+    #[test]
+    fn barriers_change_no_misses() {
+        let shape = CacheShape::default();
+        for kind in ["nn", "nt", "nt_1x4x4"] {
+            let [plain, barriers] = ["", "cache"].map(|cache| {
+                let pattern = pattern(&format!("matmul_{cache}blocked_{kind}")).unwrap();
+                misses(&pattern, 192, &shape, Sample::default()).unwrap()
+            });
+            for (plain, barriers) in [(plain.l1, barriers.l1), (plain.l2, barriers.l2)] {
+                let ratio = barriers / plain;
+                let near = if kind == "nt" { 0.5..2.0 } else { 1.0..1.0 + f64::EPSILON };
+                assert!(near.contains(&ratio), "{kind}: {ratio}");
+            }
+        }
+    }
+
+    /// ARM's figures: 5 and 4 loads an iteration, 1.25 and 1 elements a multiply-add, 16 iterations, ΔK above 16.
+    #[test]
+    fn loads_and_barriers_are_arms() {
+        let s = arm_loads(&CacheShape::default());
+        let cell =
+            |kernel: &str, column: usize| match &s.rows.iter().find(|r| r.label == kernel).unwrap().cells
+                [column]
+            {
+                Cell::Measured(m) => m.value,
+                Cell::Document(v) => *v,
+                _ => f64::NAN,
+            };
+        for row in &s.rows {
+            assert_eq!(cell(&row.label, 0), cell(&row.label, 1), "{}", row.label);
+        }
+        assert_eq!([0, 2, 3].map(|i| cell("matmul_blocked_nn", i)), [1.25, 5.0, 16.0]);
+        assert_eq!([0, 2, 4, 5].map(|i| cell("matmul_blocked_nt", i)), [1.0, 4.0, 16.0, 32.0]);
+    }
+
     #[test]
     fn a_report_is_whole() {
         let sections =
@@ -1695,6 +1796,7 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), sections.len());
-        assert!(sections[2].notes.iter().any(|n| n.contains("96 in full")));
+        let misses = sections.iter().find(|s| s.id == "cache_misses_l1").unwrap();
+        assert!(misses.notes.iter().any(|n| n.contains("96 in full")));
     }
 }

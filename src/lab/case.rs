@@ -1004,6 +1004,13 @@ impl Lab {
         Ok((times, error))
     }
 
+    /// The largest work-group that the device gives a kernel.
+    pub(crate) fn largest_group(&mut self, entry: &Entry) -> Option<usize> {
+        let program =
+            self.program(entry, Activation::None, Precision::F32, entry.restrictions.work_group, "");
+        program.ok()??.kernel(&entry.function).ok()?.work_group_limit().ok()
+    }
+
     /// The order in which work-groups of one work-item started, on a `size` × `size` grid.
     pub(crate) fn order(&mut self, entry: &Entry, size: usize) -> Result<Vec<u32>, Trouble> {
         let data = self.data(entry, Problem { h: size, w: size, l: 0 }, (1.0, 0.0));

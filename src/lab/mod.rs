@@ -123,12 +123,15 @@ pub(crate) fn too_long(us: f64) -> Option<String> {
 /// How much time is left.
 pub(crate) struct Budget {
     end: Option<Instant>,
+    /// Until then kernels are checked: half of the time is for tables.
+    half: Option<Instant>,
 }
 
 impl Budget {
     /// A bound from now on.
     pub(crate) fn new(limit: Option<Duration>) -> Budget {
-        Budget { end: limit.map(|l| Instant::now() + l) }
+        let now = Instant::now();
+        Budget { end: limit.map(|l| now + l), half: limit.map(|l| now + l / 2) }
     }
 
     /// Why a case of launches of `us` microseconds, `all` seconds with everything about it, is left out, if it is.
@@ -213,14 +216,15 @@ impl KernelBench {
             live.section(inputs_of_all(&mut lab, &kernels)?)?;
             return live.end(&device.name);
         }
-        let checks = check_all(&mut lab, &kernels, &mut unsound, live.progress);
+        let budget = Budget::new(self.time_limit.filter(|_| !self.check));
+        let (checks, checked) = check_all(&mut lab, &kernels, &mut unsound, (&budget, live.progress));
         live.section(checks)?;
         if !self.check && !stopped() {
             let sound: Vec<&Kernel> = kernels
                 .into_iter()
+                .take(checked)
                 .filter(|k| !unsound.iter().any(|u: &Unsound| u.kernel == *k.codename))
                 .collect();
-            let budget = Budget::new(self.time_limit);
             let wrong = tables::Tables::new(&mut lab, sound, self, budget, &mut live).run()?;
             unsound.extend(wrong);
             live.head(host::temperatures("after"))?;
@@ -263,17 +267,20 @@ impl CacheModel {
 fn chosen(names: &[String], own: &[Cow<'static, str>]) -> Result<Vec<&'static Kernel>, Error> {
     let device_kernels = || library().kernels.iter().filter(|k| k.source.is_some());
     for name in names {
-        if !device_kernels().any(|k| is(k, name)) {
+        if !device_kernels().any(|k| is(k, name)) && tables::kernels_of(name).is_none() {
             let operations: Vec<&str> = Operation::ALL.iter().map(|o| o.name()).collect();
             return Err(Error::usage(format!(
-                "bench {name}: expected network, an operation ({}) or a kernel of the library",
-                operations.join(", ")
+                "bench {name}: expected network, an operation ({}), a table ({}) or a kernel of the library",
+                operations.join(", "),
+                tables::names().join(", ")
             )));
         }
     }
     let asked = |k: &&Kernel| match names {
         [] => own.is_empty() || own.contains(&k.codename),
-        names => names.iter().any(|n| is(k, n)),
+        names => names.iter().any(|n| {
+            is(k, n) || tables::kernels_of(n).is_some_and(|of| of.iter().any(|t| t.codename == k.codename))
+        }),
     };
     Ok(device_kernels().filter(asked).collect())
 }
@@ -317,18 +324,26 @@ fn inputs_of_all(lab: &mut Lab, kernels: &[&Kernel]) -> Result<Section, Error> {
     })
 }
 
-/// Verifies every kernel, in every work-group of its sweep.
+/// Verifies every kernel, in every work-group of its sweep, until half of the time is over; gives how many it was.
 fn check_all(
     lab: &mut Lab,
     kernels: &[&Kernel],
     unsound: &mut Vec<Unsound>,
-    progress: live::Progress,
-) -> Section {
-    let mut rows = Vec::new();
+    (budget, progress): (&Budget, live::Progress),
+) -> (Section, usize) {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut checked = 0;
     for (n, kernel) in kernels.iter().enumerate() {
         if stopped() {
             break;
         }
+        if budget.half.is_some_and(|half| Instant::now() >= half) {
+            let why = "neither checked nor timed: half of the time is over (--time-limit, --full)";
+            let cells = vec![Cell::Skipped(why.into()), Cell::Text(kernel.about.to_string())];
+            rows.push(Row { label: kernel.codename.to_string(), cells });
+            continue;
+        }
+        checked = n + 1;
         progress.show(&format!("checking {}/{} {}", n + 1, kernels.len(), kernel.codename));
         let groups = groups(kernel);
         let (mut worst, mut trouble, mut refused) = (0.0f64, None::<Trouble>, Vec::new());
@@ -361,7 +376,7 @@ fn check_all(
         ));
         rows.push(Row { label: kernel.codename.to_string(), cells: vec![cell, about] });
     }
-    Section {
+    let section = Section {
         id: "check".into(),
         title: "Checked against float64".into(),
         rows_are: "kernel".into(),
@@ -375,7 +390,8 @@ fn check_all(
             if lab.simulated { "buffers of exactly their size" } else { "canaries around every buffer" }
         )],
         plot: Plot::None,
-    }
+    };
+    (section, checked)
 }
 
 /// The work-groups that a kernel is tried with: its own, or those of its sweep.
@@ -425,6 +441,24 @@ fn verdict(unsound: &[Unsound]) -> String {
 mod tests {
     use super::*;
     use crate::planner::bind::fault::{self, Fault};
+
+    /// The checks end when half of the time is over.
+    #[test]
+    fn a_kernel_that_was_not_checked_is_said() {
+        let library = Library::open().expect("the tests need OpenCL");
+        let devices = cl::devices(library).expect("platforms can be listed");
+        let mut lab = Lab::new(&devices.devices[0], Sources::default()).unwrap();
+        let kernels = chosen(&["bias".into()], &[]).unwrap();
+        for (limit, expected) in [(Some(Duration::ZERO), 0), (None, kernels.len())] {
+            let mut unsound = Vec::new();
+            let progress = (&Budget::new(limit), live::Progress::new());
+            let (section, checked) = check_all(&mut lab, &kernels, &mut unsound, progress);
+            assert_eq!((checked, section.rows.len(), unsound.len()), (expected, kernels.len(), 0));
+            let skipped =
+                |r: &&Row| matches!(&r.cells[0], Cell::Skipped(why) if why.contains("half of the time"));
+            assert_eq!(section.rows.iter().filter(skipped).count(), kernels.len() - expected);
+        }
+    }
 
     /// What binds arguments and ranges for the engines binds them for the checks too: a mistake there is found.
     #[test]

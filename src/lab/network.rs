@@ -412,12 +412,17 @@ impl Guard<'_> {
 pub(crate) fn sections(
     device: &Device,
     peaks: (Option<f64>, Option<f64>),
-    options: &KernelBench,
+    (options, [ten, six]): (&KernelBench, [bool; 2]),
     guard: &Guard,
     put: &mut dyn FnMut(Section) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    put(four(device, peaks, options, guard, &TABLE_10_5)?)?;
-    put(breakdown(device, options, guard, 1000)?)
+    if ten {
+        put(four(device, peaks, options, guard, &TABLE_10_5)?)?;
+    }
+    if six {
+        put(breakdown(device, options, guard, 1000)?)?;
+    }
+    Ok(())
 }
 
 fn section(id: &str, title: &str, rows_are: &str, plot: Plot) -> Section {
@@ -451,10 +456,12 @@ fn four(
     }
     for recipe in &recipes {
         s.columns.push(recipe.name.to_string());
+        s.columns.push(format!("{}, kernels alone", recipe.name));
         s.columns.push(format!("{}, of nominal peak", recipe.name));
     }
     s.columns.extend(["host engine".into(), format!("host engine / {}", own.name)]);
-    s.columns.extend(["Mali-T628, document".into(), "NumPy on the board, document".into()]);
+    let document_columns = ["Mali-T628, document", "NumPy on the board, document", "times faster, document"];
+    s.columns.extend(document_columns.map(String::from));
     for &(name, on_device, numpy) in document {
         let (network, weights) = generated(name, Kind::Values).map_err(Error::usage)?;
         let flop = network.flop() as f64 * BATCH as f64;
@@ -469,6 +476,17 @@ fn four(
             let percent = peak.filter(|_| device.is_some()).map(|peak| flop / m.value / 1e4 / peak);
             Ok(Measured { percent, ..m })
         };
+        // Device time of all steps, by batch.
+        let kernels_alone = |recipe: &PlanRecipe| -> Result<Measured, Error> {
+            guard.goes_on(&format!("{name}, plan {}, kernels alone", recipe.name))?;
+            let refuses = |longest, all| guard.refuses(longest, all);
+            let (of, sources) = ((&network, &*weights), &options.sources);
+            let mut harness = Harness::new(of, Some(device), recipe, (BATCH, true), sources, &refuses)?;
+            let (each, _) = steps(&mut harness, &network, &weights, recipe, options)?;
+            let runs = each.first().map_or(0, |(_, ms)| ms.len());
+            let sums: Vec<f64> = (0..runs).map(|run| each.iter().map(|(_, ms)| ms[run]).sum()).collect();
+            Ok(measured(&sums))
+        };
         let cell = |found: &Result<Measured, Error>| match found {
             Ok(m) => Cell::Measured(*m),
             Err(e) => Cell::Skipped(e.to_string()),
@@ -478,6 +496,7 @@ fn four(
             let found = measure(Some(device), recipe);
             last = found.as_ref().ok().map(|m| m.value);
             cells.push(cell(&found));
+            cells.push(cell(&kernels_alone(recipe)));
             let share = last.zip(nominal).map(|(ms, peak)| format!("{:.1} %", flop / ms / 1e4 / peak));
             cells.push(share.map_or(Cell::Empty, Cell::Text));
         }
@@ -485,12 +504,15 @@ fn four(
         cells.push(cell(&host));
         let ratio = last.zip(host.ok()).map(|(ms, host)| format!("{:.2}", host.value / ms));
         cells.push(ratio.map_or(Cell::Empty, Cell::Text));
-        cells.extend([Cell::Document(on_device), Cell::Document(numpy)]);
+        cells.extend([on_device, numpy, numpy / on_device].map(Cell::Document));
         s.rows.push(Row { label: name.into(), cells });
     }
     s.notes = vec![
         "Resident input, from the first enqueue to the end of the last step, arg-max left out. Percent: flop (2 a \
          multiply-add, padding not counted) in this time, of the measured peak."
+            .into(),
+        "Kernels alone: device time of all steps of a batch, added up; what the plan's own column has beyond it are launches \
+         and the gaps between kernels."
             .into(),
         format!("Columns are plans; the document's system is thesis-morton. Host engine: {} threads.", threads()),
     ];
@@ -843,12 +865,16 @@ mod tests {
         for plan in ["thesis-morton", own] {
             let i = column(&s, plan);
             assert!(matches!(row.cells[i], Cell::Measured(m) if m.value > 0.0 && m.percent.is_some()));
-            assert_eq!(s.columns[i + 1], format!("{plan}, of nominal peak"));
-            assert!(matches!(&row.cells[i + 1], Cell::Text(t) if t.ends_with(" %")));
+            assert_eq!(s.columns[i + 1], format!("{plan}, kernels alone"));
+            let [Cell::Measured(all), Cell::Measured(alone)] = &row.cells[i..i + 2] else { panic!("{plan}") };
+            assert!(alone.value > 0.0 && alone.value < 1.5 * all.value, "{plan}: {alone:?} of {all:?}");
+            assert_eq!(s.columns[i + 2], format!("{plan}, of nominal peak"));
+            assert!(matches!(&row.cells[i + 2], Cell::Text(t) if t.ends_with(" %")));
         }
         assert!(s.columns.contains(&format!("host engine / {own}")));
         assert_eq!(row.cells[column(&s, "Mali-T628, document")], Cell::Document(0.66));
         assert_eq!(row.cells[column(&s, "NumPy on the board, document")], Cell::Document(11.20));
+        assert_eq!(row.cells[column(&s, "times faster, document")], Cell::Document(11.20 / 0.66));
         // Asked for by name, it stands there once.
         let once = KernelBench { plan: Some("thesis-morton".into()), ..options() };
         let s = four(&pocl(), (None, None), &once, &guard(&FREE), &[]).unwrap();

@@ -74,6 +74,7 @@ const BY_SIZE: &[BySize] = &[
             "matmul_naive",
             "matmul_rmcm",
             "matmul_naive_grouped",
+            "matmul_naive_grouped_8x32",
             "matmul_rmcm_grouped",
             "matmul_rmcm_grouped_8x32",
         ],
@@ -136,14 +137,24 @@ const BY_SIZE: &[BySize] = &[
     },
 ];
 
+/// What a cell has of the launches in all work-group sizes of a sweep.
+#[derive(Clone, Copy, PartialEq)]
+enum Over {
+    /// The best work-group's median.
+    BestGroup,
+    /// The median of all launches together.
+    Median,
+    /// The best launch.
+    Best,
+}
+
 /// A kind of product in ARM's tables 1.3 and 1.4.
 struct ArmKind {
     /// The column.
     name: &'static str,
     /// The kernels of that kind.
     kernels: &'static [&'static str],
-    /// Median over the work-group sizes, not the best.
-    median: bool,
+    over: Over,
     /// GFLOPS in the document, at [`ARM_DOCUMENT`].
     document: [f64; 6],
 }
@@ -154,39 +165,95 @@ const ARM_DOCUMENT: [usize; 6] = [96, 192, 384, 768, 1440, 2880];
 const fn arm(
     name: &'static str,
     kernels: &'static [&'static str],
-    median: bool,
+    over: Over,
     document: [f64; 6],
 ) -> ArmKind {
-    ArmKind { name, kernels, median, document }
+    ArmKind { name, kernels, over, document }
 }
 
 /// ARM, table 1.3: the best of each kind, whatever its blocking and work-group.
 const ARM_1_3: [ArmKind; 6] = [
-    arm("scalar_nn", &["matmul_scalar_nn"], false, [2.0, 2.0, 2.0, 2.0, 2.0, 1.6]),
-    arm("scalar_nt", &["matmul_scalar_nt"], false, [2.0, 2.1, 2.1, 2.1, 2.1, 2.0]),
-    arm("blocked_nn", &["matmul_blocked_nn"], false, [8.0, 8.4, 7.6, 7.5, 7.4, 6.8]),
+    arm("scalar_nn", &["matmul_scalar_nn"], Over::BestGroup, [2.0, 2.0, 2.0, 2.0, 2.0, 1.6]),
+    arm("scalar_nt", &["matmul_scalar_nt"], Over::BestGroup, [2.0, 2.1, 2.1, 2.1, 2.1, 2.0]),
+    arm("blocked_nn", &["matmul_blocked_nn"], Over::BestGroup, [8.0, 8.4, 7.6, 7.5, 7.4, 6.8]),
     arm(
         "blocked_nt",
         &["matmul_blocked_nt", "matmul_blocked_nt_1x4x4"],
-        false,
+        Over::BestGroup,
         [11.2, 13.0, 13.2, 13.1, 13.1, 10.8],
     ),
-    arm("cacheblocked_nn", &["matmul_cacheblocked_nn"], false, [5.1, 5.1, 6.4, 6.6, 6.5, 6.1]),
+    arm("cacheblocked_nn", &["matmul_cacheblocked_nn"], Over::BestGroup, [5.1, 5.1, 6.4, 6.6, 6.5, 6.1]),
     arm(
         "cacheblocked_nt",
         &["matmul_cacheblocked_nt", "matmul_cacheblocked_nt_1x4x4"],
-        false,
+        Over::BestGroup,
         [7.4, 8.1, 10.1, 10.0, 9.3, 9.2],
     ),
 ];
 
-/// ARM, table 1.4: 1×4×4 blocked and cache-blocked NT.
+/// ARM, table 1.4: 1×4×4 blocked and cache-blocked NT. ARM ran each work-group size three times, and has the median and
+/// the best of all these runs.
 const ARM_1_4: [ArmKind; 4] = [
-    arm("blocked median", &["matmul_blocked_nt_1x4x4"], true, [9.3, 10.5, 9.9, 9.7, 9.6, 1.1]),
-    arm("blocked best", &["matmul_blocked_nt_1x4x4"], false, [9.4, 10.6, 10.0, 9.9, 9.9, 9.4]),
-    arm("cache-blocked median", &["matmul_cacheblocked_nt_1x4x4"], true, [7.0, 8.0, 9.9, 9.7, 9.1, 9.2]),
-    arm("cache-blocked best", &["matmul_cacheblocked_nt_1x4x4"], false, [7.4, 8.0, 10.0, 10.0, 9.3, 9.2]),
+    arm("blocked median", &["matmul_blocked_nt_1x4x4"], Over::Median, [9.3, 10.5, 9.9, 9.7, 9.6, 1.1]),
+    arm("blocked high", &["matmul_blocked_nt_1x4x4"], Over::Best, [9.4, 10.6, 10.0, 9.9, 9.9, 9.4]),
+    arm(
+        "cache-blocked median",
+        &["matmul_cacheblocked_nt_1x4x4"],
+        Over::Median,
+        [7.0, 8.0, 9.9, 9.7, 9.1, 9.2],
+    ),
+    arm(
+        "cache-blocked high",
+        &["matmul_cacheblocked_nt_1x4x4"],
+        Over::Best,
+        [7.4, 8.1, 10.0, 10.0, 9.3, 9.2],
+    ),
 ];
+
+/// The other columns of ARM's table 1.1.
+const SOBEL_COLUMNS: [&str; 6] = [
+    "pixels a work-item",
+    "largest work-group",
+    "largest work-group, document",
+    "words a work-item (arithmetic + load-store), document",
+    "arithmetic words a cycle, document",
+    "load-store words a cycle, document",
+];
+
+/// The kernels of a table of the documents that can be asked for by its name; none for the tables of networks.
+pub(crate) fn kernels_of(table: &str) -> Option<Vec<&'static Kernel>> {
+    let by = |wanted: &dyn Fn(&Kernel) -> bool| {
+        Some(library().kernels.iter().filter(|k| k.source.is_some() && wanted(k)).collect())
+    };
+    let named = |names: &[&str]| by(&|k| names.contains(&&*k.codename));
+    match table {
+        "arm_1_1" => by(&|k| k.operation == Operation::Sobel),
+        "arm_1_3" => by(&|k| ARM_1_3.iter().any(|kind| kind.kernels.contains(&&*k.codename))),
+        "arm_1_4" => by(&|k| ARM_1_4.iter().any(|kind| kind.kernels.contains(&&*k.codename))),
+        "thesis_9_1" => by(&|k| BIAS.contains(&k.operation)),
+        "thesis_9_2" => by(&|k| ACTIVATIONS.contains(&k.operation)),
+        "sdk" => named(&[SDK]),
+        "tutorial" => named(&TUTORIAL),
+        "thesis_6" | "thesis_10" => Some(Vec::new()),
+        _ => named(BY_SIZE.iter().find(|t| t.id == table)?.kernels),
+    }
+}
+
+/// The names that [`kernels_of`] knows.
+pub(crate) fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = BY_SIZE.iter().map(|t| t.id).collect();
+    names.extend(["thesis_6", "thesis_9_1", "thesis_9_2", "thesis_10"]);
+    names.extend(["arm_1_1", "arm_1_3", "arm_1_4", "sdk", "tutorial"]);
+    names
+}
+
+/// The operations of figure 9.1, and those of figure 9.2.
+const BIAS: [Operation; 1] = [Operation::Bias];
+const ACTIVATIONS: [Operation; 3] = [Operation::Sigmoid, Operation::Relu, Operation::Activation];
+
+/// The kernel of the SDK's table, and those of the tutorial's.
+const SDK: &str = "matmul_sgemm";
+const TUTORIAL: [&str; 3] = ["matmul_columns", "matmul_columns_local", "matmul_columns_local_vector"];
 
 /// Shapes of figures 9.1 and 9.2.
 const SHAPES: [(usize, usize); 3] = [(1024, 1024), (256, 4096), (4096, 256)];
@@ -201,16 +268,17 @@ const SOBEL_EMPTY: usize = 16;
 /// An image is large enough where the fastest kernel takes so many times the launch of an empty one.
 const SOBEL_LAUNCHES: f64 = 20.0;
 
-/// Sobel, ARM's table 1.1: pixels per cycle on the Mali-T604.
-const SOBEL_DOCUMENT: [(&str, f64); 8] = [
-    ("sobel_char", 0.3),
-    ("sobel_char8", 1.8),
-    ("sobel_char16", 1.8),
-    ("sobel_char8_load16", 2.2),
-    ("sobel_char16_swizzle", 2.6),
-    ("sobel_2xchar8", 2.1),
-    ("sobel_2xchar8_load16", 2.5),
-    ("sobel_3xchar8", 1.4),
+/// Sobel, ARM's table 1.1 on the Mali-T604: pixels per cycle; the largest work-group; arithmetic and load-store words of a
+/// work-item.
+const SOBEL_DOCUMENT: [(&str, f64, u32, [u32; 2]); 8] = [
+    ("sobel_char", 0.3, 256, [13, 7]),
+    ("sobel_char8", 1.8, 128, [17, 9]),
+    ("sobel_char16", 1.8, 64, [21, 7]),
+    ("sobel_char8_load16", 2.2, 128, [18, 5]),
+    ("sobel_char16_swizzle", 2.6, 128, [32, 8]),
+    ("sobel_2xchar8", 2.1, 128, [29, 14]),
+    ("sobel_2xchar8_load16", 2.5, 128, [32, 7]),
+    ("sobel_3xchar8", 1.4, 64, [39, 19]),
 ];
 
 /// What a kernel took, or why it was not run.
@@ -278,6 +346,8 @@ pub(crate) struct Tables<'a, 'p> {
     peak: Option<f64>,
     nominal: Option<f64>,
     wrong: Vec<Unsound>,
+    /// Tables were named, and nothing else.
+    only: bool,
 }
 
 impl<'a, 'p> Tables<'a, 'p> {
@@ -299,6 +369,7 @@ impl<'a, 'p> Tables<'a, 'p> {
             peak: None,
             nominal: None,
             wrong: Vec::new(),
+            only: !options.names.is_empty() && options.names.iter().all(|name| kernels_of(name).is_some()),
         }
     }
 
@@ -330,22 +401,32 @@ impl<'a, 'p> Tables<'a, 'p> {
             let sobel = self.sobel();
             self.put(sobel)?;
         }
-        for table in [Self::sdk, Self::tutorial, Self::order] {
-            let section = if stopped() { None } else { table(self) };
+        type Table<'a, 'p> = fn(&mut Tables<'a, 'p>) -> Option<Section>;
+        for (id, table) in
+            [("sdk", Self::sdk as Table<'a, 'p>), ("tutorial", Self::tutorial), ("order", Self::order)]
+        {
+            let section = if stopped() || !self.wants(id) { None } else { table(self) };
             self.put(section)?;
         }
-        if self.options.names.is_empty() && self.options.library.is_none() {
+        let all = self.options.names.is_empty() && self.options.library.is_none();
+        let wanted = ["thesis_10", "thesis_6"].map(|id| all || (self.only && self.wants(id)));
+        if wanted.contains(&true) {
             let guard = Guard { budget: &self.budget, progress: self.live.progress };
             let peaks = (self.peak, self.nominal);
             let live = &mut *self.live;
             let put = &mut |section| live.section(section);
-            network::sections(&self.lab.device, peaks, self.options, &guard, put)?;
+            network::sections(&self.lab.device, peaks, (self.options, wanted), &guard, put)?;
         }
         Ok(())
     }
 
     fn put(&mut self, section: Option<Section>) -> Result<(), Error> {
         section.map_or(Ok(()), |section| self.live.section(section))
+    }
+
+    /// Whether a table is to be measured: nothing but tables was named, and this is none of them.
+    fn wants(&self, id: &str) -> bool {
+        !self.only || self.options.names.iter().any(|name| name == id)
     }
 
     fn has(&self, codename: &str) -> Option<&'a Kernel> {
@@ -523,7 +604,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         // Products that no document's table has, at the sizes of table 8.2.
         let title = "Other products: SDK, Adreno, tutorial, fused layers";
         tables.push(growing("products", title, self.other_kernels(), TABLE_8_2, &[]));
-        tables.retain(|t| !t.kernels.is_empty());
+        tables.retain(|t| !t.kernels.is_empty() && self.wants(t.id));
         // All tables grow together from small sizes to large ones, so that the budget serves each of them.
         let mut sizes: Vec<usize> = tables.iter().flat_map(|t| t.sizes.iter().copied()).collect();
         sizes.sort_unstable();
@@ -544,7 +625,7 @@ impl<'a, 'p> Tables<'a, 'p> {
 
     fn product(&mut self, kernel: &'a Kernel, size: usize, best: bool) -> Cell {
         match best {
-            true => self.over_groups(&[kernel], size, false),
+            true => self.over_groups(&[kernel], size, Over::BestGroup),
             false => self.gflops(kernel, kernel.restrictions.work_group, size),
         }
     }
@@ -600,14 +681,16 @@ impl<'a, 'p> Tables<'a, 'p> {
             ),
             (
                 "arm_1_4",
-                "C = αAB + βC, 1×4×4 NT, median and best over work-group sizes (ARM, table 1.4)",
+                "C = αAB + βC, 1×4×4 NT, median and best launch over all work-group sizes (ARM, table 1.4)",
                 &ARM_1_4,
             ),
         ];
-        about.into_iter().try_for_each(|(id, title, kinds)| {
-            let section = self.arm_table(id, title, kinds);
-            self.put(section)
-        })
+        about.into_iter().filter(|t| self.wants(t.0)).collect::<Vec<_>>().into_iter().try_for_each(
+            |(id, title, kinds)| {
+                let section = self.arm_table(id, title, kinds);
+                self.put(section)
+            },
+        )
     }
 
     fn arm_table(&mut self, id: &str, title: &str, kinds: &[ArmKind]) -> Option<Section> {
@@ -626,7 +709,7 @@ impl<'a, 'p> Tables<'a, 'p> {
             let at = ARM_DOCUMENT.iter().position(|&s| s == size);
             let mut cells = Vec::new();
             for (kind, kernels) in &kinds {
-                cells.push(self.over_groups(kernels, size, kind.median));
+                cells.push(self.over_groups(kernels, size, kind.over));
                 cells.push(at.map_or(Cell::Empty, |i| Cell::Document(kind.document[i])));
             }
             rows.push(Row { label: size.to_string(), cells });
@@ -644,32 +727,38 @@ impl<'a, 'p> Tables<'a, 'p> {
         Some(s)
     }
 
-    /// Best or median of these kernels over the work-group sizes of their sweeps.
-    fn over_groups(&mut self, kernels: &[&'a Kernel], size: usize, median: bool) -> Cell {
-        let (mut rates, mut why) = (Vec::new(), String::new());
+    /// What these kernels reach over the work-group sizes of their sweeps.
+    fn over_groups(&mut self, kernels: &[&'a Kernel], size: usize, over: Over) -> Cell {
+        let real = Problem { h: size, w: size, l: size };
+        let (mut best, mut runs, mut why) = (None::<Measured>, Vec::new(), String::new());
         for &kernel in kernels {
             for group in groups(kernel) {
                 match self.gflops(kernel, group, size) {
-                    Cell::Measured(m) => rates.push(m),
+                    Cell::Measured(m) if best.is_none_or(|best| m.value > best.value) => best = Some(m),
                     Cell::Skipped(reason) => why = reason,
                     _ => {}
                 }
+                if let Ok((times, _)) = self.measure(kernel, group, real) {
+                    let flop = kernel.flop(real) as f64;
+                    runs.extend(times.run.iter().map(|us| flop / us / 1e3));
+                }
             }
         }
-        rates.sort_unstable_by(|a, b| b.value.total_cmp(&a.value));
-        let at = if median { rates.len() / 2 } else { 0 };
-        rates.get(at).map_or(Cell::Skipped(why), |m| Cell::Measured(*m))
+        let Some(best) = best else { return Cell::Skipped(why) };
+        let value = match over {
+            Over::BestGroup => return Cell::Measured(best),
+            Over::Median => quantile(&runs, 0.5),
+            Over::Best => quantile(&runs, 1.0),
+        };
+        let percent = self.peak.map(|peak| 100.0 * value / peak);
+        Cell::Measured(Measured { value, percent, first: None, ..measured(&runs) })
     }
 
     /// Bias and activations on three shapes, in milliseconds.
     fn shapes(&mut self) -> Result<(), Error> {
         let tables = [
-            ("thesis_9_1", "Bias (thesis, fig. 9.1)", &[Operation::Bias][..]),
-            (
-                "thesis_9_2",
-                "Activations (thesis, fig. 9.2)",
-                &[Operation::Sigmoid, Operation::Relu, Operation::Activation],
-            ),
+            ("thesis_9_1", "Bias (thesis, fig. 9.1)", &BIAS[..]),
+            ("thesis_9_2", "Activations (thesis, fig. 9.2)", &ACTIVATIONS),
             ("argmax", "Arg-max of columns", &[Operation::ArgMax]),
             ("repack", "From row major to column major (thesis, §8.3.3)", &[Operation::Repack]),
         ];
@@ -689,7 +778,7 @@ impl<'a, 'p> Tables<'a, 'p> {
     }
 
     fn shape_table(&mut self, id: &str, title: &str, kernels: Vec<&'a Kernel>) -> Result<(), Error> {
-        if kernels.is_empty() {
+        if kernels.is_empty() || !self.wants(id) {
             return Ok(());
         }
         let mut rows = Vec::new();
@@ -712,8 +801,8 @@ impl<'a, 'p> Tables<'a, 'p> {
     /// The Sobel filter on square images: the document's size, then larger ones until even the fastest kernel computes
     /// for many times as long as a launch takes.
     fn sobel(&mut self) -> Option<Section> {
-        let kernels: Vec<&'a Kernel> =
-            self.kernels.iter().copied().filter(|k| k.operation == Operation::Sobel).collect();
+        let sobel = self.kernels.iter().copied().filter(|k| k.operation == Operation::Sobel);
+        let kernels: Vec<&'a Kernel> = if self.wants("arm_1_1") { sobel.collect() } else { Vec::new() };
         let baseline = *kernels.first()?;
         let square = |size: usize| Problem { h: size, w: size, l: 0 };
         let median = |o: &Outcome| o.as_ref().ok().map(|(t, _)| quantile(&t.run, 0.5));
@@ -767,6 +856,25 @@ impl<'a, 'p> Tables<'a, 'p> {
                 row.cells.push(rate.unwrap_or(Cell::Empty));
             }
         }
+        columns.extend(SOBEL_COLUMNS.map(String::from));
+        for (k, row) in kernels.iter().zip(&mut rows) {
+            let (down, across) = k.restrictions.scale;
+            row.cells.push(Cell::Text((down * across).to_string()));
+            let most = self.lab.largest_group(k);
+            row.cells.push(most.map_or(Cell::Empty, |most| Cell::Text(most.to_string())));
+            let figure = SOBEL_DOCUMENT.iter().find(|d| d.0 == &*k.codename);
+            let figures = figure.map(|(_, rate, group, [a, ls])| {
+                // Words a cycle are those of a work-item times work-items a cycle.
+                let a_cycle = |words: u32| Cell::Document(f64::from(words) * rate / (down * across) as f64);
+                [
+                    Cell::Document((*group).into()),
+                    Cell::Text(format!("{a} + {ls}")),
+                    a_cycle(*a),
+                    a_cycle(*ls),
+                ]
+            });
+            row.cells.extend(figures.map_or_else(|| vec![Cell::Empty; 4], Vec::from));
+        }
         let mut s = section(
             "arm_1_1",
             "Sobel filter (ARM, table 1.1)",
@@ -776,6 +884,11 @@ impl<'a, 'p> Tables<'a, 'p> {
             columns,
             rows,
             Plot::Bars,
+        );
+        s.notes.push(
+            "No driver tells words: benches/mali/run has those that Mesa's compiler makes. Words a cycle, document: words a \
+             work-item times the document's pixels a cycle over pixels a work-item."
+                .into(),
         );
         if let Some(us) = launch {
             s.notes.push(format!(
@@ -788,7 +901,7 @@ impl<'a, 'p> Tables<'a, 'p> {
 
     /// Queued, wait and run time of one launch.
     fn sdk(&mut self) -> Option<Section> {
-        let kernel = self.has("matmul_sgemm")?;
+        let kernel = self.has(SDK)?;
         let real = Problem { h: 1024, w: 1024, l: 1024 };
         let outcome = self.measure(kernel, kernel.restrictions.work_group, real);
         let cell = |pick: fn(&LaunchTimes) -> &Vec<f64>| match &outcome {
@@ -813,34 +926,20 @@ impl<'a, 'p> Tables<'a, 'p> {
 
     /// Column-major kernels against a serial loop in double precision on the CPU.
     fn tutorial(&mut self) -> Option<Section> {
-        let kernels: Vec<&'a Kernel> =
-            ["matmul_columns", "matmul_columns_local", "matmul_columns_local_vector"]
-                .iter()
-                .filter_map(|k| self.has(k))
-                .collect();
+        let kernels: Vec<&'a Kernel> = TUTORIAL.iter().filter_map(|k| self.has(k)).collect();
         if kernels.is_empty() {
             return None;
         }
         const SIZE: usize = 512;
-        let values: Vec<f64> = (0..SIZE * SIZE).map(|i| ((i * 7919) % 1000) as f64 / 500.0 - 1.0).collect();
-        let mut result = vec![0.0f64; SIZE * SIZE];
-        let serial = 1e3
-            * Lab::host_seconds(|| {
-                for j in 0..SIZE {
-                    for i in 0..SIZE {
-                        result[i + SIZE * j] =
-                            (0..SIZE).map(|k| values[i + SIZE * k] * values[k + SIZE * j]).sum();
-                    }
-                }
+        let serial = serial_ms::<f64>(SIZE);
+        let mut rows = Vec::new();
+        for (label, ms) in [("serial, double, CPU", serial), ("serial, float, CPU", serial_ms::<f32>(SIZE))] {
+            let value = Cell::Measured(Measured { value: ms, runs: 1, ..Measured::default() });
+            rows.push(Row {
+                label: label.into(),
+                cells: vec![value, Cell::Text(format!("{:.1}", serial / ms))],
             });
-        std::hint::black_box(&result);
-        let mut rows = vec![Row {
-            label: "serial, double, CPU".into(),
-            cells: vec![
-                Cell::Measured(Measured { value: serial, runs: 1, ..Measured::default() }),
-                Cell::Text("1.0".into()),
-            ],
-        }];
+        }
         for kernel in kernels {
             let own = self.ms(kernel, kernel.restrictions.work_group, Problem { h: SIZE, w: SIZE, l: SIZE });
             let gain = match &own {
@@ -883,6 +982,25 @@ impl<'a, 'p> Tables<'a, 'p> {
         );
         Some(s)
     }
+}
+
+/// Milliseconds of the tutorial's three loops over column-major matrices, in one precision.
+fn serial_ms<T>(size: usize) -> f64
+where
+    T: Copy + From<f32> + std::ops::Mul<Output = T> + std::iter::Sum<T>,
+{
+    let values: Vec<T> =
+        (0..size * size).map(|i| T::from(((i * 7919) % 1000) as f32 / 500.0 - 1.0)).collect();
+    let mut result = vec![T::from(0.0); size * size];
+    let seconds = Lab::host_seconds(|| {
+        for j in 0..size {
+            for i in 0..size {
+                result[i + size * j] = (0..size).map(|k| values[i + size * k] * values[k + size * j]).sum();
+            }
+        }
+    });
+    std::hint::black_box(&result);
+    1e3 * seconds
 }
 
 /// Independent multiply-add chains of the peak probe.

@@ -133,6 +133,37 @@ fn every_kernel_is_right_on_oclgrind_with_mali_like_limits() {
     all_right(Witness::Oclgrind, checked::due(Witness::Oclgrind, all));
 }
 
+/// A table of a document is asked for by its name, and stands alone.
+#[test]
+fn a_table_is_measured_by_its_name() {
+    let sections = |args: &[&str]| {
+        let r = bench(Witness::Pocl, &[args, &["--repeat", "3", "-o", "json"]].concat());
+        assert_eq!(r.code, Some(0), "{}", r.err);
+        let v: serde_json::Value = serde_json::from_str(&r.out).unwrap();
+        v["sections"].as_array().unwrap().clone()
+    };
+    let ids = |all: &[serde_json::Value]| {
+        all.iter().map(|s| s["id"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let found = sections(&["thesis_7_1", "--sizes", "32"]);
+    assert_eq!(ids(&found), ["check", "thesis_7_1"]);
+    let found = sections(&["arm_1_1", "--sizes", "64"]);
+    assert_eq!(ids(&found), ["check", "arm_1_1"]);
+    let columns = found[1]["columns"].as_array().unwrap();
+    let at = |name: &str| columns.iter().position(|c| c == name).unwrap();
+    let char8 = found[1]["rows"].as_array().unwrap().iter().find(|r| r["label"] == "sobel_char8").unwrap();
+    let cell = |name: &str| &char8["cells"][at(name)];
+    assert_eq!(cell("pixels a work-item")["text"], "8");
+    assert_eq!(cell("words a work-item (arithmetic + load-store), document")["text"], "17 + 9");
+    assert!((cell("arithmetic words a cycle, document")["document"].as_f64().unwrap() - 3.8).abs() < 0.05);
+    assert!(cell("largest work-group")["text"].as_str().unwrap().parse::<u32>().unwrap() >= 16);
+
+    let found = sections(&["thesis_10", "--time-limit", "1"]);
+    assert_eq!(ids(&found), ["check", "thesis_10"]);
+    let r = bench(Witness::Pocl, &["thesis_11"]);
+    assert!(r.code == Some(2) && r.err.contains("a table (thesis_7_1, "), "{}", r.err);
+}
+
 #[test]
 fn tables_are_measured_and_compared() {
     let folder = Folder::new();
