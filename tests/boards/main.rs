@@ -366,7 +366,9 @@ impl Expected<'_> {
         }
         let cache = Folder::new();
         self.check(&format!("{} on PoCL", board.name), |more| {
-            let run = feed(on_pocl(board, program, &cache).arg("-v").args(arguments).args(more), input);
+            // Beside other work PoCL may take minutes to compile there.
+            let mut c = on_pocl(board, program, &cache);
+            let run = feed(c.args(["-v", "--timeout", "60"]).args(arguments).args(more), input);
             assert!(run.err.contains("plan mali-midgard"), "{}", run.err);
             run
         });

@@ -153,10 +153,10 @@ fn a_table_is_measured_by_its_name() {
     let at = |name: &str| columns.iter().position(|c| c == name).unwrap();
     let char8 = found[1]["rows"].as_array().unwrap().iter().find(|r| r["label"] == "sobel_char8").unwrap();
     let cell = |name: &str| &char8["cells"][at(name)];
-    assert_eq!(cell("pixels a work-item")["text"], "8");
-    assert_eq!(cell("words a work-item (arithmetic + load-store), document")["text"], "17 + 9");
+    assert_eq!(cell("pixels a work-item"), "8");
+    assert_eq!(cell("words a work-item (arithmetic + load-store), document"), "17 + 9");
     assert!((cell("arithmetic words a cycle, document")["document"].as_f64().unwrap() - 3.8).abs() < 0.05);
-    assert!(cell("largest work-group")["text"].as_str().unwrap().parse::<u32>().unwrap() >= 16);
+    assert!(cell("largest work-group").as_str().unwrap().parse::<u32>().unwrap() >= 16);
 
     let found = sections(&["thesis_10", "--time-limit", "1"]);
     assert_eq!(ids(&found), ["check", "thesis_10"]);
