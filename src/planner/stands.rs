@@ -141,7 +141,7 @@ impl<'p> Stands<'p> {
             .filter(|&v| !self.has(written, v, moved.to))
             .collect::<Vec<_>>()
             .into_iter()
-            .for_each(|value| self.all.push((written, value, moved.to)));
+            .for_each(|value| self.add(written, value, moved.to));
         // What a concatenation or a border has made: an image over all rows.
         let Some(node) = self.network.graph.nodes.get(step.node) else { return };
         let shape = self.shape(node.output);
