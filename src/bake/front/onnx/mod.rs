@@ -302,8 +302,10 @@ fn lower(
         return None;
     }
     let Builder { mut draft, numbers, inputs, .. } = builder?;
+    // A class of a regressor's numbers is a class.
+    let numbers = |tail: &Tail| tail.output.is_none() && numbers.contains(&tail.value);
     let tail = match tail::tail(&mut draft, &outputs, values) {
-        Ok(tail) if numbers.contains(&tail.value) => Tail { output: Some(tail::NUMBERS), ..tail },
+        Ok(tail) if numbers(&tail) => Tail { output: Some(tail::NUMBERS), ..tail },
         Ok(tail) => tail,
         Err(e) => {
             mistakes.add(file, e);
