@@ -90,7 +90,27 @@ pub(super) fn combined(
             }
         };
     }
+    // The axes that both have go to the front, and back.
+    if let Some(order) = shared_first(x, y).filter(|order| !order.is_sorted()) {
+        let (front, other) = (b.transpose(name, x, &order)?, b.transpose(name, y, &order)?);
+        let result = combined(b, name, arithmetic, &front, &other)?;
+        let back: Vec<usize> = (0..order.len()).filter_map(|a| order.iter().position(|&o| o == a)).collect();
+        return b.transpose(name, &result, &back);
+    }
     Err(format!("values of {} and {} do not go together", x.shown(), y.shown()))
+}
+
+/// The axes of two values of which one is repeated along some: first those along which it is not.
+fn shared_first(x: &Live, y: &Live) -> Option<Vec<usize>> {
+    let (whole, part) = if x.len() < y.len() { (y, x) } else { (x, y) };
+    if whole.dims.len() != part.dims.len()
+        || part.dims.iter().zip(&whole.dims).any(|(p, w)| p != w && *p != 1)
+    {
+        return None;
+    }
+    let mut order: Vec<usize> = (0..whole.dims.len()).collect();
+    order.sort_by_key(|&a| part.dims[a] != whole.dims[a]);
+    Some(order)
 }
 
 /// Shapes in which the second has one element for each channel of the first, if there are such.
