@@ -11,6 +11,7 @@ mod calls;
 mod checked;
 mod checks;
 mod devices;
+mod differential;
 mod docs;
 mod examples;
 mod filter;

@@ -1,0 +1,160 @@
+"""How far a right answer may be from the judge's.
+
+Each value of a record has a bound on its error, carried from node to node as in a running error analysis. A node makes
+errors larger by its Lipschitz constant in the maximum norm, and adds its own rounding: u times the number of terms times
+the largest magnitude that it adds up, with u = 2^-23. The magnitudes are those of this record, from the judge. Both sides
+round in float32 and may sum in any order, so that twice the bound is allowed, and 1e-7 for values near 0. Functions (exp,
+tanh and the like) may be off by 16 u. A quantised tensor adds one step of its integers: the interpreter rounds to them,
+mortonnet does not.
+"""
+
+import numpy as np
+
+U = 2.0**-23
+FUNCTION = 16 * U
+MOVES = {
+    "Identity", "Dropout", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Split", "Pad",
+    "Concat", "Cast", "MaxPool", "ReduceMax", "Max", "Min", "Clip", "Relu", "Neg", "GlobalMaxPool", "ArrayFeatureExtractor",
+    "ZipMap", "Shape", "ArgMax", "Binarizer", "LabelEncoder",
+}
+LIKE = {
+    "CONV_2D": "Conv", "DEPTHWISE_CONV_2D": "Conv", "FULLY_CONNECTED": "Conv", "AVERAGE_POOL_2D": "AveragePool",
+    "MAX_POOL_2D": "MaxPool", "MEAN": "ReduceMean", "SUM": "ReduceSum", "REDUCE_MAX": "ReduceMax", "ADD": "Add", "SUB": "Sub",
+    "MUL": "Mul", "DIV": "Div", "MAXIMUM": "Max", "MINIMUM": "Min", "PRELU": "PRelu", "LEAKY_RELU": "LeakyRelu", "ELU": "Elu",
+    "GELU": "Gelu", "HARD_SWISH": "HardSwish", "LOGISTIC": "Sigmoid", "TANH": "Tanh", "SOFTMAX": "Softmax",
+    "LOG_SOFTMAX": "LogSoftmax",
+}
+"""The operations of ONNX whose errors those of TensorFlow Lite have. Others move values, or cut them off."""
+FUNCTIONS = {"Sigmoid": 0.25, "Tanh": 1.0, "Gelu": 1.2, "HardSwish": 1.5, "HardSigmoid": 1.0, "Elu": 1.0, "Selu": 1.0}
+
+
+def most(values):
+    """The largest magnitude of each record."""
+    v = np.abs(np.asarray(values, np.float64))
+    return v.reshape(len(v), -1).max(1) if v.size else np.zeros(len(v))
+
+
+def bounds(graph, values, constants, stored):
+    """The bound for each record of every live tensor. `values`: of live tensors; `constants`: of all others."""
+    errors, sizes = {}, {}
+    records = len(next(iter(values.values())))
+
+    def largest(name):
+        if name not in sizes:
+            v = values.get(name)
+            sizes[name] = most(v) if v is not None else float(np.abs(constants[name].astype(np.float64)).max(initial=0))
+        return sizes[name]
+
+    def error(name):
+        if name in errors:
+            return errors[name]
+        # Constants that are computed are rounded in their own order.
+        return 0.0 if name in stored else 8 * U * largest(name)
+
+    def step(name):
+        """One step of a quantised tensor's integers."""
+        return float(np.max(graph.scales[name][0])) if name in graph.scales else 0.0
+
+    for name in graph.inputs:
+        errors[name] = np.zeros(records) + step(name)
+    for node in graph.nodes:
+        if not any(i in graph.live for i in node.inputs) or node.outputs[0] in graph.sizes:
+            continue
+        own = one(node, graph, largest, error, constants, values)
+        for name in node.outputs:
+            if name:
+                errors[name] = own + step(name) + np.zeros(records)
+    return errors
+
+
+def gain_of_rows(w):
+    """The largest sum of magnitudes of a row, and the terms of one."""
+    w = np.abs(w.astype(np.float64)).reshape(len(w), -1)
+    return w.sum(1).max(), w.shape[1]
+
+
+def one(node, graph, largest, error, constants, values):
+    op, attrs = node.op, node.attrs
+    inputs = [i for i in node.inputs if i and i not in graph.sizes]
+    if op.isupper():
+        op = LIKE.get(op, "Identity")
+    live = [i for i in inputs if i in graph.live]
+    x = live[0]
+    m, e = largest(x), error(x)
+    out = largest(node.outputs[0]) if node.outputs[0] in values else m
+    fixed = [constants[i] for i in inputs if i in constants]
+    if op == "Conv" and graph.kinds[x] == "float32" and graph.kinds[inputs[1]] == "int8":
+        # LiteRT rounds the values to 8 bits too.
+        e = e + m / 127
+
+    def linear(gain, terms, bias=0.0, bias_error=0.0):
+        return gain * e + U * (terms + 4) * (gain * m + np.abs(bias)) + bias_error
+
+    if op in MOVES:
+        return np.max([error(i) + np.zeros_like(m) for i in inputs if i in graph.live or constants[i].dtype.kind == "f"], 0)
+    if op in FUNCTIONS:
+        gain = FUNCTIONS[op]
+        if op in ("Elu", "Selu"):
+            gain = max(1.0, attrs.get("alpha", 1.6733)) * max(1.0, attrs.get("gamma", 1.0507))
+        if op == "HardSigmoid":
+            gain = attrs.get("alpha", 0.2)
+        return gain * e + FUNCTION * (out + gain + np.minimum(m, 10.0))
+    if op in ("LeakyRelu", "PRelu"):
+        slope = abs(attrs.get("alpha", 0.01)) if op == "LeakyRelu" else np.abs(fixed[0]).max(initial=0)
+        return max(1.0, float(slope)) * e + 2 * U * out
+    if op in ("Add", "Sub", "Sum"):
+        return sum(error(i) + U * len(inputs) * largest(i) for i in inputs)
+    if op == "Mul":
+        a, b = inputs
+        return error(a) * largest(b) + error(b) * largest(a) + 4 * U * largest(a) * largest(b)
+    if op == "Div":
+        a, b = inputs
+        d = np.abs(np.asarray(values.get(b, constants.get(b)), np.float64))
+        least = d.reshape(len(d), -1).min(1) if b in graph.live else d.min()
+        top = largest(a) / least
+        return error(a) / least + error(b) * top / least + 4 * U * top
+    if op == "BatchNormalization":
+        s, b, mean, var = (f.astype(np.float64) for f in fixed)
+        f = s / np.sqrt(var + attrs.get("epsilon", 1e-5))
+        return linear(np.abs(f).max(), 4, np.abs(b).max() + np.abs(mean * f).max())
+    if op == "Scaler":
+        f = np.abs(np.asarray(attrs.get("scale", [1.0]), np.float64))
+        return linear(f.max(), 4, np.max(f * np.abs(attrs.get("offset", [0.0]))))
+    if op == "Conv":
+        bias = largest(inputs[2]) if len(inputs) > 2 else 0.0
+        w = np.moveaxis(fixed[0], -1, 0) if node.op == "DEPTHWISE_CONV_2D" else fixed[0]
+        return linear(*gain_of_rows(w), bias)
+    if op == "Gemm":
+        w = fixed[0] if attrs.get("transB", 0) else fixed[0].T
+        gain, terms = gain_of_rows(w)
+        beta = abs(attrs.get("beta", 1.0))
+        c = inputs[2] if len(inputs) > 2 else None
+        return linear(gain * abs(attrs.get("alpha", 1.0)), terms, beta * largest(c) if c else 0.0, beta * error(c) if c else 0.0)
+    if op == "MatMul":
+        w = fixed[0].astype(np.float64)
+        if inputs[1] in constants:
+            sums, terms = np.abs(w).sum(-2 if w.ndim > 1 else 0), w.shape[-2] if w.ndim > 1 else len(w)
+        else:
+            sums, terms = np.abs(w).sum(-1), w.shape[-1]
+        return linear(np.max(sums), terms)
+    if op in ("LinearRegressor", "LinearClassifier"):
+        w = np.reshape(attrs["coefficients"], (-1, graph.shapes[x][1] if len(graph.shapes[x]) > 1 else 1))
+        return linear(*gain_of_rows(w), np.abs(attrs.get("intercepts", [0.0])).max()) + FUNCTION
+    if op in ("AveragePool", "ReduceMean", "GlobalAveragePool"):
+        return linear(1.0, graph.size(x))
+    if op == "ReduceSum":
+        ratio = graph.size(x) / max(1, graph.size(node.outputs[0]))
+        return linear(ratio, ratio)
+    if op == "Softmax":
+        return attrs.get("beta", 1.0) * (e + 4 * U * m) + U * (16 + graph.size(x))
+    if op == "LogSoftmax":
+        return 2 * e + 8 * U * (m + out) + U * (16 + graph.size(x))
+    if op == "Normalizer":
+        s = np.abs(np.asarray(values[x], np.float64)).reshape(len(m), -1).sum(1)
+        return 2 * e * graph.size(x) / np.maximum(s, 1e-30) + U * (16 + graph.size(x))
+    raise KeyError(f"bounds.py has no rule for {op}")
+
+
+def allowed(error):
+    """The distance that is allowed to an answer with this bound."""
+    return 2 * error + 1e-7

@@ -1,0 +1,109 @@
+"""A random graph under construction, in a form that both formats are written from.
+
+Tensors are names. `shapes` has the sizes of each, those of records with BATCH in front; `kinds` its NumPy type.
+`weights` has the stored constants. A tensor in `live` depends on the record.
+"""
+
+import copy
+from dataclasses import dataclass, field
+
+import numpy as np
+
+BATCH = 7
+"""The number of records while shapes are inferred. No other size is 7, so that it cannot be mistaken."""
+
+
+class Unfit(Exception):
+    """The random choice leads to no valid node. The generator draws again."""
+
+
+@dataclass
+class Node:
+    op: str
+    inputs: list
+    outputs: list
+    attrs: dict = field(default_factory=dict)
+    domain: str = ""
+    hits: list = field(default_factory=list)
+    """(operation, attribute, rank, type) of what a node covers."""
+
+
+class Graph:
+    """Nodes in order, with everything that a judge and a writer need."""
+
+    def __init__(self, random, version, kind):
+        self.random, self.version, self.kind = random, version, kind
+        self.nodes, self.inputs, self.outputs = [], [], []
+        self.weights, self.shapes, self.kinds, self.live = {}, {}, {}, set()
+        self.scales = {}
+        """Scale and zero point of quantised tensors (TensorFlow Lite)."""
+        self.records = None
+        """The number of records that the model states; None for any number."""
+        self.settings = {}
+        """The JSON beside the model."""
+        self.answer = "scores"
+        """The form of the answer: scores, a class for each record, its label, or flags (the classes above a threshold)."""
+        self.extreme = False
+        self.count = 0
+
+    def name(self, stem):
+        self.count += 1
+        return f"{stem.lower()}_{self.count}"
+
+    def hit(self, node, tags, rank, kind):
+        """Notes what a node covers."""
+        node.hits += [(node.op, tag, rank, kind) for tag in tags or ["-"]] + [(node.op, "type", "", kind)]
+
+    def copy(self):
+        return copy.deepcopy(self)
+
+    def input(self, dims, kind):
+        name = self.name("in")
+        self.inputs.append(name)
+        self.shapes[name], self.kinds[name] = [BATCH, *dims], kind
+        self.live.add(name)
+        return name
+
+    def weight(self, array):
+        name = self.name("w")
+        array = np.asarray(array)
+        self.weights[name] = array
+        self.shapes[name], self.kinds[name] = list(array.shape), array.dtype.name
+        return name
+
+    def chance(self, p):
+        return self.random.random() < p
+
+    def among(self, things):
+        things = list(things)
+        if not things:
+            raise Unfit
+        return things[self.random.integers(len(things))]
+
+    def int(self, low, high):
+        """A whole number from `low` to `high`."""
+        return int(self.random.integers(low, high + 1))
+
+    def size(self, name):
+        """Elements of a record of `name`."""
+        return int(np.prod(self.shapes[name][1:]))
+
+    def readers(self, name):
+        return [n for n in self.nodes if name in n.inputs]
+
+    def leaves(self):
+        return [n for n in self.shapes if n in self.live and not self.readers(n)]
+
+    def cut(self, outputs):
+        """The graph that computes `outputs` alone."""
+        g = self.copy()
+        g.outputs = list(outputs)
+        wanted, kept = set(outputs), []
+        for node in reversed(g.nodes):
+            if wanted & set(node.outputs):
+                kept.append(node)
+                wanted |= set(node.inputs)
+        g.nodes = kept[::-1]
+        g.inputs = [i for i in g.inputs if i in wanted]
+        g.weights = {n: w for n, w in g.weights.items() if n in wanted}
+        return g

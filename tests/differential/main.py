@@ -1,0 +1,394 @@
+"""Random graphs through mortonnet-bake and its programs, judged by ONNX Runtime and LiteRT. `run` beside this file calls it.
+
+Each graph is drawn from (seed, number), so that `--seed S --graph I` repeats it. It is baked once. Its program runs a
+single record, batches of 3, and 100 records at once, on the host and for some graphs on OpenCL. bounds.py says how far an
+answer may be from the judge's. A graph whose judge gives NaN or an infinity, or whose bound says nothing, is drawn again.
+A refusal counts as a failure unless refusals.py has the sentence of the documents that states it.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+
+import numpy as np
+
+import bounds
+from graph import Unfit
+from refusals import problems, stated
+
+warnings.filterwarnings("ignore")
+RECORDS = 100
+LOOSE = 0.02
+"""A bound above this part of an output's largest magnitude says too little."""
+ALMOST = 1e37
+"""Records with larger values may overflow float32. Those whose answer is not finite must be refused."""
+LOOSE_OF_INTEGERS = 0.5
+"""That part for values that the judge rounds to integers."""
+
+
+def normalised(message):
+    """A message without names and numbers, to count it."""
+    line = (problems(message) or ["(nothing)"])[0]
+    line = re.sub(r"^.*?(node|operator) [^ ]+ ", r"\1 ", line)
+    line = re.sub(r"^[^ ]*: [^ ]*/g\d+[^ ]*: ", "", line)
+    line = re.sub(r"\[[^\]]*\]", "[…]", line)
+    return re.sub(r"-?\d+(\.\d+)?(e-?\d+)?", "#", line)[:200]
+
+
+class Tools:
+    """The programs under test, and the folder for what they write."""
+
+    def __init__(self, arguments, folder):
+        self.bake, self.program, self.folder = arguments.bake, arguments.program, pathlib.Path(folder)
+        self.kernels = arguments.kernels
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("MORTONNET_")}
+        self.count = 0
+        self.lock = threading.Lock()
+
+    def path(self):
+        with self.lock:
+            self.count += 1
+            return self.folder / f"g{self.count}"
+
+    def baked(self, g, data):
+        """The path of the program, or what mortonnet-bake says."""
+        path = self.path()
+        model = path.with_suffix("." + g.format)
+        model.write_bytes(data)
+        if g.settings:
+            path.with_suffix(".json").write_text(json.dumps(g.settings))
+        command = [self.bake, str(model), "--program", self.program, "-o", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=self.environment)
+        for extra in (model, path.with_suffix(".json")):
+            extra.unlink(missing_ok=True)
+        if done.returncode == 0:
+            return path, None
+        path.unlink(missing_ok=True)
+        return None, f"exit {done.returncode}: {done.stderr}" if done.returncode != 1 else done.stderr
+
+    def answers(self, path, g, device, rows, batch):
+        """The numbers of each record, None where the program refuses it; or a text that says why there are none."""
+        data = io.BytesIO()
+        np.save(data, rows)
+        answer = "class" if g.answer == "flags" else g.answer
+        command = [str(path), "-d", device, "-f", "npy", "-o", answer, "--on-error", "mark"] + (["-b", str(batch)] if batch else [])
+        if self.kernels and device == "opencl":
+            command += ["--kernels", self.kernels]
+        # Kernels are compiled once for the three batches.
+        environment = self.environment | {"MORTONNET_CACHE": f"{path}.cache"}
+        if device == "host":
+            environment["MORTONNET_OPENCL"] = "/nonexistent"
+        try:
+            done = subprocess.run(command, input=data.getvalue(), capture_output=True, timeout=240, env=environment)
+        except subprocess.TimeoutExpired:
+            return "no end after 240 s"
+        lines = done.stdout.decode().splitlines()
+        if done.returncode != (1 if "error" in lines else 0) or len(lines) != len(rows):
+            return f"exit {done.returncode}, {len(lines)} lines: {done.stderr.decode().strip()[-300:]}"
+        try:
+            return [None if line == "error" else [float(x) for x in line.split(",") if x] for line in lines]
+        except ValueError:
+            return f"no numbers: {lines[:1]}"
+
+
+class Drawn:
+    """A graph with its records and the judge's values."""
+
+    def __init__(self, g, data, feeds, values, errors, reference):
+        self.g, self.data, self.feeds, self.values, self.errors, self.reference = g, data, feeds, values, errors, reference
+        flat = lambda n: np.asarray(values[n], np.float64).reshape(RECORDS, -1)
+        outputs = [g.scores] if g.answer != "scores" else g.outputs
+        self.expected = np.concatenate([flat(n) for n in outputs], 1)
+        wide = [np.repeat(bounds.allowed(errors[n])[:, None], g.size(n), 1) for n in outputs]
+        # The program prints the shortest decimals that stand for a float32.
+        self.allowed = np.concatenate(wide, 1) + bounds.U * np.abs(self.expected)
+        # Where a value is almost infinite, another order of sums may be.
+        most = [bounds.most(values[n]) for n in g.live if n in values and n not in g.sizes]
+        self.extreme = ~(np.max(most, 0) < ALMOST)
+        self.must_fail = ~np.isfinite(self.expected).all(1)
+
+    def rows(self):
+        flat = [np.asarray(self.feeds[n], np.float32).reshape(RECORDS, -1) for n in self.g.inputs]
+        return np.concatenate(flat, 1)
+
+
+def judged(g, feeds):
+    """The graph with the judge's values. Raises `Unfit` where they say nothing."""
+    from formats import of
+
+    format = of(g)
+    judge = format.Judge(g)
+    with np.errstate(all="ignore"):
+        values = judge.values(feeds)
+        ordinary = np.ones(RECORDS, bool)
+        for name in g.live:
+            if name in values and name not in g.sizes and np.shape(values[name])[1:] != tuple(g.shapes[name][1:]):
+                raise Unfit("the judge's sizes are not those that ONNX infers")
+            if name in values and name not in g.sizes:
+                ordinary &= bounds.most(values[name]) < ALMOST
+        if not (ordinary.all() or g.extreme and ordinary.sum() > RECORDS // 2):
+            raise Unfit("not finite")
+        errors = bounds.bounds(g, values, judge.constants, judge.stored)
+        for name in g.outputs:
+            loose = LOOSE_OF_INTEGERS if g.scales else LOOSE
+            if g.answer == "scores" and np.max(bounds.allowed(errors[name])[ordinary]) > loose * max(1e-3, float(np.max(bounds.most(values[name])[ordinary]))):
+                raise Unfit("loose bound")
+    return Drawn(g, format.written(g), feeds, values, errors, judge.reference)
+
+
+def draw(seed, index, formats, said):
+    """Graph `index` of `seed`. `said` counts why graphs were drawn again."""
+    from formats import module
+
+    for attempt in range(200):
+        random = np.random.default_rng([seed, index, attempt])
+        format = module(formats[index % len(formats)])
+        try:
+            g = format.draw(random)
+            g.number = index
+            return judged(g, format.records(g, RECORDS, random))
+        except Unfit as e:
+            said[f"drawn again: {str(e) or 'no valid node'}"] += 1
+        except Exception as e:
+            said[f"judge: {type(e).__name__}: " + normalised(str(e))[:150]] += 1
+            if os.environ.get("TRACE"):
+                import traceback
+                traceback.print_exc()
+    raise SystemExit(f"graph {index} of seed {seed}: nothing valid in 200 attempts")
+
+
+def wrong(drawn, found, first, count):
+    """None, or how the answers differ."""
+    if isinstance(found, str):
+        return found
+    for r, answer in enumerate(found, first):
+        if answer is None:
+            why = None if drawn.extreme[r] else "refused"
+        elif drawn.must_fail[r]:
+            why = f"finite answer {answer[:3]}, expected {drawn.expected[r][:3]}"
+        else:
+            why = differs(drawn.g, answer, drawn.expected[r], drawn.allowed[r])
+        if why:
+            return f"record {r}: {why}"
+    return None
+
+
+def differs(g, answer, expected, allowed):
+    """None, or how the answer for a record differs."""
+    # What cannot be told because a value is almost infinite has no bound.
+    allowed = np.where(np.isnan(allowed), np.inf, allowed)
+    if g.answer == "scores":
+        if len(answer) != len(expected):
+            return f"{len(answer)} scores, expected {len(expected)}"
+        far = np.flatnonzero(~(np.abs(answer - expected) <= allowed))
+        if not far.size:
+            return None
+        i = far[0]
+        return f"score {i}: {answer[i]:.9g}, expected {expected[i]:.9g} within {allowed[i]:.2g}; {far.size} of {len(answer)} wrong"
+    if g.answer == "flags":
+        above = np.isin(np.arange(len(expected)), answer)
+        bad = (above != (expected > g.threshold)) & ~(np.abs(expected - g.threshold) <= allowed)
+        return f"classes {answer}, values {expected}" if bad.any() else None
+    if len(answer) != 1:
+        return f"{len(answer)} classes"
+    i = g.labels.index(int(answer[0])) if g.answer == "label" else int(answer[0])
+    return None if expected.max() - expected[i] <= 2 * allowed.max() else f"class {i}, values {expected}"
+
+
+def failure(tools, drawn, devices):
+    """(kind, text) of what is wrong with a graph, or None. A refusal has the kind `refused`."""
+    g = drawn.g
+    path, refusal = tools.baked(g, drawn.data)
+    if refusal is not None:
+        return ("refused", refusal) if not refusal.startswith("exit") and "panicked" not in refusal else ("bake", refusal)
+    try:
+        rows = drawn.rows()
+        for device in devices:
+            for batch, first, count in ((1, 0, 1), (3, 1, 10), (None, 0, RECORDS)):
+                found = tools.answers(path, g, device, rows[first : first + count], batch)
+                why = wrong(drawn, found, first, count)
+                if why:
+                    return f"wrong on {device}", f"batch {batch or RECORDS}: {why}"
+    finally:
+        path.unlink(missing_ok=True)
+        shutil.rmtree(f"{path}.cache", ignore_errors=True)
+    return None
+
+
+def fails_alike(a, b):
+    return a and b and a[0] == b[0] and (a[0] != "refused" or normalised(a[1]) == normalised(b[1]))
+
+
+def shrunk(tools, drawn, first, devices):
+    """A smaller graph that fails alike: fewer outputs, then nodes in front replaced by inputs."""
+    best, said = drawn, first
+
+    def attempt(change):
+        nonlocal best, said
+        try:
+            g, feeds = change(best)
+            smaller = judged(g, {n: feeds[n] for n in g.inputs})
+            why = failure(tools, smaller, devices)
+        except Exception:
+            return False
+        if not fails_alike(why, first):
+            return False
+        best, said = smaller, why
+        return True
+
+    def only(output):
+        def change(d):
+            g = d.g.cut([output])
+            g.settings = {"output": {"kind": "values"}}
+            return g, d.feeds
+        return change
+
+    def from_here(name):
+        def change(d):
+            g = d.g.copy()
+            g.nodes = [n for n in g.nodes if name not in n.outputs]
+            g.inputs.append(name)
+            g = g.cut(g.outputs)
+            return g, {**d.feeds, **{name: d.values[name]}}
+        return change
+
+    if drawn.g.answer == "scores":
+        made = [o for n in reversed(best.g.nodes) for o in n.outputs if o in best.g.live and o not in best.g.sizes]
+        for name in best.g.outputs if len(best.g.outputs) > 1 else []:
+            if attempt(only(name)):
+                break
+        # Drop nodes from the end while what stands before them fails too.
+        for name in [o for n in best.g.nodes for o in n.outputs if o in made]:
+            if name not in best.g.outputs and attempt(only(name)):
+                break
+    for name in [o for n in reversed(best.g.nodes) for o in n.outputs if o in best.g.live and o not in best.g.sizes]:
+        if name not in best.g.outputs and any(name in n.outputs for n in best.g.nodes):
+            attempt(from_here(name))
+    return best, said
+
+
+def shown(g):
+    shape = lambda n: "×".join(["N", *map(str, g.shapes[n][1:])] if n in g.live else map(str, g.shapes[n])) or "()"
+    lines = [f"  set {g.version}, {g.kind}, records {g.records or 'N'}, inputs {', '.join(f'{n} {g.kinds[n]} {shape(n)}' for n in g.inputs)}"]
+    for n in g.nodes:
+        attrs = ", ".join(f"{k}={str(v)[:60]}" for k, v in n.attrs.items())
+        inputs = ", ".join(f"{i} [{shape(i)}]" if i else "-" for i in n.inputs)
+        lines.append(f"  {', '.join(n.outputs)} [{shape(n.outputs[0])}] = {n.op}({inputs}) {attrs}")
+    return "\n".join(lines + [f"  outputs {', '.join(g.outputs)}"])
+
+
+class Report:
+    """Counts of a run, and the failures with what repeats them."""
+
+    def __init__(self, save):
+        self.counts, self.refusals = collections.Counter(), collections.Counter()
+        self.again, self.hits, self.failures = collections.Counter(), collections.Counter(), []
+        self.save, self.lock = save, threading.Lock()
+
+    def add(self, drawn, failed, small, command):
+        with self.lock:
+            self.counts["graphs"] += 1
+            self.counts["nodes"] += len(drawn.g.nodes)
+            self.counts["judged by the reference implementation"] += drawn.reference
+            self.hits.update({h for n in drawn.g.nodes for h in n.hits})
+            if not failed:
+                return
+            if failed[0] == "refused":
+                self.counts["refused"] += 1
+                self.refusals[normalised(failed[1])] += 1
+                if stated(failed[1]):
+                    return
+            self.failures.append(failed[0])
+            smallest, why = small
+            print(f"\nFAILED {command}\n  {why[0]}: {why[1].strip()[-600:]}\n{shown(smallest.g)}", flush=True)
+            if self.save:
+                save(pathlib.Path(self.save) / f"{len(self.failures)}", smallest)
+
+
+def save(folder, drawn):
+    """A case as a folder: the model, its records, the scores expected."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"model.{drawn.g.format}").write_bytes(drawn.data)
+    if drawn.g.settings:
+        (folder / "model.json").write_text(json.dumps(drawn.g.settings))
+    np.save(folder / "in.npy", drawn.rows()[:5])
+    if drawn.g.answer != "scores":
+        return np.savetxt(folder / "classes.csv", np.argmax(drawn.expected, 1)[:5], fmt="%d")
+    np.savetxt(folder / "expected.csv", drawn.expected[:5], fmt="%.9g", delimiter=",")
+
+
+def main():
+    p = argparse.ArgumentParser(prog="tests/differential/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--graphs", type=int, default=150, help="how many  [150]")
+    p.add_argument("--opencl", type=int, default=0, help="how many of them run on OpenCL too  [0]")
+    p.add_argument("--seed", type=lambda s: int(s, 0), default=0, help="what the graphs are drawn from  [0]")
+    p.add_argument("--graph", type=int, help="this graph alone, on OpenCL too where --opencl is not 0")
+    p.add_argument("--first", type=int, default=0, help="the number of the first graph  [0]")
+    p.add_argument("--jobs", type=int, default=os.cpu_count(), help="graphs at a time  [the CPUs]")
+    p.add_argument("--formats", default="onnx,tflite", help="onnx, tflite or both  [both]")
+    p.add_argument("--table", action="store_true", help="print how often each operation, attribute, rank and type occurred")
+    p.add_argument("--save", help="a folder for shrunk failures")
+    p.add_argument("--most", type=int, default=20, help="stop after so many failures  [20]")
+    p.add_argument("--as-drawn", action="store_true", help="do not shrink graphs that fail")
+    p.add_argument("--kernels", help="a folder of kernels instead of the baked ones")
+    p.add_argument("--bake", required=True), p.add_argument("--program", required=True)
+    a = p.parse_args()
+    formats = a.formats.split(",")
+    numbers = [a.graph] if a.graph is not None else range(a.first, a.first + a.graphs)
+    report, start = Report(a.save), time.monotonic()
+    place = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(dir=place, prefix="mortonnet-differential-") as folder:
+        tools = Tools(a, folder)
+
+        def one(index):
+            if len(report.failures) >= a.most:
+                return
+            drawn = draw(a.seed, index, formats, report.again)
+            opencl = a.opencl and (index - a.first) * a.opencl // len(numbers) != (index - a.first + 1) * a.opencl // len(numbers)
+            devices = ["host"] + (["opencl"] if opencl or (a.opencl and a.graph is not None) else [])
+            failed = failure(tools, drawn, devices)
+            small = None
+            if failed and not (failed[0] == "refused" and stated(failed[1])):
+                small = (drawn, failed) if a.as_drawn else shrunk(tools, drawn, failed, devices)
+            report.counts["on OpenCL"] += len(devices) > 1
+            options = f"--seed {a.seed} --graph {index} --formats {a.formats}" + (" --opencl 1" if len(devices) > 1 else "")
+            report.add(drawn, failed, small, options)
+
+        with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+            for done in pool.map(one, numbers):
+                pass
+    seconds, n = time.monotonic() - start, report.counts["graphs"]
+    accepted = 100 - 100 * report.counts["refused"] / max(1, n)
+    print(f"\n{n} graphs of seed {a.seed} ({', '.join(formats)}), {report.counts['nodes']} nodes, in {seconds:.0f} s, "
+          f"{n / seconds:.1f} a second; {report.counts['on OpenCL']} on OpenCL too; "
+          f"{report.counts['judged by the reference implementation']} judged by onnx.reference")
+    print(f"accepted: {accepted:.1f} %; failures: {len(report.failures)} {dict(collections.Counter(report.failures))}")
+    for title, counts in (("refusals", report.refusals), ("drawn again", report.again)):
+        for message, count in counts.most_common(40):
+            print(f"{title:12} {count:6}  {message}")
+    empty = 0
+    if a.table:
+        from formats import module
+        from table import print_table
+
+        empty = print_table(report.hits, [module(f) for f in formats])
+    few = n >= 100 and accepted < 90
+    if few:
+        print("fewer than 90 % of the graphs were accepted")
+    sys.exit(1 if report.failures or few or empty else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,907 @@
+"""Random ONNX graphs of what docs/ONNX.md promises, and their judge, ONNX Runtime."""
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx.reference
+import onnxruntime
+from onnx import defs, helper, numpy_helper, shape_inference
+
+from graph import BATCH, Graph, Node, Unfit
+from onnx_constants import floats, node, normal, quarters, reduced, squeeze, stored, typed, whole
+
+SETS = (7, 26)
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
+EVERY = 9
+"""Each so many records are extreme, where any are."""
+MOST = 500
+"""Elements of a value."""
+ML = "ai.onnx.ml"
+FAR = 2**31 - 1
+
+
+def code(kind):
+    return 16 if kind == "bfloat16" else helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+
+
+class OnnxGraph(Graph):
+    format = "onnx"
+
+    def __init__(self, random, version, kind):
+        super().__init__(random, version, kind)
+        self.declared = self.extreme = False
+        self.known = {}
+        """Numbers of constants that shape inference reads."""
+
+    def weight(self, array):
+        name = super().weight(array)
+        self.known[name] = self.weights[name]
+        return name
+
+    def node(self, op, inputs, attrs=None, outputs=1, domain="", tags=()):
+        """Adds a node; gives the names of its outputs."""
+        attrs = attrs or {}
+        names = [self.name(op) for _ in range(outputs)]
+        made = Node(op, list(inputs), names, attrs, domain)
+        schema = defs.get_schema(op, self.version if not domain else 3, domain)
+        types, data = {}, {}
+        for i in inputs:
+            if i:
+                types[i] = helper.make_tensor_type_proto(code(self.kinds[i]), self.shapes[i])
+                if i in self.known and self.known[i].dtype.kind != "V":
+                    data[i] = numpy_helper.from_array(self.known[i], i)
+        proto = helper.make_node(op, inputs, names, domain=domain, **attrs)
+        opsets = [helper.make_opsetid("", self.version), helper.make_opsetid(ML, 3)]
+        found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets, ir_version=8)
+        for name in names:
+            if name not in found:
+                raise Unfit
+            t = found[name].tensor_type
+            shape = [d.dim_value if d.HasField("dim_value") else -1 for d in t.shape.dim]
+            if -1 in shape or (np.prod(shape) == 0 and shape != [0]):
+                raise Unfit
+            self.shapes[name] = shape
+            self.kinds[name] = "bfloat16" if t.elem_type == 16 else helper.tensor_dtype_to_np_dtype(t.elem_type).name
+        live = [i for i in inputs if i in self.live]
+        if live:
+            self.live |= set(names)
+            for name in names:
+                of_sizes = op == "Shape" or self.sizes & set(live)
+                if self.size(name) > MOST or not (of_sizes and op != "Reshape" or self.shapes[name][:1] == [BATCH]):
+                    raise Unfit
+            self.hit(made, [*attrs, *tags], len(self.shapes[live[0]]), self.kinds[live[0]])
+            made.hits.append((op, f"set {schema.since_version}", "", ""))
+        elif op == "Constant":
+            self.hit(made, attrs, "constant", self.kinds[names[0]])
+            value = attrs.get("value")
+            value = numpy_helper.to_array(value) if value is not None else np.asarray(next(iter(attrs.values())))
+            self.known[names[0]] = value if value.dtype != np.float64 or "value" in attrs else value.astype(np.float32)
+        else:
+            self.hit(made, attrs, "constant", self.kinds[names[0]])
+        self.nodes.append(made)
+        return names
+
+    def operand(self, ranks=(1, 2, 3, 4, 5), any_kind=False, fits=lambda dims: True):
+        """A live tensor of one of these ranks. One is reshaped where there is none of the rank that was drawn."""
+        rank = self.among(ranks)
+        good = lambda n: (any_kind or self.kinds[n] == self.kind) and n not in self.sizes
+        tensors = [n for n in self.live if good(n)]
+        if not tensors:
+            ints = sorted(n for n in self.live if n not in self.sizes)
+            tensors = [node(self, "Cast", self.among(ints), to=code(self.kind))]
+        found = sorted(n for n in tensors if len(self.shapes[n]) == rank and fits(self.shapes[n][1:]))
+        if found:
+            new = [n for n in found if not self.readers(n)]
+            return self.among(new if new and self.chance(0.7) else found)
+        for _ in range(5):
+            x = self.among(sorted(tensors))
+            dims = self.split(self.size(x), rank - 1)
+            if dims is not None and fits(dims):
+                return reshape_to(self, x, dims)
+        raise Unfit
+
+    def split(self, n, count):
+        """`count` sizes whose product is n."""
+        if count == 0:
+            return [] if n == 1 else None
+        dims = [1] * count
+        for p in (2, 3, 5, 7, 11, 13):
+            while n % p == 0:
+                dims[self.int(0, count - 1)] *= p
+                n //= p
+        dims[self.int(0, count - 1)] *= n
+        return dims
+
+    sizes = frozenset()
+
+
+def reshape_to(g, x, dims):
+    """`Reshape` to [N, *dims], with one of the forms that exporters write."""
+    ways = ["zero", "minus"] + (["shape"] if g.version >= 13 else []) + (["fixed"] if g.records else [])
+    way, attrs = g.among(ways), {}
+    target = [0, *dims]
+    if way == "minus":
+        target[0] = -1
+    elif way == "fixed":
+        target[0] = g.records
+    elif dims and g.chance(0.5):
+        target[g.int(1, len(dims))] = -1
+    if g.version >= 14 and g.chance(0.2) and 0 not in target:
+        attrs["allowzero"] = 1
+    if way == "shape":
+        sizes = node(g, "Shape", x, **({"start": 0, "end": 1} if g.version >= 15 and g.chance(0.5) else {}))
+        g.sizes = g.sizes | {sizes}
+        if "end" not in str(g.nodes[-1].attrs):
+            sizes = node(g, "Gather", sizes, stored(g, np.array([0])), axis=0)
+            g.sizes = g.sizes | {sizes}
+        shape = node(g, "Concat", sizes, stored(g, np.array(dims, np.int64)), axis=0) if dims else sizes
+        g.sizes = g.sizes | {shape}
+        g.known[shape] = np.array([BATCH, *dims])
+    else:
+        shape = whole(g, target)
+        # Shapes are inferred with another number of records.
+        g.known[shape] = np.array([BATCH if (i, d) == (0, g.records) else d for i, d in enumerate(target)])
+    y = node(g, "Reshape", x, shape, **attrs)
+    if g.shapes[y] != [BATCH, *dims]:
+        raise Unfit
+    return y
+
+
+def dims_of(g, count):
+    while True:
+        dims = [g.among([1, 2, 3, 4, 5, 6, 8, 9, 12]) if count > 1 else g.int(1, 40) for _ in range(count)]
+        if np.prod(dims) <= 200:
+            return dims
+
+
+def broadcast(g, dims):
+    """Sizes of a constant that goes with a value of [N, *dims]."""
+    whole_one = [1, *dims]
+    suffix = whole_one[g.int(0, len(whole_one)):]
+    return [1 if g.chance(0.3) else d for d in suffix]
+
+
+def inner(g, x):
+    """An axis behind the records, from the front or the end."""
+    rank = len(g.shapes[x])
+    if rank < 2:
+        raise Unfit
+    a = g.int(1, rank - 1)
+    return a, (a - rank if g.version >= 11 and g.chance(0.3) else a)
+
+
+# The rules. Each adds a node of what docs/ONNX.md promises.
+
+def activation(op, least=7, **draws):
+    def rule(g):
+        x = g.operand()
+        attrs = {k: round(float(g.random.uniform(*v)), 3) for k, v in draws.items() if g.chance(0.6)}
+        node(g, op, x, **attrs)
+    rule.least = least
+    return rule
+
+
+def gelu(g):
+    node(g, "Gelu", g.operand(), **g.among([{}, {"approximate": "none"}, {"approximate": "tanh"}]))
+
+
+def clip(g):
+    x = g.operand(any_kind=g.version >= 12)
+    integer = g.kinds[x] in INTEGERS
+    low, high = (g.int(0, 20), g.int(30, 90)) if integer else (-0.75, 0.5)
+    if g.version < 11:
+        return node(g, "Clip", x, **g.among([{}, {"min": low}, {"max": high}, {"min": low, "max": high}]))
+    number = lambda v: stored(g, np.array(v, g.kinds[x])) if g.kinds[x] != "bfloat16" else typed(g, np.float32(v))
+    form = g.among(["", "low", "high", "both"])
+    inputs = {"": [x], "low": [x, number(low)], "high": [x, "", number(high)], "both": [x, number(low), number(high)]}[form]
+    g.node("Clip", inputs, tags=[f"limits: {form or 'none'}"])
+
+
+def least_or_most(op):
+    def rule(g):
+        x = g.operand(any_kind=g.version >= 12)
+        count = 1 if g.chance(0.8) else 2
+        values = g.random.normal(0, 0.7, count) if g.kinds[x] == g.kind else g.random.integers(0, 50, count)
+        of = lambda v: stored(g, np.array(v, g.kinds[x])) if g.kinds[x] != "bfloat16" else typed(g, np.float32(v))
+        inputs = [x, *[of(v if g.chance(0.5) else [v]) for v in values]]
+        g.random.shuffle(inputs)
+        g.node(op, inputs)
+    rule.least = 8
+    return rule
+
+
+def prelu(g):
+    x = g.operand()
+    node_tags(g, "PRelu", x, broadcast(g, g.shapes[x][1:]))
+
+
+def shape_tag(shape):
+    return f"constant of {len(shape)} axes"
+
+
+def node_tags(g, op, x, shape, first=False, **options):
+    c = floats(g, shape, **options)
+    g.node(op, [c, x] if first else [x, c], tags=[shape_tag(shape) + (", first" if first else "")])
+
+
+def arithmetic(op):
+    def rule(g):
+        x = g.operand()
+        dims = g.shapes[x][1:]
+        if g.chance(0.6):
+            first = op != "Div" and g.chance(0.4)
+            return node_tags(g, op, x, broadcast(g, dims), first, positive=op == "Div" or g.chance(0.3))
+        y = partner(g, x)
+        if op == "Div":
+            y = node(g, "Add", node(g, "Sigmoid", y), typed(g, np.float32(0.5)))
+            return g.node(op, [x, y], tags=["two values"])
+        pair = [x, y] if g.chance(0.6) else [y, x]
+        g.node(op, pair, tags=["two values" if g.shapes[x] == g.shapes[y] else "one repeated"])
+    return rule
+
+
+def partner(g, x):
+    """Another value as large as x, or one with size 1 along some axes."""
+    dims, rank = g.shapes[x][1:], len(g.shapes[x])
+    same = sorted(n for n in g.live if n != x and g.shapes[n] == g.shapes[x] and g.kinds[n] == g.kinds[x])
+    if same and g.chance(0.6):
+        return g.among(same)
+    if rank >= 3 and g.chance(0.6):
+        first = g.int(1, rank - 1)
+        axes = list(range(first, rank if g.chance(0.5) else g.int(first, rank - 1) + 1))
+        return reduced(g, g.among(["ReduceMean", "ReduceMax"]), x, axes, keepdims=1)
+    return node(g, g.among(["Sigmoid", "Tanh", "Relu", "Neg"]), x)
+
+
+def total(g):
+    x = g.operand()
+    parts = [x]
+    for _ in range(g.int(0, 2)):
+        if g.version >= 8 and g.chance(0.4):
+            parts.append(floats(g, broadcast(g, g.shapes[x][1:])))
+        else:
+            parts.append(node(g, g.among(["Sigmoid", "Tanh"]), x))
+    g.random.shuffle(parts)
+    g.node("Sum", parts, tags=[f"{len(parts)} inputs"])
+
+
+def neg(g):
+    node(g, "Neg", g.operand())
+
+
+def identity(g):
+    node(g, "Identity", g.operand(any_kind=True))
+
+
+def dropout(g):
+    x = g.operand()
+    if g.version < 12:
+        return node(g, "Dropout", x, **g.among([{}, {"ratio": 0.3}]))
+    inputs = g.among([[x], [x, stored(g, np.float32(0.3))], [x, stored(g, np.float32(0.3)), stored(g, np.bool_(False))]])
+    g.node("Dropout", inputs, {"seed": 3} if g.chance(0.2) else {}, tags=[f"{len(inputs)} inputs"])
+
+
+def cast(g):
+    if g.chance(0.5):
+        ints = sorted(n for n in g.live if g.kinds[n] in INTEGERS and n not in g.sizes)
+        if ints:
+            x = g.among(ints)
+            wider = {"int8": [5, 6, 7], "uint8": [5, 6, 7], "int16": [6, 7], "int32": [7], "int64": [7]}[g.kinds[x]]
+            return node(g, "Cast", x, to=g.among([code(g.kind), *wider]))
+    x = g.operand()
+    if g.kind == "float32" and g.chance(0.5):
+        # Through a type that holds the numbers, and back.
+        return node(g, "Cast", node(g, "Cast", x, to=11), to=1)
+    node(g, "Cast", x, to=code(g.kind))
+
+
+def batch_norm(g):
+    x = g.operand((2, 3, 4, 5))
+    c = [g.shapes[x][1]]
+    parts = [floats(g, c, positive=True), floats(g, c), floats(g, c), floats(g, c, positive=True)]
+    attrs = {}
+    if g.chance(0.5):
+        attrs["epsilon"] = g.among([1e-3, 0.1])
+    if g.chance(0.3):
+        attrs["momentum"] = 0.8
+    if g.version < 9 and g.chance(0.3):
+        attrs["spatial"] = 1
+    if g.version >= 14 and g.chance(0.3):
+        attrs["training_mode"] = 0
+    node(g, "BatchNormalization", x, *parts, **attrs)
+
+
+def gemm(g):
+    x = g.operand((2,))
+    k, m = g.shapes[x][1], g.int(1, 20)
+    attrs = {}
+    if g.chance(0.5):
+        attrs["transB"] = g.int(0, 1)
+    if g.chance(0.3):
+        attrs["alpha"] = 0.7
+    if g.chance(0.3):
+        attrs["beta"] = 1.5
+    if g.chance(0.2):
+        attrs["transA"] = 0
+    w = floats(g, [m, k] if attrs.get("transB") else [k, m], 1 / np.sqrt(k))
+    form = g.among((["none"] if g.version >= 11 else []) + ["[]", "[1]", "[M]", "[1, M]", "[1, 1]", "value"])
+    if form == "value":
+        attrs.pop("beta", None)
+        c = node(g, "MatMul", x, floats(g, [k, m], 1 / np.sqrt(k)))
+    elif form != "none":
+        c = floats(g, {"[]": [], "[1]": [1], "[M]": [m], "[1, M]": [1, m], "[1, 1]": [1, 1]}[form])
+    g.node("Gemm", [x, w] if form == "none" else [x, w, c], attrs, tags=[f"summand {form}"])
+
+
+def matmul(g):
+    form = g.among(["matrix", "list", "[1, K, M]", "left", "left list", "batch"])
+    m = g.int(1, 12)
+    if form == "batch":
+        x = g.operand((4,))
+        c, _, k = g.shapes[x][1:]
+        w = floats(g, [c, k, m] if g.chance(0.5) else [1, c, k, m], 1 / np.sqrt(k))
+        return g.node("MatMul", [x, w], tags=[form])
+    if form.startswith("left"):
+        x = g.operand((3, 4, 5))
+        k = g.shapes[x][-2]
+        w = floats(g, [k] if form == "left list" else [m, k], 1 / np.sqrt(k))
+        return g.node("MatMul", [w, x], tags=[form])
+    x = g.operand((3, 4, 5) if form == "[1, K, M]" else (2, 3, 4, 5))
+    k = g.shapes[x][-1]
+    shape = {"matrix": [k, m], "list": [k], "[1, K, M]": [1, k, m]}[form]
+    g.node("MatMul", [x, floats(g, shape, 1 / np.sqrt(k))], tags=[form])
+
+
+def window(g, dims, attrs, pool, dilated):
+    """Attributes of a window over an image of these sizes; gives the kernel's sizes."""
+    axes = len(dims)
+    size = [g.int(1, min(3, d + 1)) for d in dims]
+    # With SAME_* and dilations ONNX Runtime refuses convolutions, and its pools give fewer windows than ONNX says.
+    same = ["SAME_UPPER", "SAME_LOWER"]
+    if g.chance(0.6):
+        attrs["strides"] = [g.int(1, 3) for _ in dims]
+    dilation = [1] * axes
+    if dilated and g.chance(0.3):
+        dilation = attrs["dilations"] = [g.int(1, 2) for _ in dims]
+    way = g.among(["none", "none", "pads", "pads", "VALID", "NOTSET"] + (same if max(dilation) == 1 else []))
+    if way == "pads":
+        # A border as large as a pool's window holds no value.
+        most = lambda i: min(size[i] - 1, 1 + (dilation[i] == 1)) if pool else 2
+        attrs["pads"] = [g.int(0, most(i)) for i in range(axes)] + [g.int(0, most(i)) for i in range(axes)]
+    elif way != "none":
+        attrs["auto_pad"] = way
+    pads = attrs.get("pads", [0] * 2 * axes)
+    if way.startswith("SAME") and pool:
+        # A stride larger than its window: ONNX Runtime begins inside of the image, where others pad with nothing.
+        if any((-(-n // s) - 1) * s + k < n for n, s, k in zip(dims, attrs.get("strides", [1] * axes), size)):
+            raise Unfit
+    elif not way.startswith("SAME"):
+        for i in range(axes):
+            if dims[i] + pads[i] + pads[axes + i] < (size[i] - 1) * dilation[i] + 1:
+                raise Unfit
+    return size
+
+
+def conv(g):
+    x = g.operand((3, 4))
+    c, *dims = g.shapes[x][1:]
+    attrs = {}
+    size = window(g, dims, attrs, False, True)
+    groups = g.among([1, 1, c] + [d for d in range(2, c) if c % d == 0])
+    outputs = groups * g.int(1, 4) if groups > 1 else g.int(1, 17)
+    if groups > 1 or g.chance(0.2):
+        attrs["group"] = groups
+    if g.chance(0.6):
+        attrs["kernel_shape"] = size
+    w = floats(g, [outputs, c // groups, *size], 1 / np.sqrt(c // groups * np.prod(size)))
+    bias = [floats(g, [outputs])] if g.chance(0.6) else []
+    node(g, "Conv", x, w, *bias, **attrs)
+
+
+def pool(op):
+    def rule(g):
+        integers = op == "MaxPool" and g.version >= 12
+        x = g.operand((3, 4), any_kind=integers and g.chance(0.5))
+        if g.kinds[x] in INTEGERS and g.kinds[x] not in ("int8", "uint8"):
+            raise Unfit
+        attrs = {}
+        dilated = g.version >= (10 if op == "MaxPool" else 19)
+        attrs["kernel_shape"] = window(g, g.shapes[x][2:], attrs, True, dilated)
+        if g.version >= 10 and g.chance(0.3):
+            attrs["ceil_mode"] = g.int(0, 1)
+        if op == "AveragePool" and g.chance(0.4):
+            attrs["count_include_pad"] = g.int(0, 1)
+        if op == "MaxPool" and g.version >= 8 and g.chance(0.2):
+            attrs["storage_order"] = 0
+        node(g, op, x, **attrs)
+    return rule
+
+
+def global_pool(op):
+    def rule(g):
+        node(g, op, g.operand((3, 4, 5)))
+    return rule
+
+
+def reduce(op):
+    def rule(g):
+        x = g.operand(any_kind=op == "ReduceMax" and g.version >= 12)
+        if g.kinds[x] in ("int16",):
+            raise Unfit
+        rank = len(g.shapes[x])
+        attrs = {} if g.chance(0.4) else {"keepdims": g.int(0, 1)}
+        if g.version >= (13 if op == "ReduceSum" else 18) and g.chance(0.15):
+            return node(g, op, x, **(attrs | {"noop_with_empty_axes": 1}))
+        if rank < 2:
+            raise Unfit
+        first = g.int(1, rank - 1)
+        axes = list(range(first, g.int(first, rank - 1) + 1))
+        if g.version >= 11 and g.chance(0.3):
+            axes = [a - rank for a in axes]
+        g.random.shuffle(axes)
+        reduced(g, op, x, [int(a) for a in axes], **attrs)
+        g.nodes[-1].hits.append((op, "axes", rank, g.kinds[x]))
+    return rule
+
+
+def softmax(op):
+    def rule(g):
+        x = g.operand((2, 3, 4, 5))
+        _, a = inner(g, x)
+        node(g, op, x, **({} if g.chance(0.3) else {"axis": a}))
+    return rule
+
+
+def flatten(g):
+    x = g.operand(any_kind=g.version >= 9)
+    rank = len(g.shapes[x])
+    ways = [{}, {"axis": 1}] if rank > 1 else [{}]
+    if rank > 1 and g.version >= 11:
+        ways.append({"axis": 1 - rank})
+    if rank > 2 and g.shapes[x][1] == 1:
+        ways.append({"axis": 2})
+    node(g, "Flatten", x, **g.among(ways))
+
+
+def reshape(g):
+    x = g.operand(any_kind=True)
+    dims = g.split(g.size(x), g.int(1, 4))
+    reshape_to(g, x, dims)
+
+
+def unsqueeze(g):
+    x = g.operand((1, 2, 3, 4), any_kind=True)
+    rank = len(g.shapes[x])
+    axes = [g.int(1, rank)] if g.chance(0.6) or rank > 3 else [1, g.int(2, rank + 1)]
+    if g.version >= 11 and g.chance(0.3):
+        axes = [a - rank - len(axes) for a in axes]
+    y = squeeze(g, x, axes, "Unsqueeze")
+    g.nodes[-1].hits.append(("Unsqueeze", "axes", rank, g.kinds[x]))
+    if g.chance(0.5):
+        rank = len(g.shapes[y])
+        ones = [i for i in range(1, rank) if g.shapes[y][i] == 1]
+        ones = ones if g.chance(0.5) else [g.among(ones)]
+        if g.version >= 11 and g.chance(0.3):
+            ones = [a - rank for a in ones]
+        squeeze(g, y, ones, "Squeeze")
+        g.nodes[-1].hits.append(("Squeeze", "axes", rank, g.kinds[x]))
+
+
+def transpose(g):
+    x = g.operand(any_kind=True)
+    rank = len(g.shapes[x])
+    node(g, "Transpose", x, perm=[0, *(int(p) + 1 for p in g.random.permutation(rank - 1))])
+
+
+def concat(g):
+    x = g.operand((2, 3, 4, 5), any_kind=True)
+    a, written = inner(g, x)
+    fit = lambda n: [d for i, d in enumerate(g.shapes[n]) if i != a] == [d for i, d in enumerate(g.shapes[x]) if i != a]
+    others = sorted(n for n in g.live if g.kinds[n] == g.kinds[x] and n not in g.sizes and len(g.shapes[n]) == len(g.shapes[x]) and fit(n))
+    parts = [x, *[g.among(others) for _ in range(g.int(0, 2))]]
+    if g.chance(0.3) and g.kinds[x] == g.kind:
+        parts.append(node(g, "Tanh", x))
+    g.random.shuffle(parts)
+    node(g, "Concat", *parts, axis=written)
+
+
+def pad(g):
+    x = g.operand(any_kind=g.version >= 13)
+    rank = len(g.shapes[x])
+    sides = lambda axes: [g.int(0, 2) if a else 0 for a in axes]
+    attrs = {"mode": "constant"} if g.chance(0.3) else {}
+    every = list(range(rank))
+    if g.version < 11:
+        if g.chance(0.5):
+            attrs["value"] = 0.5
+        return node(g, "Pad", x, pads=sides(every) + sides(every), **attrs)
+    kind = g.kinds[x]
+    value = [stored(g, np.array(3, kind)) if kind in INTEGERS else typed(g, np.float32(0.5)) if kind == g.kind else ""]
+    if g.version >= 18 and rank > 1 and g.chance(0.4):
+        axes = [a for a in range(1, rank) if g.chance(0.6)] or [1]
+        written = [a - rank * g.int(0, 1) for a in axes]
+        inputs = [x, whole(g, sides(axes) + sides(axes)), *(value if g.chance(0.5) else [""]), whole(g, written)]
+        return g.node("Pad", inputs, attrs, tags=["axes"])
+    inputs = [x, whole(g, sides(every) + sides(every)), *(value if g.chance(0.6) else [])]
+    g.node("Pad", inputs, attrs, tags=[f"{len(inputs)} inputs"])
+
+
+def slice_(g):
+    x = g.operand((2, 3, 4, 5), any_kind=True)
+    shape = g.shapes[x]
+    rank = len(shape)
+    axes = sorted({g.int(1, rank - 1) for _ in range(g.int(1, 2))})
+    starts, ends, steps = [], [], []
+    for a in axes:
+        n = shape[a]
+        step = g.among([1, 1, 1, 2, 3, -1, -2]) if g.version >= 10 else 1
+        low, high = sorted([g.int(0, n - 1), g.int(0, n - 1)])
+        first, last = (low, high + 1) if step > 0 else (high, low - 1)
+        if g.chance(0.3):
+            first -= n
+        last = g.among([last, last - n if 0 <= last < n else last, FAR if step > 0 else -FAR])
+        if step < 0 and last == -1:
+            last = -n - 1
+        starts.append(first), ends.append(last), steps.append(step)
+    written = [a - rank * (g.version >= 10 and g.chance(0.3)) for a in axes]
+    if g.chance(0.15):
+        # Without axes: from the first on.
+        axes = list(range(rank))
+        starts, ends, steps = [0] * rank, [FAR] * rank, None
+        ends[1] = g.int(1, shape[1])
+        if g.version < 10:
+            return node(g, "Slice", x, starts=starts, ends=ends)
+        return g.node("Slice", [x, whole(g, starts), whole(g, ends)], tags=["starts", "ends"])
+    if g.version < 10:
+        return node(g, "Slice", x, starts=starts, ends=ends, axes=written)
+    inputs = [x, whole(g, starts), whole(g, ends), whole(g, written)]
+    if steps != [1] * len(axes) or g.chance(0.3):
+        inputs.append(whole(g, steps))
+    g.node("Slice", inputs, tags=["starts", "ends", "axes", "steps"][: len(inputs) - 1])
+
+
+def gather(g):
+    x = g.operand((2, 3, 4, 5), any_kind=True)
+    a, written = inner(g, x)
+    n = g.shapes[x][a]
+    count = g.among([(), (1,), (g.int(1, 4),), (2, 2)])
+    at = g.random.integers(-n if g.version >= 11 else 0, n, count)
+    kind = g.among(["int64", "int32"])
+    g.node("Gather", [x, whole(g, at, kind) if len(count) == 1 and kind == "int64" else stored(g, at.astype(kind))],
+           {"axis": written}, tags=[f"indices of {len(count)} axes"])
+
+
+def split(g):
+    x = g.operand((2, 3, 4, 5), any_kind=True)
+    a, written = inner(g, x)
+    n = g.shapes[x][a]
+    parts = g.int(1, min(3, n))
+    even = n % parts == 0
+    if g.version >= 18 and (even or g.chance(0.3)) and g.chance(0.5):
+        if -(-n // parts) * (parts - 1) >= n:
+            raise Unfit
+        return g.node("Split", [x], {"axis": written, "num_outputs": parts}, parts)
+    if even and g.version < 18 and g.chance(0.4):
+        return g.node("Split", [x], {"axis": written}, parts)
+    cuts = sorted(g.random.permutation(n - 1)[: parts - 1] + 1)
+    sizes = [int(s) for s in np.diff([0, *cuts, n])]
+    if g.version < 13:
+        return g.node("Split", [x], {"axis": written, "split": sizes}, parts)
+    g.node("Split", [x, whole(g, sizes)], {"axis": written}, parts, tags=["split"])
+
+
+def scaler(g):
+    x = g.operand((2,))
+    n = g.among([1, g.shapes[x][1]])
+    list_of = lambda low, high: [round(float(v), 3) for v in g.random.uniform(low, high, n)]
+    attrs = {k: v for k, v in {"offset": list_of(-1, 1), "scale": list_of(0.5, 1.5)}.items() if g.chance(0.8)}
+    if len(attrs) < 2:
+        attrs = {"offset": list_of(-1, 1), "scale": list_of(0.5, 1.5)}
+    g.node("Scaler", [x], attrs, domain=ML)
+
+
+def normalizer(g):
+    x = node(g, g.among(["Sigmoid", "Softmax"]), g.operand((2,)))
+    g.node("Normalizer", [x], {"norm": "L1"}, domain=ML)
+
+
+def regressor(g):
+    x = g.operand((2,))
+    targets, n = g.int(1, 4), g.shapes[x][1]
+    weights = normal(g, targets * n, 1 / np.sqrt(n)).tolist()
+    attrs = {"coefficients": weights, "targets": targets}
+    if g.chance(0.6):
+        attrs["intercepts"] = normal(g, targets).tolist()
+    y = g.name("linearregressor")
+    g.nodes.append(Node("LinearRegressor", [x], [y], attrs, ML))
+    g.shapes[y], g.kinds[y] = [BATCH, targets], "float32"
+    g.live.add(y)
+    g.hit(g.nodes[-1], attrs, 2, "float32")
+
+
+def extract(g):
+    x = g.operand((2,))
+    at = g.random.integers(0, g.shapes[x][1], g.int(1, 4))
+    y = g.name("extract")
+    g.nodes.append(Node("ArrayFeatureExtractor", [x, g.weight(at)], [y], {}, ML))
+    g.shapes[y], g.kinds[y] = [BATCH, len(at)], "float32"
+    g.live.add(y)
+    g.hit(g.nodes[-1], [], 2, "float32")
+
+
+RULES = {
+    "Relu": activation("Relu"), "LeakyRelu": activation("LeakyRelu", alpha=(0.05, 0.5)), "Elu": activation("Elu", alpha=(0.5, 1.5)),
+    "Selu": activation("Selu", alpha=(1.2, 2.0), gamma=(0.8, 1.2)), "Sigmoid": activation("Sigmoid"), "Tanh": activation("Tanh"),
+    "HardSigmoid": activation("HardSigmoid", alpha=(0.1, 0.4), beta=(0.3, 0.6)), "HardSwish": activation("HardSwish", 14),
+    "Gelu": gelu, "Clip": clip, "Max": least_or_most("Max"), "Min": least_or_most("Min"), "PRelu": prelu,
+    "Add": arithmetic("Add"), "Sub": arithmetic("Sub"), "Mul": arithmetic("Mul"), "Div": arithmetic("Div"), "Sum": total, "Neg": neg,
+    "Identity": identity, "Dropout": dropout, "Cast": cast, "BatchNormalization": batch_norm, "Gemm": gemm, "MatMul": matmul,
+    "Conv": conv, "Conv again": conv, "MaxPool": pool("MaxPool"), "AveragePool": pool("AveragePool"),
+    "GlobalAveragePool": global_pool("GlobalAveragePool"), "GlobalMaxPool": global_pool("GlobalMaxPool"),
+    "ReduceMean": reduce("ReduceMean"), "ReduceMax": reduce("ReduceMax"), "ReduceSum": reduce("ReduceSum"),
+    "Softmax": softmax("Softmax"), "LogSoftmax": softmax("LogSoftmax"), "Flatten": flatten, "Reshape": reshape,
+    "Unsqueeze": unsqueeze, "Transpose": transpose, "Concat": concat, "Pad": pad, "Slice": slice_, "Gather": gather, "Split": split,
+    "Scaler": scaler, "Normalizer": normalizer, "LinearRegressor": regressor, "ArrayFeatureExtractor": extract,
+}
+LEAST = {"Gelu": 20, "HardSwish": 14, "Max": 8, "Min": 8}
+OF_INTEGERS = {"Clip", "Concat", "Flatten", "Gather", "Identity", "Max", "MaxPool", "Min", "Pad", "ReduceMax", "Relu", "Reshape",
+               "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze", "Cast"}
+
+
+def combined(*axes):
+    return [tuple(c) for c in itertools.product(*axes)]
+
+
+ANY, WINDOW = (1, 2, 3, 4, 5), (3, 4)
+CONSTANTS = [f"constant of {n} axes" for n in range(5)]
+ATTRIBUTES = {
+    "-": ("Relu Sigmoid Tanh HardSwish Max Min Neg Identity", ANY), "alpha": ("LeakyRelu Elu Selu HardSigmoid", ANY), "gamma": ("Selu", ANY),
+    "beta": ("HardSigmoid", ANY), "approximate": ("Gelu", ANY), "limits: none": ("Clip", ANY), "limits: low": ("Clip", ANY),
+    "limits: high": ("Clip", ANY), "limits: both": ("Clip", ANY), "min": ("Clip", ANY), "max": ("Clip", ANY), "1 inputs": ("Sum Dropout", ANY),
+    "2 inputs": ("Sum Dropout Pad", ANY), "3 inputs": ("Sum Dropout Pad", ANY), "ratio": ("Dropout", ANY), "seed": ("Dropout", ANY),
+    "to": ("Cast", ANY), "two values": ("Add Sub Mul Div", ANY), "one repeated": ("Add Sub Mul", (3, 4, 5)),
+    "epsilon": ("BatchNormalization", (2, 3, 4, 5)), "momentum": ("BatchNormalization", (2, 3, 4, 5)),
+    "training_mode": ("BatchNormalization", (2, 3, 4, 5)), "transB": ("Gemm", (2,)), "transA": ("Gemm", (2,)),
+    "summand none": ("Gemm", (2,)), "summand []": ("Gemm", (2,)), "summand [1]": ("Gemm", (2,)), "summand [M]": ("Gemm", (2,)),
+    "summand [1, M]": ("Gemm", (2,)), "summand value": ("Gemm", (2,)), "matrix": ("MatMul", (2, 3, 4, 5)), "list": ("MatMul", (2, 3, 4, 5)),
+    "left": ("MatMul", (3, 4, 5)), "left list": ("MatMul", (3, 4, 5)), "batch": ("MatMul", (4,)), "[1, K, M]": ("MatMul", (3, 4, 5)),
+    "kernel_shape": ("Conv MaxPool AveragePool", WINDOW), "strides": ("Conv MaxPool AveragePool", WINDOW),
+    "dilations": ("Conv MaxPool AveragePool", WINDOW), "pads": ("Conv MaxPool AveragePool", WINDOW), "group": ("Conv", WINDOW),
+    "auto_pad": ("Conv MaxPool AveragePool", WINDOW), "ceil_mode": ("MaxPool AveragePool", WINDOW),
+    "count_include_pad": ("AveragePool", WINDOW), "storage_order": ("MaxPool", WINDOW),
+    "axes": ("ReduceMean ReduceMax ReduceSum Unsqueeze Squeeze", (2, 3, 4)), "keepdims": ("ReduceMean ReduceMax ReduceSum", (2, 3, 4, 5)),
+    "noop_with_empty_axes": ("ReduceMean ReduceMax ReduceSum", ANY), "axis": ("Softmax LogSoftmax Concat Gather Split", (2, 3, 4, 5)),
+    "allowzero": ("Reshape", (2, 3, 4)), "start": ("Shape", (2, 3, 4)), "end": ("Shape", (2, 3, 4)), "perm": ("Transpose", ANY),
+    "mode": ("Pad", ANY), "value": ("Pad", ANY), "starts": ("Slice", (2, 3, 4, 5)), "ends": ("Slice", (2, 3, 4, 5)),
+    "steps": ("Slice", (2, 3, 4, 5)), "num_outputs": ("Split", (2, 3, 4, 5)), "split": ("Split", (2, 3, 4, 5)),
+    "indices of 0 axes": ("Gather", (2, 3, 4, 5)), "indices of 1 axes": ("Gather", (2, 3, 4, 5)), "indices of 2 axes": ("Gather", (2, 3, 4)),
+    "offset": ("Scaler", (2,)), "scale": ("Scaler", (2,)), "norm": ("Normalizer", (2,)), "coefficients": ("LinearRegressor LinearClassifier", (2,)),
+    "intercepts": ("LinearRegressor LinearClassifier", (2,)), "targets": ("LinearRegressor", (2,)), "post_transform": ("LinearClassifier", (2,)),
+    "select_last_index": ("ArgMax", (2,)),
+}
+FOLDED = ("Abs And Ceil Constant ConstantOfShape DequantizeLinear Equal Exp Expand Floor Greater Less Log Mod Not Or Pow QuantizeLinear Range "
+          "Reciprocal ReduceProd Size Sqrt Tile Where").split()
+
+
+def promised():
+    """The entries of the table that must not be empty: what docs/ONNX.md promises, in float32; other types and sets once
+    for each operation."""
+    wanted = [e for tag, (ops, ranks) in ATTRIBUTES.items() for e in combined(ops.split(), [tag], ranks, ["float32"])]
+    for op in ("Add", "Sub", "Mul", "Div", "PRelu"):
+        wanted += [(op, tag, rank, "float32") for rank in ANY for tag in CONSTANTS[: rank + 1]]
+    of_values = {e[0] for e in wanted} - {"Scaler", "Normalizer", "LinearRegressor", "LinearClassifier"}
+    wanted += combined(of_values - {"Shape", "ArgMax"}, ["type"], [""], FLOATS)
+    wanted += combined(OF_INTEGERS - {"Clip", "Max", "MaxPool", "Min", "Pad", "ReduceMax", "Relu"}, ["type"], [""], INTEGERS)
+    wanted += combined(["Clip", "Max", "Min", "Pad", "ReduceMax"], ["type"], [""], ["int32", "int64"])
+    wanted += [("MaxPool", "type", "", "int8"), ("MaxPool", "type", "", "uint8")]
+    for op in of_values:
+        versions = sorted({defs.get_schema(op, v).since_version for v in range(SETS[0], SETS[1] + 1) if v >= LEAST.get(op, 7)})
+        wanted += [(op, f"set {v}", "", "") for v in versions]
+    return wanted + [(op, "constant", "", "") for op in FOLDED]
+
+
+def classes(g):
+    """An end that gives classes: their numbers, other names of them, or a decision for each value."""
+    way = g.among(["ArgMax", "ArgMax", "LinearClassifier", "ZipMap", "LabelEncoder", "Binarizer"])
+    x = g.operand((2,))
+    n = g.shapes[x][1]
+    if n > 20 or n < 2:
+        raise Unfit
+
+    def add(op, inputs, attrs, shapes):
+        names = [g.name(op) for _ in shapes]
+        g.nodes.append(Node(op, inputs, names, attrs, ML))
+        g.hit(g.nodes[-1], attrs, 2, g.kinds[x])
+        for name, dims in zip(names, shapes):
+            g.shapes[name], g.kinds[name] = [BATCH, *dims], "int64" if not dims else "float32"
+            g.live.add(name)
+        return names
+
+    g.scores = x
+    if way == "Binarizer":
+        g.answer, g.threshold = "flags", 0.25
+        g.outputs = add(way, [x], {"threshold": 0.25}, [[n]])
+        return
+    g.answer, g.labels = "class", None
+    if way in ("LinearClassifier", "ZipMap"):
+        count = g.int(3, 5)
+        attrs = {"coefficients": normal(g, count * n, 1 / np.sqrt(n)).tolist(), "intercepts": normal(g, count).tolist(),
+                 "classlabels_ints": list(range(count)), "post_transform": g.among(["NONE", "SOFTMAX", "LOGISTIC"])}
+        g.outputs = add("LinearClassifier", [x], attrs, [[], [count]])
+        g.scores = g.outputs[1]
+        if way == "ZipMap":
+            g.outputs = [g.outputs[0], *add(way, [g.scores], {"classlabels_int64s": list(range(count))}, [[count]])]
+        return
+    attrs = {"axis": g.among([1, -1] if g.version >= 11 else [1])}
+    if g.chance(0.5):
+        attrs["keepdims"] = g.int(0, 1)
+    if g.version >= 12 and g.chance(0.3):
+        attrs["select_last_index"] = 0
+    y = node(g, "ArgMax", x, **attrs)
+    if way == "LabelEncoder":
+        g.answer, g.labels = "label", [int(v) for v in g.random.permutation(n) + 50]
+        y = add(way, [y], {"keys_int64s": list(range(n)), "values_int64s": g.labels}, [[]])[0]
+    g.outputs = [y]
+
+
+def draw(random):
+    """A graph, or `Unfit`."""
+    version = int(random.integers(SETS[0], SETS[1] + 1))
+    kind = FLOATS[random.choice(4, p=[0.76, 0.08, 0.08, 0.08])]
+    if kind == "bfloat16" and version < 13:
+        kind = "float32"
+    g = OnnxGraph(random, version, kind)
+    g.records = 1 if g.chance(0.15) else None
+    for _ in range(g.among([1, 1, 1, 2, 3])):
+        integer = kind == "float32" and g.chance(0.2)
+        g.input(dims_of(g, g.among([0, 1, 2, 3, 4])), g.among(INTEGERS) if integer else kind)
+    names = [n for n in RULES if version >= LEAST.get(n, 7)]
+    if kind != "float32":
+        names = [n for n in names if n not in ("Scaler", "Normalizer", "LinearRegressor", "ArrayFeatureExtractor")]
+    wanted, failures = g.int(3, 9), 0
+    while wanted:
+        before = (list(g.nodes), dict(g.shapes), dict(g.kinds), set(g.live), dict(g.weights), g.sizes)
+        try:
+            RULES[g.among(names)](g)
+            wanted -= 1
+        except (Unfit, shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
+            g.nodes, g.shapes, g.kinds, g.live, g.weights, g.sizes = before
+            failures += 1
+            if failures > 100:
+                raise Unfit
+    g.declared = g.chance(0.3)
+    # Records that leave the range of float32 on their way.
+    g.extreme = kind == "float32" and g.chance(0.05)
+    if kind == "float32" and g.chance(0.1):
+        classes(g)
+        return g.cut(g.outputs)
+    g.outputs = [n for n in g.leaves() if n not in g.sizes and n not in g.inputs]
+    if not g.outputs:
+        raise Unfit
+    if g.chance(0.1):
+        g.outputs = g.outputs[:1]
+    if len(g.outputs) == 1:
+        g.settings = {"output": {"kind": "values"}}
+    g.random.shuffle(g.outputs)
+    return g.cut(g.outputs)
+
+
+# Writing and judging.
+
+def proto(node_):
+    return helper.make_node(node_.op, node_.inputs, node_.outputs, domain=node_.domain, **node_.attrs)
+
+
+def model(g, nodes, inputs, outputs, weights, kinds, records="N", declared=False):
+    info = lambda n: helper.make_tensor_value_info(n, code(kinds[n]), [records, *g.shapes[n][1:]])
+    of_output = info if declared else helper.make_empty_tensor_value_info
+    made = helper.make_graph(
+        nodes, "random", [info(n) for n in inputs], [of_output(n) for n in outputs],
+        [numpy_helper.from_array(w, n) for n, w in weights.items()])
+    opsets = [helper.make_opsetid("", g.version), helper.make_opsetid(ML, 3)]
+    return helper.make_model(made, opset_imports=opsets, ir_version=8)
+
+
+def written(g):
+    """The bytes of the model."""
+    nodes = [proto(n) for n in g.nodes]
+    return model(g, nodes, g.inputs, g.outputs, g.weights, g.kinds, g.records or "N",
+                 g.declared and g.answer == "scores").SerializeToString()
+
+
+def records(g, count, random):
+    """Values of each input, in types that NumPy has."""
+    found = {}
+    for name in g.inputs:
+        shape, kind = [count, *g.shapes[name][1:]], g.kinds[name]
+        if kind in INTEGERS:
+            low, high = {"int8": (-100, 100), "uint8": (0, 200)}.get(kind, (-1000, 1000))
+            found[name] = random.integers(low, high, shape).astype(kind)
+            continue
+        x = random.normal(0, 1, shape)
+        x[random.random(shape) < 0.05] = 0
+        exact = ml_dtypes.bfloat16 if kind == "bfloat16" else np.float16 if kind == "float16" else np.float32
+        found[name] = x.astype(exact).astype(np.float32)
+        if g.extreme:
+            found[name][:: EVERY] *= np.float32(5e37)
+    return found
+
+
+OPTIONS = onnxruntime.SessionOptions()
+OPTIONS.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+OPTIONS.log_severity_level = 4
+OPTIONS.intra_op_num_threads = 1
+
+
+def evaluated(made, feeds):
+    """All outputs by ONNX Runtime, or by the reference implementation where the former has no kernel."""
+    try:
+        session = onnxruntime.InferenceSession(made.SerializeToString(), OPTIONS, providers=["CPUExecutionProvider"])
+    except Exception as e:
+        if "NOT_IMPLEMENTED" not in str(e) and "NotImplemented" not in type(e).__name__:
+            raise
+        return onnx.reference.ReferenceEvaluator(made).run(None, feeds), True
+    return session.run(None, feeds), False
+
+
+class Judge:
+    """Values of all tensors: constants in their own types, values of records in float32 (as docs/ONNX.md says)."""
+
+    def __init__(self, g):
+        self.reference = False
+        fixed = [n for n in g.nodes if not any(i in g.live for i in n.inputs)]
+        self.constants = dict(g.weights)
+        if fixed:
+            outputs = [o for n in fixed for o in n.outputs if o]
+            made = model(g, [proto(n) for n in fixed], [], outputs, g.weights, g.kinds)
+            results, self.reference = evaluated(made, {})
+            self.constants |= dict(zip(outputs, results))
+        self.stored = set(g.weights)
+        self.g = g
+
+    def values(self, feeds):
+        g = self.g
+        count = len(next(iter(feeds.values())))
+        # Maps and other names of classes are no numbers.
+        nodes = [n for n in g.nodes if any(i in g.live for i in n.inputs) and n.op not in ("ZipMap", "LabelEncoder")]
+        as_float = lambda k: "float32" if k in FLOATS else k
+        kinds = {n: as_float(k) for n, k in g.kinds.items()}
+        needed = {i for n in nodes for i in n.inputs}
+        weights = {}
+        for n, w in self.constants.items():
+            if n in needed:
+                w = np.asarray(w)
+                weights[n] = w.astype(np.float32) if w.dtype.kind in "fV" or w.dtype.name == "bfloat16" else w
+        outputs = [o for n in nodes for o in n.outputs if o]
+        protos = []
+        for n in nodes:
+            attrs = dict(n.attrs)
+            if n.op == "Cast" and attrs["to"] in (10, 11, 16):
+                attrs["to"] = 1
+            protos.append(proto(Node(n.op, n.inputs, n.outputs, attrs, n.domain)))
+        made = model(g, protos, g.inputs, outputs, weights, kinds)
+        parts = [feeds] if not g.records else [{k: v[i:i + 1] for k, v in feeds.items()} for i in range(count)]
+        found = {n: [] for n in outputs}
+        runner = None
+        for part in parts:
+            if runner is None:
+                try:
+                    session = onnxruntime.InferenceSession(made.SerializeToString(), OPTIONS, providers=["CPUExecutionProvider"])
+                    runner = lambda f: session.run(None, f)
+                except Exception as e:
+                    if "NOT_IMPLEMENTED" not in str(e):
+                        raise
+                    self.reference = True
+                    evaluator = onnx.reference.ReferenceEvaluator(made)
+                    runner = lambda f: evaluator.run(None, f)
+            for name, value in zip(outputs, runner(part)):
+                found[name].append(value)
+        values = {n: np.concatenate(v) if np.ndim(v[0]) and n not in self.sizes_of(g) else v[0] for n, v in found.items()}
+        return {**feeds, **values}
+
+    @staticmethod
+    def sizes_of(g):
+        return g.sizes
