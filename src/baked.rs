@@ -3,7 +3,7 @@
 
 use crate::block::{Block, NetworkSection, PlanSection, Section};
 use crate::error::Error;
-use crate::ir::network::{Network, Precision};
+use crate::ir::network::{Network, Precision, Range};
 use crate::ir::plan::Plan;
 use crate::ir::values::Values;
 use crate::registry::{KernelSources, Library};
@@ -18,6 +18,7 @@ struct Head {
     block: Block,
     network: Network,
     golden_given: bool,
+    range: Range,
     plan: Plan,
     /// Where each constant of the plan starts in the section of constants.
     offsets: Cow<'static, [usize]>,
@@ -59,9 +60,18 @@ const REMOVED: &str = "strip, UPX and copies that end early remove the network";
 
 fn read() -> Result<Head, String> {
     let block = Block::open(bytes()?)?;
-    let (network, golden_given): NetworkSection = block.read(Section::Network)?;
+    let (network, (golden_given, range)): NetworkSection = block.read(Section::Network)?;
     let (plan, (offsets, steps)): PlanSection = block.read(Section::Plan)?;
-    Ok(Head { block, network, golden_given, plan, offsets, steps, library: block.read(Section::Library)? })
+    Ok(Head {
+        block,
+        network,
+        golden_given,
+        range,
+        plan,
+        offsets,
+        steps,
+        library: block.read(Section::Library)?,
+    })
 }
 
 static HEAD: LazyLock<Result<Head, String>> = LazyLock::new(read);
@@ -134,6 +144,11 @@ pub(crate) fn library() -> &'static Library {
 /// Whether the golden vectors came with the network.
 pub(crate) fn golden_given() -> bool {
     head().golden_given
+}
+
+/// How large inputs may be before sums overflow.
+pub(crate) fn range() -> Range {
+    head().range
 }
 
 /// Steps of the library's plan `name` for the network.

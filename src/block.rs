@@ -16,7 +16,7 @@
 //! Everything is little-endian and of fixed width ([`crate::ir::wire`]). A start checks the header and the sections that
 //! it parses, [`Block::verify`] all of them.
 
-use crate::ir::network::Network;
+use crate::ir::network::{Network, Range};
 use crate::ir::plan::Plan;
 use crate::ir::wire::{self, Wire};
 use crate::registry::KernelSources;
@@ -27,7 +27,7 @@ use std::borrow::Cow;
 const MAGIC: [u8; 8] = *b"mortonnt";
 
 /// The version of the format: another one is not read.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// The block and its constants start at multiples of this many bytes.
 pub(crate) const PAGE: usize = 4096;
@@ -84,8 +84,8 @@ impl Section {
     }
 }
 
-/// The network, and whether its golden vectors came with it (else the build computed them).
-pub(crate) type NetworkSection = (Network, bool);
+/// The network; true if its golden vectors came with it (else the build computed them); how large inputs may be.
+pub(crate) type NetworkSection = (Network, (bool, Range));
 
 /// The plan, where each of its constants starts in their section, and the steps of each plan of the library for the
 /// network.

@@ -3,7 +3,7 @@
 use super::Mistakes;
 use super::json::{Object, Value};
 use super::matrix::{self, Files};
-use crate::ir::network::{Kind, Network, Transform};
+use crate::ir::network::{Kind, Network, Range, Transform};
 use crate::ops::bound::score_bound;
 use std::path::Path;
 
@@ -22,6 +22,8 @@ pub(crate) struct Golden {
     pub(crate) all: Vec<f32>,
     /// Records of `width` raw inputs that overflow: a device must refuse them.
     pub(crate) overflow: Vec<f32>,
+    /// How large inputs may be before sums overflow.
+    pub(crate) range: Range,
 }
 
 /// Most vectors of a network without `check`.
@@ -53,7 +55,15 @@ pub(crate) fn synthetic(network: &Network, weights: &[Vec<f32>], scaling: &Trans
         .map(|i| scaling.invert(i % network.width, low + (high - low) * uniform(&mut seed)) as f32)
         .collect();
     let scores = scores_of(network, weights, &inputs);
-    Golden { count, inputs, scores, given: false, all: Vec::new(), overflow: Vec::new() }
+    Golden {
+        count,
+        inputs,
+        scores,
+        given: false,
+        all: Vec::new(),
+        overflow: Vec::new(),
+        range: Range::default(),
+    }
 }
 
 /// Reads `"check": {"inputs": file, "scores": file}` and verifies every record in float64 against the network as baked.
@@ -121,7 +131,15 @@ pub(crate) fn read(
     let all = inputs.data.clone();
     inputs.data.truncate(count * inputs.cols);
     let scores = scores_of(network, weights, &inputs.data);
-    Some(Golden { count, inputs: inputs.data, scores, given: true, all, overflow: Vec::new() })
+    Some(Golden {
+        count,
+        inputs: inputs.data,
+        scores,
+        given: true,
+        all,
+        overflow: Vec::new(),
+        range: Range::default(),
+    })
 }
 
 /// Vectors that fit in [`MOST_BYTES`], two at least.

@@ -274,7 +274,7 @@ impl Baked {
 
     /// The block: the same for the same inputs, without any path of the machine that builds.
     pub(crate) fn block(&self) -> Vec<u8> {
-        let network: NetworkSection = (self.network.clone(), self.golden.given);
+        let network: NetworkSection = (self.network.clone(), (self.golden.given, self.golden.range));
         let steps = self.steps.iter().map(|(name, n)| (name.clone().into(), *n)).collect();
         let plan: PlanSection = (self.plan.clone(), (self.offsets.clone().into(), steps));
         let [inputs, scores, overflow] = [&self.golden.inputs, &self.golden.scores, &self.golden.overflow]

@@ -8,8 +8,9 @@ use super::passes;
 use super::{Mistakes, Rounding, Settings, overflow, rounding};
 use crate::block::hex;
 use crate::ir::graph::{Shape, Tensors, Value};
-use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Output, Precision, Transform};
+use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Output, Precision, Range, Transform};
 use crate::ops::bound::score_bound;
+use crate::ops::random::Random;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -55,6 +56,23 @@ pub(crate) struct Given {
     pub(crate) sigmoid: &'static str,
     /// Where keys stand that the file itself cannot have: ` in net.json beside the model`.
     pub(crate) keys_in: String,
+}
+
+/// Inputs that are so many times as large as the golden vectors are no measurements.
+const NEAR: f32 = 1e6;
+
+/// True if a record overflows whose numbers are [`NEAR`] times as large as those of the golden vectors: some of them, with
+/// either sign, and records of one size, whose signs are all the same or random.
+fn overflows_near(network: &Network, tensors: &[Vec<f32>], golden: &Golden, largest: f32) -> bool {
+    let (width, mut random) = (network.width, Random::new(1));
+    let some = &golden.inputs[..golden.count.min(4) * width];
+    let mut larger: Vec<f32> = some.iter().map(|v| v * NEAR).collect();
+    larger.extend(
+        (0..3 * width).map(|i| if i < width || random.below(2) == 0 { NEAR } else { -NEAR } * largest),
+    );
+    let turned: Vec<f32> = larger.iter().map(|v| -v).collect();
+    larger.extend(turned);
+    network.scores_of_all(tensors, &larger).iter().flatten().any(|score| !score.is_finite())
 }
 
 /// Reads what the keys of `o` say, and makes a network of it all. Mistakes beyond the first `before` are this model's.
@@ -155,6 +173,31 @@ pub(crate) fn finish(
     }
     let rounding = rounding::round(settings, &network, &mut tensors, &mut golden, o.place(), mistakes)?;
     golden.overflow = overflow::records(&network, &tensors);
+    let largest = golden.inputs.iter().fold(0.0f32, |most, v| most.max(v.abs()));
+    let mut up_to = overflow::reach(&network, &tensors);
+    if up_to < largest {
+        // Whether a sum leaves the range must not depend on the order in which a device adds it up.
+        let partial = |record: &[f32]| overflow::partial(&network, &tensors, record);
+        if let Some((node, size)) = golden.inputs.chunks_exact(network.width).find_map(partial) {
+            mistakes.add(
+                o.place(),
+                format_args!(
+                    "sums of its golden vectors leave the range of f32 on the way ({node} reaches {size:.1e} before terms of \
+                     other signs are added, f32 holds up to {:.1e}); check the scaling and the weights",
+                    f32::MAX
+                ),
+            );
+            return None;
+        }
+        // A bound below inputs that are known to be fine says nothing: deep networks have such bounds.
+        up_to = 0.0;
+    }
+    let near = up_to < NEAR * largest && overflows_near(&network, &tensors, &golden, largest);
+    golden.range = Range { up_to, near };
+    if near {
+        let said = golden.range;
+        mistakes.note(o.place(), format_args!("{said}; the golden vectors have numbers up to {largest}"));
+    }
     network.hash = hash(&network, &tensors, &golden).into();
     Some((network, tensors, golden, rounding))
 }

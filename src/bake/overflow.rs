@@ -6,7 +6,7 @@
 
 use crate::ir::graph::{Node, Shape};
 use crate::ir::network::Network;
-use crate::ir::op::{Activation, Op};
+use crate::ir::op::{Activation, Arithmetic, Float, Op, Pool, SoftmaxOf};
 
 /// What f32 holds at most.
 const LARGEST: f64 = f32::MAX as f64;
@@ -90,6 +90,161 @@ fn layers<'a>(network: &Network, tensors: &'a [Vec<f32>]) -> Option<Vec<Layer<'a
         _ => None,
     };
     if chain { graph.nodes.iter().map(layer).collect() } else { None }
+}
+
+/// The most by which rounding makes a sum larger.
+const ROUNDING: f64 = 1.03;
+
+/// Multiply-adds that [`reach`] takes, but for three passes through the network.
+const REACH_BUDGET: u64 = 1 << 29;
+
+/// The size of raw inputs up to which no sum leaves the range of f32, in whatever order it is added up: two digits,
+/// rounded down. `f32::MAX` if no finite input makes one leave it, 0 if no such size is known.
+///
+/// Sizes go through the network as intervals around 0, so behind several layers the true limit may be larger.
+pub(crate) fn reach(network: &Network, tensors: &[Vec<f32>]) -> f32 {
+    let passes = (REACH_BUDGET / (network.flop() / 2).max(1)).clamp(3, 24);
+    let (mut low, mut high, mut size) = (0.0, f64::INFINITY, 1.0);
+    for pass in 0..passes {
+        let most = most(network, tensors, size);
+        match most <= LARGEST {
+            true => low = size,
+            false => high = size,
+        }
+        if low >= LARGEST {
+            return f32::MAX;
+        }
+        // Where sums grow as their inputs do, the second pass is at the limit.
+        let limit = size * LARGEST / most * 0.999;
+        if low > 0.0 && (high < 1.001 * low || (size == low && most > 0.998 * LARGEST)) {
+            break;
+        }
+        size = if limit > 0.99 * LARGEST && high.is_infinite() {
+            LARGEST
+        } else if pass < 4 && limit > low && limit < high {
+            limit
+        } else {
+            (low.max(f64::from(f32::MIN_POSITIVE)) * high.min(LARGEST)).sqrt()
+        };
+    }
+    if low == 0.0 {
+        return 0.0;
+    }
+    let digit = libm::pow(10.0, libm::log10(low).floor() - 1.0);
+    ((low / digit).floor() * digit) as f32
+}
+
+/// The first node of which a sum leaves the range of f32 in some order of its terms, and the size that the sum may have,
+/// for a record of raw inputs.
+pub(crate) fn partial(network: &Network, tensors: &[Vec<f32>], raw: &[f32]) -> Option<(String, f64)> {
+    let graph = &network.graph;
+    let wide: Vec<f64> = raw.iter().map(|&x| x.into()).collect();
+    let mut values = vec![Vec::new(); graph.values.len()];
+    graph.evaluate(tensors, network.graph_input(&wide), |value, numbers| {
+        values[value] = numbers.iter().map(|x| x.abs()).collect();
+    });
+    let adds = |op| {
+        use Arithmetic::{Add, Subtract};
+        let mean = matches!(op, Op::Pool { kind: Pool::Mean | Pool::PaddedMean, .. });
+        mean || matches!(op, Op::Affine | Op::Convolution { .. } | Op::Scale | Op::Combine(Add | Subtract))
+    };
+    graph.nodes.iter().filter(|node| adds(node.op)).find_map(|node| {
+        let inputs: Vec<(&[f64], Shape)> =
+            node.inputs.iter().map(|&i| (&*values[i], graph.values[i].shape)).collect();
+        let size = largest_sum(network, tensors, node, &inputs).1;
+        (size > LARGEST).then(|| (node.name.to_string(), size))
+    })
+}
+
+/// The largest sizes of a node's values, from those of its inputs, and that of a sum on the way to them.
+fn largest_sum(
+    network: &Network,
+    tensors: &[Vec<f32>],
+    node: &Node,
+    inputs: &[(&[f64], Shape)],
+) -> (Vec<f64>, f64) {
+    let graph = &network.graph;
+    let arrays: Vec<Vec<f32>> =
+        graph.arrays(node, tensors).iter().map(|a| a.iter().map(|v| v.abs()).collect()).collect();
+    let found = size_of(node.op, inputs, &arrays, graph.values[node.output].shape);
+    let sum = match node.op {
+        Op::Pool { kind: Pool::Mean | Pool::PaddedMean, window } => {
+            ROUNDING * (window.size.0 * window.size.1) as f64
+        }
+        Op::Affine | Op::Convolution { .. } | Op::PRelu | Op::Scale | Op::Combine(_) => ROUNDING,
+        _ => 1.0,
+    };
+    let most = largest(&found) * sum;
+    (found, most)
+}
+
+/// The largest number; NaN where there is one.
+fn largest(values: &[f64]) -> f64 {
+    values.iter().fold(0.0f64, |most, &v| if v <= most { most } else { v })
+}
+
+/// The largest size that a value or a sum on the way to it may have, where no raw input is larger than `raw`. Infinite
+/// where there is no limit.
+fn most(network: &Network, tensors: &[Vec<f32>], raw: f64) -> f64 {
+    let graph = &network.graph;
+    let [above, below] = [raw, -raw].map(|x| network.graph_input(&vec![x; network.width]));
+    let input: Vec<f64> = above.iter().zip(&below).map(|(a, b)| a.abs().max(b.abs())).collect();
+    let mut most = largest(&input);
+    let mut readers = vec![0; graph.values.len()];
+    graph.nodes.iter().flat_map(|n| n.inputs.iter()).for_each(|&v| readers[v] += 1);
+    let mut sizes = vec![Vec::new(); graph.values.len()];
+    sizes[graph.inputs[0]] = input;
+    for node in graph.nodes.iter() {
+        let inputs: Vec<(&[f64], Shape)> =
+            node.inputs.iter().map(|&i| (&*sizes[i], graph.values[i].shape)).collect();
+        let (found, size) = largest_sum(network, tensors, node, &inputs);
+        most = most.max(size);
+        if !most.is_finite() {
+            return f64::INFINITY;
+        }
+        sizes[node.output] = found;
+        for &v in node.inputs.iter() {
+            readers[v] -= 1;
+            if readers[v] == 0 {
+                sizes[v] = Vec::new();
+            }
+        }
+    }
+    most
+}
+
+/// The largest sizes of an operation's values, from those of its inputs and of its arrays.
+fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape) -> Vec<f64> {
+    let values = inputs[0].0;
+    let arrays: Vec<&[f32]> = arrays.iter().map(|a| &**a).collect();
+    let of = |op: Op| op.reference(inputs, &arrays, shape);
+    match op {
+        Op::Activation(a) => {
+            // Between the two ends only GELUs and HardSwish turn back, and never beyond their argument.
+            let size = |&x: &f64| a.apply(x).abs().max(a.apply(-x).abs()).max(x.min(0.5));
+            values.iter().map(size).collect()
+        }
+        Op::PRelu => {
+            of(op).iter().zip(values).zip(arrays[0]).map(|((&y, &x), &s)| y.max(x * f64::from(s))).collect()
+        }
+        Op::Combine(Arithmetic::Subtract) => of(Op::Combine(Arithmetic::Add)),
+        Op::Combine(Arithmetic::Divide) => vec![f64::INFINITY; shape.len()],
+        Op::Pad { border, value } => of(Op::Pad { border, value: Float::new(value.get().abs()) }),
+        Op::Softmax(SoftmaxOf::Linear) => vec![1.0; shape.len()],
+        Op::Softmax(SoftmaxOf::Logarithm) => {
+            let most = values.iter().fold(0.0, |most: f64, &v| most.max(v));
+            vec![2.0 * most + libm::log(inputs[0].1.c as f64); shape.len()]
+        }
+        Op::Affine
+        | Op::Convolution { .. }
+        | Op::Pool { .. }
+        | Op::Scale
+        | Op::Combine(Arithmetic::Add | Arithmetic::Multiply)
+        | Op::Concat(_)
+        | Op::Slice { .. }
+        | Op::Reshape(_)
+        | Op::Transpose(_) => of(op),
+    }
 }
 
 struct Search<'a> {
@@ -314,7 +469,7 @@ mod tests {
     use crate::error::Error;
     use crate::ir::graph::{Graph, Role, Shape};
     use crate::ir::network::{InputOrder, Kind, Output, Transform};
-    use crate::ir::op::{Float, Window};
+    use crate::ir::op::Window;
     use crate::ops::random::Random;
     use crate::registry::EngineKind;
 
@@ -546,6 +701,56 @@ mod tests {
             assert!(report.to_string().contains(&format!("lost an overflow: {all} of {all} ")), "{report}");
         }
         with
+    }
+
+    /// Up to the size that is given no record overflows, whatever its signs; for a single layer twice as large ones do.
+    #[test]
+    fn sums_stay_in_range_up_to_the_size_that_is_given() {
+        for (weights, expected) in
+            [([0.5, 0.25], f32::MAX), ([1.0, -1.0], 1.6e38), ([-2e38, 1.0], 1.6), ([3e38, 3e38], 0.55)]
+        {
+            let tensors = constants(&[&[&weights]]);
+            let n = network(&[(1, 2)], Activation::Relu);
+            assert_eq!(reach(&n, &tensors), expected, "{weights:?}");
+        }
+        // A layer behind another, a bias, scaling of the reader.
+        let n = network(&[(1, 1), (1, 1)], Activation::Relu);
+        assert_eq!(reach(&n, &constants(&[&[&[1e20]], &[&[1e15]]])), 3300.0);
+        let mut biased = constants(&[&[&[1.0]]]);
+        biased[1] = vec![1.55e38];
+        assert_eq!(reach(&network(&[(1, 1)], Activation::Relu), &biased), 1.7e38);
+        let transform = Transform::ScaleOffset { scale: vec![1e-3].into(), offset: vec![0.0].into() };
+        let n = Network { transform, ..network(&[(1, 1)], Activation::Relu) };
+        assert_eq!(reach(&n, &constants(&[&[&[1e30]]])), 3.3e11);
+        // Sums that overflow whatever comes in.
+        let mut never = constants(&[&[&[1.0, 1.0]]]);
+        never[0] = vec![f32::MAX, f32::MAX];
+        never[1] = vec![f32::MAX];
+        assert_eq!(reach(&network(&[(1, 2)], Activation::Relu), &never), 0.0);
+        let (mut random, mut some) = (Random::new(7), 0);
+        for i in 0..200 {
+            let (network, tensors) = ordinary(&mut random, i % 2 == 0);
+            let reach = reach(&network, &tensors);
+            assert!(reach > 1.0, "{reach}");
+            some += usize::from(reach < f32::MAX);
+            for _ in 0..4 {
+                let sign = |x: f32| if x < 0.0 { -reach } else { reach };
+                let record: Vec<f32> = (0..network.width).map(|_| sign(random.float())).collect();
+                let scores = network.scores_of_all(&tensors, &record);
+                assert!(scores.iter().flatten().all(|s| s.is_finite()), "{i}: {reach}");
+            }
+        }
+        assert!(some > 100, "{some}");
+    }
+
+    /// The sum is small, but its terms are not: whether it overflows depends on their order.
+    #[test]
+    fn sums_that_overflow_on_the_way_are_found() {
+        let n = network(&[(1, 2), (1, 1)], Activation::Relu);
+        let tensors = constants(&[&[&[2e38, -2e38]], &[&[1.0]]]);
+        assert_eq!(partial(&n, &tensors, &[0.5, 0.5]), None);
+        let (node, size) = partial(&n, &tensors, &[1.0, 1.0]).unwrap();
+        assert!(node == "affine" && (4.0e38..4.2e38).contains(&size), "{node} {size}");
     }
 
     #[test]

@@ -159,8 +159,9 @@ fn the_block_holds_what_was_baked() {
         let baked = f.bake_plan(plan).unwrap();
         let block = opened(&baked);
         block.verify().unwrap();
-        let (network, given): NetworkSection = block.read(Section::Network).unwrap();
-        assert_eq!((network, given), (baked.network.clone(), baked.golden.given));
+        let (network, about): NetworkSection = block.read(Section::Network).unwrap();
+        assert_eq!(network, baked.network);
+        assert_eq!(about, (baked.golden.given, baked.golden.range));
         let (found, (offsets, steps)): PlanSection = block.read(Section::Plan).unwrap();
         assert_eq!(found, baked.plan);
         assert_eq!((&*offsets, steps.len()), (&*baked.offsets, baked.steps.len()));

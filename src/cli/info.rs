@@ -48,10 +48,11 @@ pub(crate) fn page(request: &Request) -> Result<String, Error> {
         if baked::golden_given() { "given with the network" } else { "computed by the build in float64" };
     let golden = baked::golden();
     let overflow = match golden.overflow.len() / network().width {
-        0 => "no finite input is known to overflow f32 in this network".to_string(),
+        0 => "none that overflows f32".to_string(),
         n => format!("{n} more overflow f32: a device must refuse them"),
     };
     row("golden", format!("{} vectors, {given}; {overflow}", golden.count));
+    row("range", baked::range().to_string());
     let plans: Vec<&str> = library().plans.iter().map(|p| &*p.name).collect();
     row("plans", format!("{} (baked: {}); library {}", plans.join(", "), baked::plan().name, library().hash));
     // The table is for whoever compares plans: a board's program says what its own takes.
@@ -118,7 +119,7 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
     Ok(format!(
         "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"shape\":\"{}\",\"inputs\":{},\"outputs\":{},\
          \"output\":\"{}\",\"flop\":{},\"constants\":{},\"block\":{},\"plan\":{},\"fits\":[{}],\
-         \"labels\":[{}],\"features\":[{}]}}\n",
+         \"labels\":[{}],\"features\":[{}],\"no_overflow_up_to\":{}}}\n",
         env!("CARGO_PKG_VERSION"),
         quoted(&n.name),
         n.hash,
@@ -132,7 +133,9 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
         quoted(&baked::plan().name),
         fits,
         names(&n.labels),
-        names(&n.features)
+        names(&n.features),
+        // A size that is not known is null.
+        Some(baked::range().up_to).filter(|&r| r > 0.0).map_or("null".into(), |r| format!("{r:e}"))
     ))
 }
 

@@ -36,7 +36,8 @@ impl SelfTest {
                 let report = selftest::run(running.engine.as_mut(), network(), &baked::golden())?;
                 let line = format!("{}, plan {}: {report}", running.device, running.plan.name);
                 if report.passed() {
-                    return Ok(Ok(line));
+                    let range = baked::range();
+                    return Ok(Ok(if range.near { format!("{line}; {range}") } else { line }));
                 }
                 if running.device.starts_with("host, ") {
                     return Ok(Err(format!("{line}; {}", selftest::blamed(None))));

@@ -4,7 +4,7 @@ use crate::ir::graph::{Graph, Shape, Value};
 pub(crate) use crate::ir::op::Activation;
 use crate::ir::op::Op;
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// What the last values of the network mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +188,30 @@ impl Precision {
             Precision::F32 => 4,
             Precision::F16 => 2,
             Precision::I8 => 1,
+        }
+    }
+}
+
+/// How large inputs may be before sums overflow f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Range {
+    /// The size of raw inputs up to which no sum overflows: `f32::MAX` if none ever does, 0 if no such size is known.
+    pub(crate) up_to: f32,
+    /// True if golden vectors overflow where they are a million times as large: real inputs may do so, too.
+    pub(crate) near: bool,
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.up_to {
+            0.0 => f.write_str("it is not known from which size of inputs on sums overflow f32"),
+            f32::MAX => f.write_str("no finite input makes a sum overflow f32"),
+            up_to @ 0.001..1e6 => {
+                write!(f, "no sum overflows f32 up to inputs of ±{up_to}; larger ones may be refused")
+            }
+            up_to => {
+                write!(f, "no sum overflows f32 up to inputs of ±{up_to:.1e}; larger ones may be refused")
+            }
         }
     }
 }

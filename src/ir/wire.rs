@@ -239,7 +239,9 @@ mod data {
 
     use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
     use crate::ir::layout::{Chunk, Layout, Order};
-    use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, Output, Precision, Transform};
+    use crate::ir::network::{
+        FinalActivation, InputOrder, Kind, Network, Output, Precision, Range, Transform,
+    };
     use crate::ir::op::{
         Activation, Arithmetic, Axis, Border, Float, Op, Operation, Pool, SoftmaxOf, Window,
     };
@@ -308,6 +310,7 @@ mod data {
         Node { name, op, inputs, tensors, output }
         Graph { values, tensors, nodes, inputs, outputs }
         Output { kind, activation, threshold }
+        Range { up_to, near }
         Network { name, hash, width, order, graph, output, labels, features, transform, folded, weights, inputs, outputs }
         Constant { name, tensor, scales, role, placing, size, padded, layout, precision }
         Buffer { name, role, rows, map, padded_rows, layout, arena }

@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// What is not as it was written.
 pub(crate) fn text(block: Block) -> Result<String, String> {
     block.verify()?;
-    let (network, given): NetworkSection = block.read(Section::Network)?;
+    let (network, (given, range)): NetworkSection = block.read(Section::Network)?;
     let (plan, (offsets, steps)): PlanSection = block.read(Section::Plan)?;
     let library: Library = block.read(Section::Library)?;
     let sources = block.sources()?;
@@ -28,7 +28,7 @@ pub(crate) fn text(block: Block) -> Result<String, String> {
     let _ = writeln!(s, "network {name:?}, hash {hash}, {width} inputs, weights {weights:?}");
     let _ = writeln!(s, "output {output:?}, labels {labels:?}");
     let _ = writeln!(s, "input {order:?}, {transform:?}, folded {folded}, features {features:?}");
-    let _ = writeln!(s, "golden vectors given {given}");
+    let _ = writeln!(s, "golden vectors given {given}, {range:?}");
     let _ = writeln!(
         s,
         "graph inputs {:?} ({}), outputs {:?} ({})",

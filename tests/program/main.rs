@@ -24,6 +24,7 @@ mod loops;
 mod malformed;
 mod multi;
 mod opens;
+mod networks;
 mod overflow;
 mod python;
 mod recipes;
