@@ -40,6 +40,7 @@ fn main() {
     let default_plan =
         if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") { "mali-midgard" } else { "host" };
     let settings = bake::Settings {
+        names: bake::Names::Variables,
         root: PathBuf::from(cargo("CARGO_MANIFEST_DIR")),
         model: model.clone().unwrap_or("model/digits".into()).into(),
         weights,

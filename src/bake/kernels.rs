@@ -40,15 +40,15 @@ pub(crate) struct PlanFile {
     pub(crate) library: String,
 }
 
-/// Reads a plan file.
+/// Reads a plan file, which the setting `asked` names.
 pub(crate) fn read_plan_file(
-    path: &Path,
+    (path, asked): (&Path, &str),
     library: &Library,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
 ) -> Option<PlanFile> {
     let name = path.display().to_string();
-    let text = files.text(path, "MORTONNET_PLAN", mistakes)?;
+    let text = files.text(path, asked, mistakes)?;
     let value = json::parse(&text, &name, mistakes)?;
     let keys = [
         "format",

@@ -29,8 +29,45 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+/// How settings are given, which is how messages call them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// By variables of `cargo build`.
+    Variables,
+    /// By options of `mortonnet-bake`.
+    Options,
+}
+
+impl Names {
+    /// The model of this path.
+    pub(crate) fn model(self, path: &Path) -> String {
+        match self {
+            Names::Variables => format!("MORTONNET_MODEL={}", path.display()),
+            Names::Options => path.display().to_string(),
+        }
+    }
+
+    /// The plan.
+    pub(crate) fn plan(self) -> &'static str {
+        match self {
+            Names::Variables => "MORTONNET_PLAN",
+            Names::Options => "--plan",
+        }
+    }
+
+    /// How weights are stored.
+    pub(crate) fn weights(self) -> &'static str {
+        match self {
+            Names::Variables => "MORTONNET_WEIGHTS",
+            Names::Options => "--weights",
+        }
+    }
+}
+
 /// What to bake.
 pub(crate) struct Settings {
+    /// How messages call the settings.
+    pub(crate) names: Names,
     /// The package's folder.
     pub(crate) root: PathBuf,
     /// MORTONNET_MODEL: a network JSON, an ONNX or TensorFlow Lite model, or a folder with `network.json`; relative paths count from `root`.
@@ -169,7 +206,7 @@ pub(crate) fn bake_with(
         match library.plan(&settings.plan) {
             Ok(recipe) => planner::plan(&network, recipe, &library, None).ok(),
             Err(e) => {
-                mistakes.add("MORTONNET_PLAN", format_args!("{e}; a plan file ends in .json"));
+                mistakes.add(settings.names.plan(), format_args!("{e}; a plan file ends in .json"));
                 None
             }
         }
@@ -185,7 +222,7 @@ pub(crate) fn bake_with(
             };
             let names: Vec<&str> = library.plans.iter().filter(reads).map(|p| &*p.name).collect();
             mistakes.add(
-                "MORTONNET_WEIGHTS",
+                settings.names.weights(),
                 format_args!("plan {} does not read {}; {} do", plan.name, stored.name(), names.join(", ")),
             );
         }
@@ -302,7 +339,7 @@ fn plan_of_file(
 ) -> Option<Plan> {
     let path = settings.root.join(&settings.plan);
     let mut files = matrix::Files { root: &settings.root, read: files };
-    let file = kernels::read_plan_file(&path, library, &mut files, mistakes)?;
+    let file = kernels::read_plan_file((&path, settings.names.plan()), library, &mut files, mistakes)?;
     let plan = match planner::plan(network, &file.recipe, library, None) {
         Ok(plan) => plan,
         Err(failed) => {

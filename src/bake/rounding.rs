@@ -22,7 +22,7 @@ pub(super) fn round(
     let before = tensors.to_vec();
     let weights = match settings.weights {
         Precision::F32 => return Some(None),
-        Precision::F16 => halves(network, tensors, place, mistakes)?,
+        Precision::F16 => halves(settings, network, tensors, place, mistakes)?,
         Precision::I8 => bytes(network, tensors, golden),
     };
     let outputs = network.outputs();
@@ -42,12 +42,12 @@ pub(super) fn round(
     let count = old.len() / outputs;
     let bound = settings.changes * count as f64 / 100.0;
     if all && changed as f64 > bound {
-        let most = settings.changes;
+        let (most, weights) = (settings.changes, settings.names.weights());
         mistakes.add(
             format_args!("{place}: weights"),
             format_args!(
-                "as i8 they change {changed} of {count} classes, at most {most} % are allowed; MORTONNET_WEIGHTS=f16 \
-                 bakes them with more digits, MORTONNET_WEIGHTS=i8:{} allows so many",
+                "as i8 they change {changed} of {count} classes, at most {most} % are allowed; {weights}=f16 bakes \
+                 them with more digits, {weights}=i8:{} allows so many",
                 (100.0 * changed as f64 / count as f64).ceil()
             ),
         );
@@ -60,6 +60,7 @@ pub(super) fn round(
 
 /// To the nearest halves.
 fn halves(
+    settings: &Settings,
     network: &Network,
     tensors: &mut [Vec<f32>],
     place: &str,
@@ -77,7 +78,10 @@ fn halves(
             if rounded.is_infinite() {
                 mistakes.add(
                     format_args!("{place}: {}: weights", tensor.name),
-                    format_args!("a half holds up to 65504, found {value}; MORTONNET_WEIGHTS=f32 bakes it"),
+                    format_args!(
+                        "a half holds up to 65504, found {value}; {}=f32 bakes it",
+                        settings.names.weights()
+                    ),
                 );
                 return None;
             }

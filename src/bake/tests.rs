@@ -65,8 +65,16 @@ impl Folder {
     fn bake_stored(&self, plan: &str, weights: &str) -> Result<Baked, Vec<String>> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
         let (weights, changes) = stored(weights).unwrap();
-        bake(&Settings { root, model: self.0.clone(), plan: plan.into(), weights, changes, lab: true })
-            .map_err(|e| e.0.0)
+        bake(&Settings {
+            names: Names::Variables,
+            root,
+            model: self.0.clone(),
+            plan: plan.into(),
+            weights,
+            changes,
+            lab: true,
+        })
+        .map_err(|e| e.0.0)
     }
 
     fn bake_plan(&self, plan: &str) -> Result<Baked, Vec<String>> {
@@ -471,7 +479,8 @@ fn mistakes_one_by_one() {
     }
     let f = Folder::new();
     let e = f.mistakes();
-    assert!(e[0].contains("MORTONNET_MODEL=") && e[0].contains("cannot read network.json"), "{e:?}");
+    let expected = "expected network.json in this folder, found no model";
+    assert!(e[0].starts_with("MORTONNET_MODEL=") && e[0].ends_with(expected), "{e:?}");
     let f = Folder::new();
     let e = f.tiny("").bake_plan("fastest").err().unwrap();
     assert!(e[0].contains("no plan is called \"fastest\"; the library has host, mali-midgard"), "{e:?}");
@@ -723,6 +732,7 @@ fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -
         std::fs::write(to.join(name), text).unwrap();
     }
     let settings = Settings {
+        names: Names::Variables,
         root: f.0.clone(),
         model: "network.json".into(),
         plan: "host".into(),
@@ -902,8 +912,15 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
     let f = Folder::new();
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let model = f.tiny("").0.clone();
-    let settings =
-        Settings { root, model, plan: "host".into(), weights: Precision::F32, changes: 1.0, lab: false };
+    let settings = Settings {
+        names: Names::Variables,
+        root,
+        model,
+        plan: "host".into(),
+        weights: Precision::F32,
+        changes: 1.0,
+        lab: false,
+    };
     let (with, without) = (f.bake().unwrap(), bake(&settings).map_err(|e| e.0.0).unwrap());
     assert_eq!(without.library.hash, with.library.hash, "the same kernels under the same names");
     assert_eq!(without.plan, with.plan);

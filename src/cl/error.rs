@@ -91,9 +91,19 @@ impl fmt::Display for ClError {
         write!(f, ": {} ({})", self.name().unwrap_or("unknown code"), self.code)?;
         let detail = self.detail.trim_end();
         if detail.contains('\n') || (self.code == CL_BUILD_PROGRAM_FAILURE && !detail.is_empty()) {
-            return write!(f, "\n{detail}");
+            write!(f, "\n{detail}")?;
+            // A log of PoCL's without a mistake of the source.
+            return if detail.lines().all(|line| line.ends_with(" failed to build the program")) {
+                write!(f, "\n{POCL_CACHE}")
+            } else {
+                Ok(())
+            };
         }
-        match (detail, advice(self.code)) {
+        let advice = match self.code {
+            CL_DEVICE_NOT_FOUND if self.object.contains("Portable Computing Language") => Some(POCL_CACHE),
+            code => advice(code),
+        };
+        match (detail, advice) {
             ("", None) => Ok(()),
             ("", Some(advice)) => write!(f, ": {advice}"),
             (detail, None) => write!(f, ": {detail}"),
@@ -109,6 +119,10 @@ impl From<ClError> for crate::error::Error {
         crate::error::Error::caused("", error)
     }
 }
+
+/// What to do where PoCL, whose devices are the CPU's and always there, has none or builds nothing.
+const POCL_CACHE: &str = "PoCL works only where it can write its cache: POCL_CACHE_DIR, else XDG_CACHE_HOME/pocl, else \
+                          HOME/.cache/pocl; set POCL_CACHE_DIR to a folder that this user may write to";
 
 /// What to do about the codes that users meet.
 fn advice(code: i32) -> Option<&'static str> {

@@ -1,9 +1,9 @@
 //! `mortonnet-bake`: a model into a finished program, without a compiler. It reads what the build reads, with the same code and
 //! messages; the kernel library is that of its own block.
 
-use super::given::{unknown, usage};
+use super::given::{Given, unknown, usage};
 use super::print;
-use crate::bake::{self, Baked, Mistakes, Settings};
+use crate::bake::{self, Baked, Mistakes, Names, Settings};
 use crate::baked;
 use crate::block::Slot;
 use crate::engine::model::Model;
@@ -46,10 +46,10 @@ const TARGETS: [(&str, &str, u16); 3] =
     [("x86_64", "x86_64", 62), ("aarch64", "aarch64", 183), ("armv7", "arm", 40)];
 
 /// What a line asks for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Line {
-    model: Option<PathBuf>,
-    output: Option<PathBuf>,
+    model: PathBuf,
+    output: PathBuf,
     target: Option<usize>,
     plan: Option<String>,
     weights: Option<String>,
@@ -64,38 +64,43 @@ enum Asked {
 
 fn read(args: impl IntoIterator<Item = OsString>) -> Result<Asked, Error> {
     use lexopt::prelude::*;
+    const OPTIONS: [(&str, Option<char>); 5] =
+        [("output", Some('o')), ("target", Some('t')), ("plan", None), ("weights", None), ("program", None)];
     let mut parser = lexopt::Parser::from_args(args);
-    let mut line = Line::default();
+    let mut given = Given::default();
     while let Some(arg) = parser.next().map_err(usage)? {
-        match arg {
-            Short('h') | Long("help") => return Ok(Asked::Page(HELP.into())),
-            Short('V') | Long("version") => {
+        let option = OPTIONS.iter().find(|(long, letter)| match arg {
+            Long(name) => name == *long,
+            Short(short) => Some(short) == *letter,
+            Value(_) => false,
+        });
+        match (arg, option) {
+            (Short('h') | Long("help"), _) => return Ok(Asked::Page(HELP.into())),
+            (Short('V') | Long("version"), _) => {
                 return Ok(Asked::Page(format!("{NAME} {}\n", env!("CARGO_PKG_VERSION"))));
             }
-            Value(model) if line.model.is_none() => line.model = Some(model.into()),
-            Short('o') | Long("output") => line.output = Some(parser.value().map_err(usage)?.into()),
-            Short('t') | Long("target") => {
-                let name = parser.value().and_then(|v| v.string()).map_err(usage)?;
-                let names = TARGETS.map(|t| t.0).join(", ");
-                let found = TARGETS.iter().position(|t| t.0 == name);
-                let expected =
-                    || Error::usage(format!("--target: expected one of {names}, found \"{name}\""));
-                line.target = Some(found.ok_or_else(expected)?);
-            }
-            Long("plan") => line.plan = Some(parser.value().and_then(|v| v.string()).map_err(usage)?),
-            Long("weights") => line.weights = Some(parser.value().and_then(|v| v.string()).map_err(usage)?),
-            Long("program") => line.program = Some(parser.value().map_err(usage)?.into()),
-            Long(name) => {
-                let all = ["output", "target", "plan", "weights", "program"];
-                return Err(unknown(name, all.into_iter()));
-            }
-            arg => return Err(usage(arg.unexpected())),
+            (Value(model), _) if given.values.is_empty() => given.values.push(model),
+            (_, Some((option, _))) => given.options.push((option, parser.value().map_err(usage)?)),
+            (Long(name), None) => return Err(unknown(name, OPTIONS.iter().map(|o| o.0))),
+            (arg, None) => return Err(usage(arg.unexpected())),
         }
     }
-    if line.model.is_none() || line.output.is_none() {
+    given.repeated().iter().for_each(|note| say(note));
+    let target = given.parse("target", |name| {
+        let expected = || format!("expected one of {}, found \"{name}\"", TARGETS.map(|t| t.0).join(", "));
+        TARGETS.iter().position(|t| t.0 == name).ok_or_else(expected)
+    })?;
+    let (Some(model), Some(output)) = (given.values().pop(), given.path("output")) else {
         return Err(Error::usage(format!("expected a model and -o FILE; {NAME} --help has all")));
-    }
-    Ok(Asked::Bake(line))
+    };
+    Ok(Asked::Bake(Line {
+        model: model.into(),
+        output,
+        target,
+        plan: given.text("plan")?,
+        weights: given.text("weights")?,
+        program: given.path("program"),
+    }))
 }
 
 /// The finished program of a target, where it was not named.
@@ -143,7 +148,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Error> {
         Asked::Page(page) => return print(&page),
         Asked::Bake(line) => line,
     };
-    let (model, output) = (line.model.unwrap_or_default(), line.output.unwrap_or_default());
+    let (model, output) = (line.model, line.output);
     let own_file = std::env::current_exe().map_err(|e| Error::io(NAME, e))?;
     let own = || TARGETS.iter().position(|t| t.1 == std::env::consts::ARCH);
     let path = match (line.program, line.target.or_else(own)) {
@@ -166,6 +171,7 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Error> {
     let stored = line.weights.unwrap_or("f32".into());
     let (weights, changes) = bake::stored(&stored).map_err(|e| Error::usage(format!("--weights: {e}")))?;
     let settings = Settings {
+        names: Names::Options,
         root: std::env::current_dir().map_err(|e| Error::io("the current folder", e))?,
         model,
         weights,

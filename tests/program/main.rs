@@ -22,9 +22,10 @@ mod limits;
 #[allow(dead_code)]
 mod loops;
 mod malformed;
+mod messages;
 mod multi;
-mod opens;
 mod networks;
+mod opens;
 mod overflow;
 mod python;
 mod recipes;

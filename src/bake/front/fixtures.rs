@@ -1,7 +1,7 @@
 //! Models of `tests/onnx` and `tests/tflite` with records and what other programs make of them, for the tests of front ends.
 
 use super::Read;
-use crate::bake::{Mistakes, Settings};
+use crate::bake::{Mistakes, Names, Settings};
 use crate::ir::network::{FinalActivation, Kind, Network, Precision};
 use crate::ir::npy;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,7 @@ pub(crate) fn read(path: &Path) -> Result<(Read, Vec<PathBuf>), Vec<String>> {
 /// The same with what it says.
 pub(super) fn read_with_notes(path: &Path) -> (Option<Read>, Vec<PathBuf>, Mistakes) {
     let settings = Settings {
+        names: Names::Variables,
         root: path.parent().unwrap().into(),
         model: path.into(),
         weights: Precision::F32,

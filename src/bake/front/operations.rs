@@ -97,7 +97,25 @@ pub(super) fn combined(
         let back: Vec<usize> = (0..order.len()).filter_map(|a| order.iter().position(|&o| o == a)).collect();
         return b.transpose(name, &result, &back);
     }
-    Err(format!("values of {} and {} do not go together", x.shown(), y.shown()))
+    Err(apart((&x.shown(), &x.dims), (&y.shown(), &y.dims)))
+}
+
+/// Why two values, by their sizes as messages have them and behind the records, cannot be combined.
+pub(super) fn apart((x, of_x): (&str, &[usize]), (y, of_y): (&str, &[usize])) -> String {
+    if of_x.len() != of_y.len() {
+        return format!(
+            "values of {x} and {y}: sizes are counted from the last axis, so the records of one would meet another axis of \
+             the other"
+        );
+    }
+    match of_x.iter().zip(of_y).all(|(&a, &b)| a == b || a == 1 || b == 1) {
+        true => {
+            format!(
+                "values of {x} and {y}: each would be repeated along an axis of the other; one of the two may be"
+            )
+        }
+        false => format!("values of {x} and {y} do not go together"),
+    }
 }
 
 /// The axes of two values of which one is repeated along some: first those along which it is not.

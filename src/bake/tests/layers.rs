@@ -11,8 +11,15 @@ use crate::ir::op::{Border, Op, Pool, Window};
 /// A network and its weights, without a plan for it.
 fn read(model: PathBuf) -> Result<(Network, Tensors, Golden), Vec<String>> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let settings =
-        Settings { root, model, plan: "host".into(), weights: Precision::F32, changes: 1.0, lab: false };
+    let settings = Settings {
+        names: Names::Variables,
+        root,
+        model,
+        plan: "host".into(),
+        weights: Precision::F32,
+        changes: 1.0,
+        lab: false,
+    };
     let mut mistakes = Mistakes::default();
     let read = front::read(&settings, &mut Vec::new(), &mut mistakes);
     let own = format!("{}/", settings.model.display());
@@ -437,6 +444,7 @@ fn several_inputs_and_outputs() {
     }
     // Every plan computes it.
     let settings = Settings {
+        names: Names::Variables,
         root: PathBuf::from(env!("CARGO_MANIFEST_DIR")),
         model: f.0.clone(),
         plan: "host".into(),

@@ -261,7 +261,7 @@ pub fn plan_file(data: &[u8]) {
     let path = put("plan.json", &text);
     let (mut files, mut mistakes) = (Vec::new(), Mistakes::default());
     let mut files = Files { root: folder(), read: &mut files };
-    let read = kernels::read_plan_file(&path, library(), &mut files, &mut mistakes);
+    let read = kernels::read_plan_file((&path, "plan"), library(), &mut files, &mut mistakes);
     if read.is_none() {
         told(false, &mistakes);
     }

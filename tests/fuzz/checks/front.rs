@@ -2,7 +2,7 @@
 
 use super::{Files, Source, onnx, tflite, thesis};
 use crate::bake::model::Read;
-use crate::bake::{Mistakes, Settings};
+use crate::bake::{Mistakes, Names, Settings};
 use crate::baked::library;
 use crate::engine::model;
 use crate::fuzzing::{Input, canonical, edited, told};
@@ -18,6 +18,7 @@ fn read(front_end: FrontEnd, file: &str, bytes: &[u8], weights: Precision) {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests");
     let path = root.join(file);
     let settings = Settings {
+        names: Names::Variables,
         root: root.clone(),
         model: path.clone(),
         weights,

@@ -179,13 +179,25 @@ const INSTEAD: [(&str, &str); 26] = [
     ("Mish", "use HardSwish instead"),
     ("Swish", "x · Sigmoid(x) as Mul and Sigmoid is supported"),
     ("Einsum", "use MatMul instead"),
-    ("QLinearConv", "export the model before quantisation; MORTONNET_WEIGHTS says how weights are stored"),
-    ("QLinearMatMul", "export the model before quantisation; MORTONNET_WEIGHTS says how weights are stored"),
-    ("ConvInteger", "export the model before quantisation; MORTONNET_WEIGHTS says how weights are stored"),
-    ("MatMulInteger", "export the model before quantisation; MORTONNET_WEIGHTS says how weights are stored"),
+    (
+        "QLinearConv",
+        "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
+    ),
+    (
+        "QLinearMatMul",
+        "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
+    ),
+    (
+        "ConvInteger",
+        "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
+    ),
+    (
+        "MatMulInteger",
+        "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
+    ),
     (
         "DynamicQuantizeLinear",
-        "export the model before quantisation; MORTONNET_WEIGHTS says how weights are stored",
+        "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
     ),
     ("TreeEnsembleClassifier", "trees are no network: train an MLPClassifier"),
     ("SVMClassifier", "train a linear model or an MLPClassifier"),
@@ -193,6 +205,11 @@ const INSTEAD: [(&str, &str); 26] = [
 
 /// Operation sets that are read: the first, and the last that was looked at.
 const SETS: (i64, i64) = (7, 26);
+
+/// True if the bytes are an ONNX model, as far as its frame goes.
+pub(super) fn is_model(bytes: &[u8]) -> bool {
+    Model::parse(bytes).is_ok_and(|m| m.model.graph.is_some_and(|graph| !graph.node.is_empty()))
+}
 
 /// Reads an ONNX model.
 pub(super) fn read(source: &Source<'_>, files: &mut Files<'_>, mistakes: &mut Mistakes) -> Option<Read> {

@@ -86,7 +86,7 @@ pub(super) fn apply(b: &mut Builder, node: &Node<'_>) -> Given {
 const ONLY_CONSTANTS: [(&[&str], &str); 3] = [
     (
         &["QuantizeLinear", "DequantizeLinear"],
-        "export the model before quantisation; MORTONNET_WEIGHTS says how weights are stored",
+        "export the model before quantisation: weights can be stored as f16 or i8 when it is baked",
     ),
     (&["Pow"], "x · x as Mul is supported"),
     (
@@ -383,7 +383,15 @@ fn matmul(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
 
 /// Products with a matrix for each index of the axis in front: as many groups of channels.
 fn batch(b: &mut Builder, node: &Node<'_>, x: &Live, w: &Constant) -> Result<Live, String> {
-    let meet = || format!("values of {} and weights {:?} do not meet", x.shown(), w.dims);
+    let meet = || match x.dims.last() == w.dims.get(w.dims.len() - 2) {
+        true => format!(
+            "values of {} with weights {:?}: expected one matrix of weights, or a matrix for each n of values of \
+             [N, n, rows, columns]",
+            x.shown(),
+            w.dims
+        ),
+        false => format!("values of {} and weights {:?} do not meet", x.shown(), w.dims),
+    };
     let (&[count, rows, inner], &[ref ahead @ .., k, m]) = (&x.dims[..], &w.dims[..]) else {
         return Err(meet());
     };

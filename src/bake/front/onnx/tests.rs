@@ -275,6 +275,16 @@ fn with_int(mut node: NodeProto, name: &str, i: i64) -> NodeProto {
     node
 }
 
+fn with_ints(mut node: NodeProto, name: &str, ints: &[i64]) -> NodeProto {
+    node.attribute.push(AttributeProto {
+        name: text(name),
+        ints: ints.to_vec(),
+        r#type: Some(AttributeType::INTS),
+        ..AttributeProto::default()
+    });
+    node
+}
+
 /// A tensor of floats that are all 0.5.
 fn weights(name: &str, dims: &[i64]) -> TensorProto {
     TensorProto {
@@ -381,6 +391,43 @@ fn what_does_not_meet_is_refused_by_name() {
         &[weights("w", &[5, 2])],
         &["m_out"],
         "net.onnx: node m (MatMul): values of [N, 4] and weights [5, 2] do not meet",
+    );
+    // Sizes that meet, but in a way that is not supported.
+    refused(
+        IMAGE,
+        vec![node("MatMul", "m", &["x", "w"])],
+        &[weights("w", &[2, 1, 8, 5])],
+        &["m_out"],
+        "net.onnx: node m (MatMul): values of [N, 3, 8, 8] with weights [2, 1, 8, 5]: expected one matrix of weights, or a \
+         matrix for each n of values of [N, n, rows, columns]",
+    );
+    let pool = |sizes: [i64; 2]| with_ints(node("MaxPool", "p", &["x"]), "kernel_shape", &sizes);
+    refused(
+        IMAGE,
+        vec![
+            pool([8, 1]),
+            with_ints(node("MaxPool", "q", &["x"]), "kernel_shape", &[1, 8]),
+            node("Add", "a", &["p_out", "q_out"]),
+        ],
+        &[],
+        &["a_out"],
+        "net.onnx: node a (Add): values of [N, 3, 1, 8] and [N, 3, 8, 1]: each would be repeated along an axis of the other; \
+         one of the two may be",
+    );
+    refused(
+        IMAGE,
+        vec![pool([2, 8]), node("Add", "a", &["x", "p_out"])],
+        &[],
+        &["a_out"],
+        "net.onnx: node a (Add): values of [N, 3, 8, 8] and [N, 3, 7, 1] do not go together",
+    );
+    refused(
+        IMAGE,
+        vec![with_int(node("Flatten", "f", &["x"]), "axis", 1), node("Add", "a", &["x", "f_out"])],
+        &[],
+        &["a_out"],
+        "net.onnx: node a (Add): values of [N, 3, 8, 8] and [N, 192]: sizes are counted from the last axis, so the records \
+         of one would meet another axis of the other",
     );
     refused(
         VECTOR,
@@ -513,6 +560,12 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
     f.put("net.onnx", "not a model");
     assert!(f.mistakes()[0].starts_with("net.onnx: not an ONNX model"), "{:?}", f.mistakes());
     f.put("net.onnx", "");
+    assert!(
+        f.mistakes()[0].ends_with(", found an empty file; export the model as ONNX"),
+        "{:?}",
+        f.mistakes()
+    );
+    f.put("net.onnx", [8, 8]);
     assert_eq!(f.mistakes(), ["net.onnx: not an ONNX model: it has no graph"]);
     f.put("net.onnx", model(&[VECTOR], vec![node("Relu", "a", &["x"])], vec![], &["a_out"], 6));
     assert_eq!(

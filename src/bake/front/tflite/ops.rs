@@ -300,7 +300,7 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Turned, String> {
         }
         (Some(Held::Live(x)), Some(Held::Live(y))) => {
             if x.order.len() != y.order.len() {
-                return Err(format!("values of {} and {} do not go together", shown(x), shown(y)));
+                return Err(operations::apart((&shown(x), &x.live.dims), (&shown(y), &y.live.dims)));
             }
             // In the order of the larger.
             let order = if y.live.len() > x.live.len() { &y.order } else { &x.order };
