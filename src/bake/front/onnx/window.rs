@@ -19,9 +19,9 @@ fn list(node: &Node<'_>, name: &str, axes: usize, default: usize) -> Result<Vec<
 
 /// The window of a node whose kernel has the sizes `size`, over the image of `x`.
 fn window(node: &Node<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Window, String> {
-    let axes = size.len();
-    let (stride, dilation) = (list(node, "strides", axes, 1)?, list(node, "dilations", axes, 1)?);
-    for (name, numbers) in [("kernel_shape", size), ("strides", &stride), ("dilations", &dilation)] {
+    let (axes, mut size) = (size.len(), size.to_vec());
+    let (mut stride, dilation) = (list(node, "strides", axes, 1)?, list(node, "dilations", axes, 1)?);
+    for (name, numbers) in [("kernel_shape", &size), ("strides", &stride), ("dilations", &dilation)] {
         if numbers.contains(&0) {
             return Err(format!("{name}: expected numbers above 0, found {numbers:?}"));
         }
@@ -48,17 +48,17 @@ fn window(node: &Node<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Windo
     }
     for i in (0..axes).filter(|_| ceil) {
         let (all, covered) = (before[i] + image[i] + after[i], (size[i] - 1) * dilation[i] + 1);
-        // A single window, of which a part is outside: a wider border holds it. Means with their border divide by less.
-        let one = (1..stride[i]).contains(&covered.saturating_sub(all));
-        if one && node.int("count_include_pad", 0) == 0 {
-            after[i] += covered - all;
+        // A single window that ends outside of the border: a mean counts nothing there, with its border or without.
+        if (1..stride[i]).contains(&covered.saturating_sub(all)) {
+            size[i] = all.div_ceil(dilation[i]);
+            stride[i] = all;
         }
     }
     // One axis is that of the columns.
     let two = |v: &[usize], one: usize| if let [x] = *v { (one, x) } else { (v[0], v[1]) };
     let ((top, left), (bottom, right)) = (two(&before, 0), two(&after, 0));
     Ok(Window {
-        size: two(size, 1),
+        size: two(&size, 1),
         stride: two(&stride, 1),
         dilation: two(&dilation, 1),
         border: Border { top, left, bottom, right },
