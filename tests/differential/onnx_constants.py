@@ -173,6 +173,13 @@ def quantised(g, a):
     scale = np.array(spread, np.float32) if axis is None else g.random.uniform(0.8, 1.25, a.shape[axis]).astype(np.float32) * np.float32(spread)
     zero = np.zeros_like(scale, kind) + (g.int(-10, 10) if kind.startswith("i") else g.int(110, 140))
     s, z = (v if axis is None else v.reshape([-1 if i == axis else 1 for i in range(a.ndim)]) for v in (scale, zero))
+    if g.version >= 21 and axis is not None and a.shape[axis] % 2 == 0 and g.chance(0.5):
+        # A scale for each two indices along the axis.
+        some = [n // 2 if i == axis else n for i, n in enumerate(a.shape)]
+        scale, zero = (g.random.uniform(0.8, 1.25, some) * spread).astype(np.float32), np.full(some, zero.flat[0], kind)
+        s, z = np.repeat(scale, 2, axis), np.repeat(zero, 2, axis)
+        q = np.clip(np.round(a / s) + z, np.iinfo(kind).min, np.iinfo(kind).max).astype(kind)
+        return node(g, "DequantizeLinear", stored(g, q), stored(g, scale), stored(g, zero), axis=axis, block_size=2)
     q = np.clip(np.round(a / s) + z, np.iinfo(kind).min, np.iinfo(kind).max).astype(kind)
     attrs = {} if axis is None else {"axis": axis - a.ndim * g.int(0, 1)}
     if g.chance(0.3) and kind in ("int8", "uint8"):

@@ -32,7 +32,9 @@ class OnnxGraph(Graph):
 
     def __init__(self, random, version, kind):
         super().__init__(random, version, kind)
-        self.declared = self.extreme = False
+        self.declared = self.extreme = self.listed = False
+        self.ml = 3
+        """The version of ai.onnx.ml."""
         self.known = {}
         """Numbers of constants that shape inference reads."""
 
@@ -120,7 +122,7 @@ class OnnxGraph(Graph):
 
 def reshape_to(g, x, dims):
     """`Reshape` to [N, *dims], with one of the forms that exporters write."""
-    ways = ["zero", "minus"] + (["shape"] if g.version >= 13 else []) + (["fixed"] if g.records else [])
+    ways = ["zero", "minus", "shape"] + (["fixed"] if g.records else [])
     way, attrs = g.among(ways), {}
     target = [0, *dims]
     if way == "minus":
@@ -281,7 +283,9 @@ def dropout(g):
     if g.version < 12:
         return node(g, "Dropout", x, **g.among([{}, {"ratio": 0.3}]))
     inputs = g.among([[x], [x, stored(g, np.float32(0.3))], [x, stored(g, np.float32(0.3)), stored(g, np.bool_(False))]])
-    g.node("Dropout", inputs, {"seed": 3} if g.chance(0.2) else {}, tags=[f"{len(inputs)} inputs"])
+    names = g.node("Dropout", inputs, {"seed": 3} if g.chance(0.2) else {}, g.int(1, 2), tags=[f"{len(inputs)} inputs"])
+    # Nobody reads the mask.
+    g.live -= set(names[1:])
 
 
 def cast(g):
@@ -295,7 +299,7 @@ def cast(g):
     if g.kind == "float32" and g.chance(0.5):
         # Through a type that holds the numbers, and back.
         return node(g, "Cast", node(g, "Cast", x, to=11), to=1)
-    node(g, "Cast", x, to=code(g.kind))
+    node(g, "Cast", x, to=code(g.kind), **({"saturate": 1} if g.version >= 19 and g.chance(0.3) else {}))
 
 
 def batch_norm(g):
@@ -593,43 +597,45 @@ def split(g):
     g.node("Split", [x, whole(g, sizes)], {"axis": written}, parts, tags=["split"])
 
 
+def of_ml(g, op, inputs, attrs, shapes):
+    """Adds a node of ai.onnx.ml, of whose results ONNX infers no sizes."""
+    x = inputs[0]
+    names = [g.name(op) for _ in shapes]
+    g.nodes.append(Node(op, inputs, names, attrs, ML))
+    g.hit(g.nodes[-1], attrs, 2, g.kinds[x])
+    for name, dims in zip(names, shapes):
+        g.shapes[name], g.kinds[name] = [BATCH, *dims], "float32" if dims else "int64"
+        g.live.add(name)
+    return names
+
+
 def scaler(g):
     x = g.operand((2,))
     n = g.among([1, g.shapes[x][1]])
     list_of = lambda low, high: [round(float(v), 3) for v in g.random.uniform(low, high, n)]
-    attrs = {k: v for k, v in {"offset": list_of(-1, 1), "scale": list_of(0.5, 1.5)}.items() if g.chance(0.8)}
-    if len(attrs) < 2:
-        attrs = {"offset": list_of(-1, 1), "scale": list_of(0.5, 1.5)}
-    g.node("Scaler", [x], attrs, domain=ML)
+    of_ml(g, "Scaler", [x], {"offset": list_of(-1, 1), "scale": list_of(0.5, 1.5)}, [g.shapes[x][1:]])
 
 
 def normalizer(g):
-    x = node(g, g.among(["Sigmoid", "Softmax"]), g.operand((2,)))
-    g.node("Normalizer", [x], {"norm": "L1"}, domain=ML)
+    x = g.operand((2,))
+    attrs = {} if g.version < 13 else {"axis": 1}
+    x = node(g, "Sigmoid", x) if g.chance(0.5) else node(g, "Softmax", x, **attrs)
+    of_ml(g, "Normalizer", [x], {"norm": "L1"}, [g.shapes[x][1:]])
 
 
 def regressor(g):
     x = g.operand((2,))
     targets, n = g.int(1, 4), g.shapes[x][1]
-    weights = normal(g, targets * n, 1 / np.sqrt(n)).tolist()
-    attrs = {"coefficients": weights, "targets": targets}
+    attrs = {"coefficients": normal(g, targets * n, 1 / np.sqrt(n)).tolist(), "targets": targets}
     if g.chance(0.6):
         attrs["intercepts"] = normal(g, targets).tolist()
-    y = g.name("linearregressor")
-    g.nodes.append(Node("LinearRegressor", [x], [y], attrs, ML))
-    g.shapes[y], g.kinds[y] = [BATCH, targets], "float32"
-    g.live.add(y)
-    g.hit(g.nodes[-1], attrs, 2, "float32")
+    of_ml(g, "LinearRegressor", [x], attrs, [[targets]])
 
 
 def extract(g):
     x = g.operand((2,))
     at = g.random.integers(0, g.shapes[x][1], g.int(1, 4))
-    y = g.name("extract")
-    g.nodes.append(Node("ArrayFeatureExtractor", [x, g.weight(at)], [y], {}, ML))
-    g.shapes[y], g.kinds[y] = [BATCH, len(at)], "float32"
-    g.live.add(y)
-    g.hit(g.nodes[-1], [], 2, "float32")
+    of_ml(g, "ArrayFeatureExtractor", [x, g.weight(at)], {}, [[len(at)]])
 
 
 RULES = {
@@ -711,29 +717,20 @@ def classes(g):
     if n > 20 or n < 2:
         raise Unfit
 
-    def add(op, inputs, attrs, shapes):
-        names = [g.name(op) for _ in shapes]
-        g.nodes.append(Node(op, inputs, names, attrs, ML))
-        g.hit(g.nodes[-1], attrs, 2, g.kinds[x])
-        for name, dims in zip(names, shapes):
-            g.shapes[name], g.kinds[name] = [BATCH, *dims], "int64" if not dims else "float32"
-            g.live.add(name)
-        return names
-
     g.scores = x
     if way == "Binarizer":
         g.answer, g.threshold = "flags", 0.25
-        g.outputs = add(way, [x], {"threshold": 0.25}, [[n]])
+        g.outputs = of_ml(g, way, [x], {"threshold": 0.25}, [[n]])
         return
     g.answer, g.labels = "class", None
     if way in ("LinearClassifier", "ZipMap"):
         count = g.int(3, 5)
         attrs = {"coefficients": normal(g, count * n, 1 / np.sqrt(n)).tolist(), "intercepts": normal(g, count).tolist(),
                  "classlabels_ints": list(range(count)), "post_transform": g.among(["NONE", "SOFTMAX", "LOGISTIC"])}
-        g.outputs = add("LinearClassifier", [x], attrs, [[], [count]])
+        g.outputs = of_ml(g, "LinearClassifier", [x], attrs, [[], [count]])
         g.scores = g.outputs[1]
         if way == "ZipMap":
-            g.outputs = [g.outputs[0], *add(way, [g.scores], {"classlabels_int64s": list(range(count))}, [[count]])]
+            g.outputs = [g.outputs[0], *of_ml(g, way, [g.scores], {"classlabels_int64s": list(range(count))}, [[count]])]
         return
     attrs = {"axis": g.among([1, -1] if g.version >= 11 else [1])}
     if g.chance(0.5):
@@ -743,7 +740,7 @@ def classes(g):
     y = node(g, "ArgMax", x, **attrs)
     if way == "LabelEncoder":
         g.answer, g.labels = "label", [int(v) for v in g.random.permutation(n) + 50]
-        y = add(way, [y], {"keys_int64s": list(range(n)), "values_int64s": g.labels}, [[]])[0]
+        y = of_ml(g, way, [y], {"keys_int64s": list(range(n)), "values_int64s": g.labels}, [[]])[0]
     g.outputs = [y]
 
 
@@ -756,7 +753,7 @@ def draw(random):
     g = OnnxGraph(random, version, kind)
     g.records = 1 if g.chance(0.15) else None
     for _ in range(g.among([1, 1, 1, 2, 3])):
-        integer = kind == "float32" and g.chance(0.2)
+        integer = kind == "float32" and g.chance(0.25)
         g.input(dims_of(g, g.among([0, 1, 2, 3, 4])), g.among(INTEGERS) if integer else kind)
     names = [n for n in RULES if version >= LEAST.get(n, 7)]
     if kind != "float32":
@@ -772,7 +769,7 @@ def draw(random):
             failures += 1
             if failures > 100:
                 raise Unfit
-    g.declared = g.chance(0.3)
+    g.declared, g.listed, g.ml = g.chance(0.3), g.chance(0.15), g.int(2, 5)
     # Records that leave the range of float32 on their way.
     g.extreme = kind == "float32" and g.chance(0.05)
     if kind == "float32" and g.chance(0.1):
@@ -801,15 +798,22 @@ def model(g, nodes, inputs, outputs, weights, kinds, records="N", declared=False
     made = helper.make_graph(
         nodes, "random", [info(n) for n in inputs], [of_output(n) for n in outputs],
         [numpy_helper.from_array(w, n) for n, w in weights.items()])
-    opsets = [helper.make_opsetid("", g.version), helper.make_opsetid(ML, 3)]
+    opsets = [helper.make_opsetid("", g.version), helper.make_opsetid(ML, g.ml)]
     return helper.make_model(made, opset_imports=opsets, ir_version=8)
 
 
 def written(g):
     """The bytes of the model."""
     nodes = [proto(n) for n in g.nodes]
-    return model(g, nodes, g.inputs, g.outputs, g.weights, g.kinds, g.records or "N",
-                 g.declared and g.answer == "scores").SerializeToString()
+    made = model(g, nodes, g.inputs, g.outputs, g.weights, g.kinds, g.records or "N", g.declared and g.answer == "scores")
+    if g.listed:
+        # Old files name initializers among the inputs, and have numbers in fields of their types.
+        graph = made.graph
+        graph.input.extend(helper.make_tensor_value_info(n, code(w.dtype.name), w.shape) for n, w in g.weights.items())
+        for tensor, (name, w) in zip(graph.initializer, g.weights.items()):
+            if w.dtype in (np.float32, np.float64, np.int64, np.int32, np.int8, np.uint8):
+                tensor.CopyFrom(helper.make_tensor(name, code(w.dtype.name), w.shape, w.flatten().tolist()))
+    return made.SerializeToString()
 
 
 def records(g, count, random):

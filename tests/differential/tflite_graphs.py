@@ -112,7 +112,10 @@ def reshape_to(g, x, dims):
     if g.mode == "float" and not g.records and g.chance(0.25):
         # The form of Keras: the number of records is computed.
         sizes = g.node("SHAPE", [x], [len(g.shapes[x])], {"outType": TYPES["int32"]}, kind="int32")
-        first = g.node("STRIDED_SLICE", [sizes, g.ints([0]), g.ints([1]), g.ints([1])], [], {"shrinkAxisMask": 1}, kind="int32")
+        if g.chance(0.3):
+            first = g.node("GATHER", [sizes, g.ints(0)], [], {"axis": 0}, kind="int32")
+        else:
+            first = g.node("STRIDED_SLICE", [sizes, g.ints([0]), g.ints([1]), g.ints([1])], [], {"shrinkAxisMask": 1}, kind="int32")
         shape = g.node("PACK", [first, *[g.ints(d) for d in dims]], [len(dims) + 1], {"valuesCount": len(dims) + 1, "axis": 0}, kind="int32")
         g.sizes = g.sizes | {sizes, first, shape}
         return g.node("RESHAPE", [x, shape], dims, tags=["computed"])
@@ -419,7 +422,8 @@ def promised():
         of[op] = ("-", (2, 3, 4))
     wanted = [(op, tag, rank, "float32") for op, (tags, ranks) in of.items() for tag in tags.split() for rank in ranks]
     wanted += [(op, "type", "", "int8") for op in INT8] + [("CAST", "type", "", k) for k in ("int32", "int64")]
-    return wanted + [("DEQUANTIZE", "type", "", k) for k in ("float16", "int8")] + [("PACK", "type", "", "int32")]
+    return wanted + [("DEQUANTIZE", "type", "", k) for k in ("float16", "int8")] + [
+        ("PACK", "type", "", "int32"), ("GATHER", "type", "", "int32"), ("QUANTIZE", "type", "", "float32")]
 
 
 def draw(random):
@@ -510,10 +514,28 @@ def with_integers(g):
                     node.inputs[i] = q
     for name in g.live:
         g.kinds[name] = "int8"
-    used = {i for n in g.nodes for i in n.inputs}
-    g.weights = {n: w for n, w in g.weights.items() if n in used}
     for node in g.nodes:
         node.hits = [(op, tag, rank, "int8") for op, tag, rank, _ in node.hits]
+    if g.chance(0.5):
+        float_ends(g)
+    used = {i for n in g.nodes for i in n.inputs}
+    g.weights = {n: w for n, w in g.weights.items() if n in used}
+
+
+def float_ends(g):
+    """Makes inputs and outputs floats, with QUANTIZE and DEQUANTIZE behind and before them."""
+
+    def end(op, name, new):
+        g.shapes[new], g.kinds[new] = g.shapes[name], "float32"
+        g.live.add(new)
+        made = Node(op, *([[new], [name]] if op == "QUANTIZE" else [[name], [new]]))
+        g.hit(made, [], len(g.shapes[name]), g.kinds[made.inputs[0]])
+        return made
+
+    firsts = {name: g.name("in") for name in g.inputs}
+    lasts = {name: g.name("out") for name in g.outputs}
+    g.nodes = [end("QUANTIZE", *i) for i in firsts.items()] + g.nodes + [end("DEQUANTIZE", *o) for o in lasts.items()]
+    g.inputs, g.outputs = list(firsts.values()), list(lasts.values())
 
 
 def written(g):
