@@ -9,7 +9,6 @@ use crate::bake::front::constant::{Constant, Data, Element, Int};
 use crate::bake::front::fold as constants;
 use crate::bake::front::operations;
 use crate::bake::front::value::{Class, Live, Value, axis, inner_axis, standard};
-use crate::bake::matrix::MOST_ELEMENTS;
 use crate::ir::graph::{Role, Shape};
 use crate::ir::op::{Activation, Arithmetic, Float, Op, SoftmaxOf, Window};
 use std::rc::Rc;
@@ -223,20 +222,23 @@ fn arithmetic(b: &mut Builder, node: &Node<'_>) -> Result<Live, String> {
         _ => Arithmetic::Divide,
     };
     let operand = |i: usize| node.input(i).cloned().ok_or_else(|| format!("expected an input {i}"));
-    let mut result = operand(0)?;
-    for i in 1..count {
-        let second = operand(i)?;
+    let mut operands = (0..count).map(operand).collect::<Result<Vec<_>, _>>()?;
+    if node.op() == "Sum" {
+        // Constants are added to what is computed: together they would be rounded to their type first.
+        operands.sort_by_key(|v| matches!(v, Value::Constant(_)));
+    }
+    let mut operands = operands.into_iter();
+    let mut result = operands.next().unwrap_or(Value::Unknown);
+    for second in operands {
         result = Value::Live(match (&result, &second) {
             (Value::Live(x), Value::Constant(c)) => operations::with_constant(b, name, of, x, c, false)?,
             (Value::Constant(c), Value::Live(x)) => operations::with_constant(b, name, of, x, c, true)?,
             (Value::Live(x), Value::Live(y)) => operations::combined(b, name, of, x, y)?,
-            (Value::Constant(x), Value::Constant(y)) => {
-                let both = [Some(x.clone()), Some(y.clone())];
-                let sum = fold::fold(node, &both, MOST_ELEMENTS)?;
-                result = sum.into_iter().next().map_or(Value::Unknown, |c| Value::Constant(Rc::new(c)));
-                continue;
+            _ => {
+                let constant = |i: &usize| matches!(node.input(*i), Some(Value::Constant(_)));
+                let error = (0..count).filter(|i| !constant(i)).find_map(|i| live(node, i).err());
+                return Err(error.unwrap_or_default());
             }
-            _ => return live(node, i).and(live(node, 0)).cloned(),
         });
     }
     match result {
