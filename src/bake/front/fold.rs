@@ -370,20 +370,39 @@ pub(super) fn slice(
     Ok(result)
 }
 
-/// For each element, which scale is its own: one for all, or one for each index along an axis.
-pub(super) fn scale_of(dims: &[usize], scale: &Constant, along: i64) -> Result<Vec<usize>, String> {
-    if scale.len() == 1 {
-        return Ok(vec![0; elements(dims).unwrap_or(0)]);
+/// For each element the index of its scale. There is one scale for all elements, one for each index along an axis, or one
+/// for each `block` indices along it (0: no blocks).
+pub(super) fn scale_of(
+    dims: &[usize],
+    scale: &Constant,
+    along: i64,
+    block: i64,
+) -> Result<Vec<usize>, String> {
+    let all = 0..elements(dims).unwrap_or(0);
+    if block == 0 && scale.len() == 1 {
+        return Ok(vec![0; all.len()]);
     }
     let a = axis(along, dims.len())?;
-    if scale.dims.len() != 1 || scale.len() != dims[a] {
-        return Err(format!("expected one scale or {}, found sizes {:?}", dims[a], scale.dims));
+    let (n, inner) = (dims[a], dims[a + 1..].iter().product::<usize>());
+    if block != 0 {
+        let found = usize::try_from(block).ok().filter(|&b| b > 0);
+        let block = found.ok_or_else(|| format!("block_size: expected 1 or more, found {block}"))?;
+        let count = n.div_ceil(block);
+        let expected = [&dims[..a], &[count], &dims[a + 1..]].concat();
+        if scale.dims != expected {
+            return Err(format!("expected scales of sizes {expected:?}, found {:?}", scale.dims));
+        }
+        return Ok(all
+            .map(|i| (i / inner / n * count + i / inner % n / block) * inner + i % inner)
+            .collect());
     }
-    let inner: usize = dims[a + 1..].iter().product();
-    Ok((0..elements(dims).unwrap_or(0)).map(|i| i / inner % dims[a]).collect())
+    if scale.dims.len() != 1 || scale.len() != n {
+        return Err(format!("expected one scale or {n}, found sizes {:?}", scale.dims));
+    }
+    Ok(all.map(|i| i / inner % n).collect())
 }
 
-/// (x − zero point) · scale, one of each or one for each index along an axis.
+/// (x − zero point) · scale, of which there are as many as [`scale_of`] says.
 pub(super) fn dequantize(
     x: &Constant,
     scale: &Constant,
@@ -391,10 +410,7 @@ pub(super) fn dequantize(
     along: i64,
     block: i64,
 ) -> Result<Constant, String> {
-    if block != 0 {
-        return Err("block_size: blocks are not supported".into());
-    }
-    let (numbers, scales, of) = (x.numbers()?, scale.numbers()?, scale_of(&x.dims, scale, along)?);
+    let (numbers, scales, of) = (x.numbers()?, scale.numbers()?, scale_of(&x.dims, scale, along, block)?);
     let zeros = zero.map_or_else(|| Ok(vec![0.0; scales.len()]), Constant::numbers)?;
     if zeros.len() != scales.len() {
         return Err(format!("expected {} zero points, found {}", scales.len(), zeros.len()));

@@ -430,10 +430,10 @@ fn quantize(
     zero: Option<&Constant>,
 ) -> Result<Constant, String> {
     let (numbers, scales) = (x.numbers()?, scale.numbers()?);
-    let of = scale_of(&x.dims, scale, node.int("axis", 1))?;
+    let of = scale_of(&x.dims, scale, node.int("axis", 1), node.int("block_size", 0))?;
     let zeros = zero.map_or_else(|| Ok(vec![0.0; scales.len()]), Constant::numbers)?;
-    if zeros.len() != scales.len() || node.int("block_size", 0) != 0 {
-        return Err("expected as many zero points as scales, and no blocks".into());
+    if zeros.len() != scales.len() {
+        return Err("expected as many zero points as scales".into());
     }
     let kind = match (zero, node.int("output_dtype", 0)) {
         (Some(zero), _) => zero.kind,
