@@ -300,7 +300,7 @@ def expression(g, shape, depth):
         return squeeze(g, sub([*shape[:axis], *shape[axis + 1:]]), [axis], "Unsqueeze")
     if way == "Squeeze":
         return squeeze(g, sub([*shape[:axis], 1, *shape[axis:]]), [axis], "Squeeze")
-    if way == "Tile" and shape[axis] % 2 == 0 and g.chance(0.7):
+    if way == "Tile" and shape[axis] % 2 == 0:
         half = sub([*shape[:axis], shape[axis] // 2, *shape[axis + 1:]])
         return node(g, way, half, whole(g, [2 if i == axis else 1 for i in range(rank)]))
     if way in ("Expand", "Tile"):

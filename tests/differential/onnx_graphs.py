@@ -10,7 +10,7 @@ import onnxruntime
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from graph import BATCH, Graph, Node, Unfit
-from onnx_constants import floats, node, normal, quarters, reduced, squeeze, stored, typed, whole
+from onnx_constants import expression, floats, node, normal, reduced, squeeze, stored, typed, whole
 
 SETS = (7, 26)
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -256,6 +256,14 @@ def partner(g, x):
         axes = list(range(first, rank if g.chance(0.5) else g.int(first, rank - 1) + 1))
         return reduced(g, g.among(["ReduceMean", "ReduceMax"]), x, axes, keepdims=1)
     return node(g, g.among(["Sigmoid", "Tanh", "Relu", "Neg"]), x)
+
+
+def folded(g):
+    """A sum with what is computed of constants alone."""
+    x = g.operand()
+    if g.kind != "float32" or g.version < 9:
+        raise Unfit
+    g.node("Add", [x, expression(g, [1, *g.shapes[x][1:]], 3)])
 
 
 def total(g):
@@ -645,7 +653,7 @@ RULES = {
     "Gelu": gelu, "Clip": clip, "Max": least_or_most("Max"), "Min": least_or_most("Min"), "PRelu": prelu,
     "Add": arithmetic("Add"), "Sub": arithmetic("Sub"), "Mul": arithmetic("Mul"), "Div": arithmetic("Div"), "Sum": total, "Neg": neg,
     "Identity": identity, "Dropout": dropout, "Cast": cast, "BatchNormalization": batch_norm, "Gemm": gemm, "MatMul": matmul,
-    "Conv": conv, "Conv again": conv, "MaxPool": pool("MaxPool"), "AveragePool": pool("AveragePool"),
+    "Conv": conv, "Conv again": conv, "folded": folded, "folded again": folded, "folded once more": folded, "MaxPool": pool("MaxPool"), "AveragePool": pool("AveragePool"),
     "GlobalAveragePool": global_pool("GlobalAveragePool"), "GlobalMaxPool": global_pool("GlobalMaxPool"),
     "ReduceMean": reduce("ReduceMean"), "ReduceMax": reduce("ReduceMax"), "ReduceSum": reduce("ReduceSum"),
     "Softmax": softmax("Softmax"), "LogSoftmax": softmax("LogSoftmax"), "Flatten": flatten, "Reshape": reshape,

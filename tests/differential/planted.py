@@ -73,7 +73,9 @@ def build():
         path.write_text(code.replace(text, re.sub(r"\bP\b", lambda _: chosen, fault)))
     environment = os.environ | {"CARGO_TARGET_DIR": str(PLANTED / "build"), "CARGO_PROFILE_DEV_DEBUG": "0"}
     for features in (["--features", "bake", "--bin", "mortonnet-bake"], ["--no-default-features", "--features", "appended", "--bin", "mortonnet"]):
-        subprocess.run(["cargo", "build", "--quiet", "--offline", *features], cwd=source, env=environment, check=True)
+        built = subprocess.run(["cargo", "build", "--offline", *features], cwd=source, env=environment, stderr=subprocess.PIPE, text=True)
+        if built.returncode != 0:
+            sys.exit(built.stderr)
     return PLANTED / "build/debug/mortonnet-bake", PLANTED / "build/debug/mortonnet"
 
 

@@ -336,8 +336,11 @@ def strided_slice(g):
             first, masks["beginMask"] = (0, masks["beginMask"] | 1 << a) if step > 0 else (n - 1, masks["beginMask"] | 1 << a)
         if g.chance(0.3) or last < 0:
             last, masks["endMask"] = (n, masks["endMask"] | 1 << a) if step > 0 else (-1, masks["endMask"] | 1 << a)
-        begin.append(first - n * (g.chance(0.3))), end.append(last), strides.append(step)
         shape.append(len(range(first, last, step)))
+        # What a mask covers says nothing.
+        begin.append(g.int(0, n - 1) if masks["beginMask"] >> a & 1 else first - n * g.chance(0.3))
+        end.append(g.int(0, n - 1) if masks["endMask"] >> a & 1 else last)
+        strides.append(step)
     shape += g.shapes[x][len(begin):]
     g.node("STRIDED_SLICE", [x, g.ints(begin), g.ints(end), g.ints(strides)], shape, {k: v for k, v in masks.items() if v})
 
