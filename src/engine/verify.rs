@@ -51,15 +51,26 @@ pub(crate) fn verify(model: &Model, golden: &Golden<'_>) -> Result<(), Error> {
                 let step = first_wrong(model, &golden.inputs[n * network.width..][..network.width])?;
                 return Err(Error::check(format!(
                     "the host engine does not give the network's answers: golden vector {}, output {output}: expected \
-                     {expected}, found {found} in a batch of {records}; {}. This is a mistake of mortonnet: please \
-                     report it",
+                     {expected}, found {found} in a batch of {records}; {}",
                     n + 1,
-                    step.unwrap_or_else(|| "alone the record is right".into())
+                    blamed(step, records)
                 )));
             }
         }
     }
     Ok(())
+}
+
+/// The end of a message about a wrong score in a batch of `records`; `step` is the first wrong step of the record alone.
+fn blamed(step: Option<String>, records: usize) -> String {
+    const OURS: &str = "This is a mistake of mortonnet: please report it";
+    match step {
+        Some(step) => format!("{step}. {OURS}"),
+        None if records > 1 => format!("alone the record is right. {OURS}"),
+        None => "every step is right to 1e-4 of its largest value, but digits are lost where large numbers cancel: scale \
+                 the network's inputs or outputs"
+            .into(),
+    }
 }
 
 /// The first step of a plan whose value for one record is wrong, and how.
