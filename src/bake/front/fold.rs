@@ -168,26 +168,75 @@ pub(super) fn reduced(op: &str, c: &Constant, axes: &[i64], keep: bool) -> Resul
             let last = |sum: f64| if op == "ReduceMean" { sum / count as f64 } else { sum };
             Constant::rounded(c.kind, kept, sums.into_iter().map(last))
         }
-        Data::Ints(v) => {
+        Data::Ints(v) if v.contains(&Int::Records) => {
             let (step, start) = match op {
                 "ReduceProd" => ("Mul", Int::Known(1)),
-                "ReduceMax" => ("Max", Int::Known(i64::MIN)),
-                _ => ("Add", Int::Known(0)),
+                "ReduceSum" => ("Add", Int::Known(0)),
+                _ => return Err(format!("{op} of the number of records is not supported")),
             };
             let mut sums = vec![start; many];
             for (&x, i) in v.iter().zip(into) {
                 sums[i] = integers(step, c.kind, sums[i], x)?;
             }
-            if op == "ReduceMean" {
-                let n = Int::Known(count as i64);
-                sums = sums.into_iter().map(|s| integers("Div", c.kind, s, n)).collect::<Result<_, _>>()?;
+            Constant { kind: c.kind, dims: kept, data: Data::Ints(sums) }
+        }
+        Data::Ints(v) => {
+            // ONNX Runtime 1.32 gives the largest integer where a result leaves its type, ONNX's reference wraps around.
+            let leaves = || format!("{op} of {}: the result leaves the range of the type", c.kind.name());
+            let start = match op {
+                "ReduceProd" => 1,
+                "ReduceMax" => i128::from(i64::MIN),
+                _ => 0,
+            };
+            let mut sums = vec![start; many];
+            for (&x, i) in v.iter().zip(into) {
+                let Int::Known(x) = x else { continue };
+                let (sum, x) = (sums[i], i128::from(x));
+                sums[i] = match op {
+                    "ReduceProd" => sum.checked_mul(x).ok_or_else(leaves)?,
+                    "ReduceMax" => sum.max(x),
+                    _ => sum + x,
+                };
             }
+            let last = |sum: i128| {
+                let sum = if op == "ReduceMean" { sum / count as i128 } else { sum };
+                let (low, high) = c.kind.range().ok_or_else(leaves)?;
+                let known =
+                    Some(sum).filter(|s| (low..=high).contains(s)).and_then(|s| i64::try_from(s).ok());
+                known.map(Int::Known).ok_or_else(leaves)
+            };
+            let sums = sums.into_iter().map(last).collect::<Result<_, _>>()?;
             Constant { kind: c.kind, dims: kept, data: Data::Ints(sums) }
         }
         Data::Texts(_) => return Err("expected numbers, found texts".into()),
     };
     let left = c.dims.iter().zip(&gone).filter(|(_, g)| !**g).map(|(&d, _)| d);
     Ok(if keep { result } else { result.with_dims(left.collect()) })
+}
+
+/// The index of the largest number along an axis, the first of equal ones or the last; the axis is kept with size 1, or
+/// left out.
+pub(super) fn argmax(c: &Constant, along: i64, keep: bool, last: bool) -> Result<Constant, String> {
+    let a = axis(along, c.dims.len())?;
+    let (count, inner) = (c.dims[a], c.dims[a + 1..].iter().product::<usize>());
+    let numbers = c.numbers()?;
+    if numbers.is_empty() {
+        return Err("the largest of no elements".into());
+    }
+    let best = |at: usize| {
+        let along = |i: usize| numbers[at / inner * count * inner + i * inner + at % inner];
+        (1..count).fold(0, |best, i| match along(i) > along(best) || (last && along(i) == along(best)) {
+            true => i,
+            false => best,
+        })
+    };
+    let indices = (0..numbers.len() / count).map(|at| best(at) as i64).collect();
+    let mut dims = c.dims.clone();
+    dims[a] = 1;
+    if !keep {
+        dims.remove(a);
+    }
+    Ok(Constant::ints(dims, indices))
 }
 
 /// The same elements with other sizes: -1 is what is left, 0 (unless `zero`) what was there.

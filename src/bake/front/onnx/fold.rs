@@ -5,8 +5,8 @@ use super::{classify, ops, tensor};
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{Constant, Data, Element, Int, elements, repeated, together};
 use crate::bake::front::fold::{
-    concat, dequantize, gather, mapped, one, reduced, reshape, scale_of, sizes, slice, squeezed, transpose,
-    two,
+    argmax, concat, dequantize, gather, mapped, one, reduced, reshape, scale_of, sizes, slice, squeezed,
+    transpose, two,
 };
 use crate::bake::front::value::{Live, Value, axis, standard};
 use crate::ir::graph;
@@ -327,6 +327,10 @@ fn folded(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
                 false => reduced(op, input(0)?, &axes, node.int("keepdims", 1) != 0),
             }
         }
+        "ArgMax" => {
+            let last = node.int("select_last_index", 0) != 0;
+            argmax(input(0)?, node.int("axis", 0), node.int("keepdims", 1) != 0, last)
+        }
         "MatMul" => product(input(0)?, input(1)?),
         "DequantizeLinear" => {
             let zero = inputs.get(2).and_then(|c| c.as_deref());
@@ -336,7 +340,7 @@ fn folded(node: &Node<'_>, inputs: &[Option<Rc<Constant>>]) -> Result<Constant, 
             let zero = inputs.get(2).and_then(|c| c.as_deref());
             quantize(node, input(0)?, input(1)?, zero)
         }
-        _ => Err("it is not computed of constants alone".into()),
+        _ => Err("of constants alone it is not computed".into()),
     }
 }
 

@@ -115,6 +115,29 @@ fn networks_give_what_their_models_give() {
     }
 }
 
+/// `tests/onnx/corners.py` says what is in them.
+#[test]
+fn corners_are_what_onnx_runtime_makes_of_them() {
+    for (name, values) in [("corners", 21), ("twice", 4)] {
+        let path = folder().join(format!("{name}.onnx"));
+        let ((network, tensors, ..), _) = read(&path).unwrap();
+        assert_eq!(network.outputs.len(), values, "{name}");
+        let expected = rows(&format!("{name}.outputs.npy"));
+        for (record, expected) in rows(&format!("{name}.inputs.npy")).iter().zip(&expected) {
+            let found = network.scores(&tensors, record);
+            assert_eq!(found.len(), expected.len(), "{name}");
+            let mut at = 0;
+            for value in network.outputs.iter() {
+                for i in at..at + value.shape.len() {
+                    let near = (found[i] - expected[i]).abs() <= 1e-5 * expected[i].abs().max(1.0);
+                    assert!(near, "{name}, {} {}: {} {}", value.name, i - at, found[i], expected[i]);
+                }
+                at += value.shape.len();
+            }
+        }
+    }
+}
+
 /// Inputs one behind the other in a record, outputs one behind the other in its scores.
 #[test]
 fn several_inputs_and_outputs_are_parts_of_one() {
@@ -1096,6 +1119,27 @@ fn constants_that_grow_without_bound_are_refused() {
         found[0].starts_with("net.onnx: node e (Expand): a constant of sizes [16384, 16384]:"),
         "{found:?}"
     );
+}
+
+/// ONNX Runtime gives the largest integer, ONNX's reference wraps around: neither is what a network means.
+#[test]
+fn reductions_that_leave_their_type_are_refused() {
+    for op in ["ReduceSum", "ReduceProd"] {
+        let of = |numbers: &[i32]| {
+            let cast = with_int(node("Cast", "c", &["r_out"]), "to", 1);
+            let nodes = vec![node(op, "r", &["w"]), cast, node("Add", "a", &["x", "c_out"])];
+            let w = integers("w", DataType::INT32, numbers);
+            let f = Folder::new("onnx");
+            f.put("net.onnx", model(&[VECTOR], nodes, vec![w], &["a_out"], 17));
+            f.read().err().map(|_| f.mistakes())
+        };
+        let message =
+            format!("net.onnx: node r ({op}): {op} of INT32: the result leaves the range of the type");
+        assert_eq!(of(&[i32::MAX, 2]), Some(vec![message]));
+        // Other numbers are computed: what is left is no network, since it only adds to its input.
+        let within = of(&[i32::MAX / 2, 1, 2]).unwrap_or_default().concat();
+        assert!(!within.contains("leaves the range"), "{op}: {within}");
+    }
 }
 
 /// Every operation that is computed of constants, in every type that ONNX Runtime computes it in.
