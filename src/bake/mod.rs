@@ -6,6 +6,7 @@
 mod draft;
 pub(crate) mod front;
 pub(crate) mod golden;
+pub(crate) mod interpreter;
 pub(crate) mod json;
 pub(crate) mod kernels;
 pub(crate) mod matrix;
@@ -25,6 +26,7 @@ use crate::planner::fit::{self, Fit};
 pub(crate) use crate::registry::mistakes::Mistakes;
 use crate::registry::{EngineKind, KernelSources, Library, PlanRecipe};
 use golden::Golden;
+use interpreter::Subject;
 use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -237,6 +239,16 @@ pub(crate) fn bake_with(
         constants.resize(constants.len().next_multiple_of(PAGE), 0);
         offsets.push(constants.len());
         constants.extend(Values::pack(c, &|t| Cow::Borrowed(&tensors[t][..])).bytes());
+    }
+    // As the program will read them.
+    let stored = plan.constants.iter().zip(&offsets);
+    let stored: Vec<Values> =
+        stored.map(|(c, &at)| Values::read(c, &constants[at..at + c.bytes()])).collect();
+    let subject =
+        Subject { network: &network, tensors: &tensors, library: &library, plan: &plan, constants: &stored };
+    if let Err(wrong) = interpreter::judge(&subject, &golden.inputs, &golden.scores) {
+        mistakes.add(&network.name, wrong);
+        return Err((mistakes, files));
     }
     Ok(Baked {
         network,

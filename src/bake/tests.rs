@@ -1644,6 +1644,29 @@ fn mistakes_are_no_longer_than_people_read() {
     assert!(mistakes.iter().any(|m| m.ends_with('…')), "{mistakes:?}");
 }
 
+/// A plan that the second opinion finds nothing wrong with, but that does not compute the network: the bake carries it out.
+#[test]
+fn a_plan_that_computes_something_else_is_refused() {
+    use crate::planner::bind::fault::{Fault, with};
+    let f = Folder::new();
+    f.tiny("");
+    let layers =
+        [affine("1_w", "1_b"), "{\"layer\":\"LeakyReLULayer\",\"slope\":0.25}".into(), affine("2_w", "2_b")];
+    f.network(&layers.join(","), 3, "");
+    assert!(f.bake_plan("desktop").is_ok());
+    let mistakes = with(Fault::Parameters, || f.bake_plan("desktop")).err().expect("the bake accepts it");
+    let [mistake] = &mistakes[..] else { panic!("{mistakes:?}") };
+    for part in [
+        "plan desktop does not compute the network",
+        "golden vector ",
+        "step 0, affine_packed_4x4_k4 of layers[1]: number ",
+        "expected",
+        "please report it",
+    ] {
+        assert!(mistake.contains(part), "{part}: {mistake}");
+    }
+}
+
 /// One mistake with its place, whatever reads the file.
 #[test]
 fn json_that_is_nested_deeply() {

@@ -14,7 +14,8 @@ mod elements;
 mod evaluate;
 mod moves;
 mod pool;
-mod products;
+#[allow(dead_code)] // The build uses the rest.
+pub(crate) mod products;
 pub(crate) mod random;
 #[cfg(test)]
 mod tests;

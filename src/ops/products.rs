@@ -12,14 +12,14 @@ const COLUMNS: usize = 4;
 const LAID_DOWN: usize = 1 << 14;
 
 /// Weights in panels of [`ROWS`] rows: of each column the rows stand side by side, zeros behind the last row.
-pub(super) struct Panels {
+pub(crate) struct Panels {
     depth: usize,
     numbers: Vec<f64>,
 }
 
 impl Panels {
     /// The panels of a matrix with rows of `depth`.
-    pub(super) fn new(weights: &[f32], depth: usize) -> Panels {
+    pub(crate) fn new(weights: &[f32], depth: usize) -> Panels {
         let rows = weights.len() / depth.max(1);
         let mut numbers = vec![0.0; rows.next_multiple_of(ROWS) * depth];
         for (row, weights) in weights.chunks_exact(depth.max(1)).enumerate() {
@@ -32,7 +32,7 @@ impl Panels {
 
     /// Adds the products with `count` columns to `sums`, a row for each row of the weights. `lay` writes some columns: number
     /// k of the j-th of those from a first one on stands at k times the second argument plus j.
-    pub(super) fn add(
+    pub(crate) fn add(
         &self,
         count: usize,
         sums: &mut [f64],
@@ -83,7 +83,7 @@ fn sum(panel: &[f64], block: &[f64], mut tile: [[f64; COLUMNS]; ROWS]) -> [[f64;
 }
 
 /// Products with one column: rows side by side, so that a sum need not wait for the one before it.
-pub(super) fn with_one(weights: &[f32], column: &[f64]) -> Vec<f64> {
+pub(crate) fn with_one(weights: &[f32], column: &[f64]) -> Vec<f64> {
     const SIDE: usize = 8;
     let depth = column.len().max(1);
     let rows = weights.len() / depth;

@@ -242,6 +242,8 @@ pub(crate) mod fault {
         Operands,
         /// One work-item of dimension 0 (or group of them) less than the result needs.
         Short,
+        /// The two parameters of an activation are each other's.
+        Parameters,
     }
 
     thread_local! {
@@ -265,8 +267,14 @@ pub(crate) mod fault {
                 }
             }
             Some(Fault::Operands) => {
-                let n = launch.args.len();
-                launch.args.swap(n - 1, n - 2);
+                if let [.., a, b] = &mut launch.args[..] {
+                    std::mem::swap(a, b);
+                }
+            }
+            Some(Fault::Parameters) => {
+                let pairs =
+                    launch.args.iter_mut().filter_map(|a| if let Arg::Pair(p) = a { Some(p) } else { None });
+                pairs.for_each(|pair| *pair = (pair.1, pair.0));
             }
             Some(Fault::Short) => {
                 let less = launch.local.map_or(1, |l| l.0);

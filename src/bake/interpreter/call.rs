@@ -1,0 +1,393 @@
+//! What a kernel gets of a step: sizes, words, options, operands, work-items.
+
+use crate::ir::layout::{Chunk, Layout, Order};
+use crate::ir::network::Precision;
+use crate::ir::op::{Activation, Float};
+use crate::ir::plan::{Arg, Constant, EngineKind, Plan, Step};
+use crate::registry::{Kernel, Library, Operation, Parameter};
+
+/// The words of `kernels/common/geometry.cl`.
+#[derive(Clone, Copy)]
+pub(super) struct Image {
+    /// First row, rows from a pixel to the next, and from a line to the next: of what is read, and of what is written.
+    pub(super) input: [usize; 3],
+    pub(super) output: [usize; 3],
+    /// Height and width.
+    pub(super) from: (usize, usize),
+    pub(super) to: (usize, usize),
+    pub(super) window: (usize, usize),
+    pub(super) stride: (usize, usize),
+    pub(super) dilation: (usize, usize),
+    /// Top and left, bottom and right.
+    pub(super) before: (usize, usize),
+    pub(super) after: (usize, usize),
+    /// Channels and outputs of a group, outputs of all groups.
+    pub(super) group_channels: usize,
+    pub(super) group_outputs: usize,
+    pub(super) outputs: usize,
+}
+
+impl Image {
+    fn of(words: [u32; 16]) -> Image {
+        let two = |i: usize| ((words[i] & 0xffff) as usize, (words[i] >> 16) as usize);
+        let [a, b, c, _, d, e, f, ..] = words.map(|w| w as usize);
+        Image {
+            input: [a, b, c],
+            output: [d, e, f],
+            from: two(3),
+            to: two(7),
+            window: two(8),
+            stride: two(9),
+            dilation: two(10),
+            before: two(11),
+            after: two(12),
+            group_channels: words[13] as usize,
+            group_outputs: words[14] as usize,
+            outputs: words[15] as usize,
+        }
+    }
+
+    /// Pixels of the result.
+    pub(super) fn pixels(&self) -> usize {
+        self.to.0 * self.to.1
+    }
+
+    /// The row of the first channel of a pixel of the result.
+    pub(super) fn written(&self, pixel: usize) -> usize {
+        let [first, step, line] = self.output;
+        first + pixel / self.to.1 * line + pixel % self.to.1 * step
+    }
+
+    /// The row of the first channel of the operand's pixel of the same place.
+    pub(super) fn read(&self, pixel: usize) -> usize {
+        let [first, step, line] = self.input;
+        first + pixel / self.to.1 * line + pixel % self.to.1 * step
+    }
+
+    /// The row of the first channel of the pixel under an element of the window at `pixel`, if the image has that pixel.
+    pub(super) fn under(&self, pixel: usize, (ky, kx): (usize, usize)) -> Option<usize> {
+        let (y, x) = (pixel / self.to.1, pixel % self.to.1);
+        let y = (y * self.stride.0 + ky * self.dilation.0).checked_sub(self.before.0)?;
+        let x = (x * self.stride.1 + kx * self.dilation.1).checked_sub(self.before.1)?;
+        let [first, step, line] = self.input;
+        (y < self.from.0 && x < self.from.1).then_some(first + y * line + x * step)
+    }
+
+    /// Elements of the window, line by line.
+    pub(super) fn taps(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (height, width) = self.window;
+        (0..height).flat_map(move |ky| (0..width).map(move |kx| (ky, kx)))
+    }
+
+    /// The row behind the last one that windows read, of so many channels.
+    pub(super) fn end_read(&self, channels: usize) -> usize {
+        let [first, step, line] = self.input;
+        first + (self.from.0 - 1) * line + (self.from.1 - 1) * step + channels
+    }
+}
+
+/// The words of `kernels/common/moved.cl`.
+#[derive(Clone, Copy)]
+pub(super) struct Moved([usize; 16]);
+
+impl Moved {
+    /// The element and the row of a work-item; no element where the row is that of none.
+    pub(super) fn to(&self, item: usize) -> (Option<usize>, usize) {
+        let w = &self.0;
+        let by_rows = w[3] > 0;
+        // Below the first row the kernel's number wraps, and is beyond all loops.
+        let mut rest = if by_rows { (item as u32).wrapping_sub(w[1] as u32) as usize } else { item };
+        let mut turns = [0; 3];
+        for (turn, divisor) in turns.iter_mut().zip([w[2], w[5], w[8]]) {
+            (*turn, rest) = (rest / divisor.max(1), rest % divisor.max(1));
+        }
+        let [i, j, k] = turns;
+        let other = i * w[4] + j * w[7] + k * w[10];
+        let inside = i < w[3] && j < w[6] && k < w[9] && rest == 0;
+        match by_rows {
+            true => (inside.then_some(other), item),
+            false => (Some(item), w[1] + other),
+        }
+    }
+
+    /// Where an element is read.
+    pub(super) fn from(&self, element: usize) -> usize {
+        let w = &self.0;
+        let (first, second) = (w[11].max(1), w[13].max(1));
+        let rest = element % first;
+        w[0] + element / first * w[12] + rest / second * w[14] + rest % second * w[15]
+    }
+}
+
+/// One launch, as its kernel sees it.
+pub(super) struct Call<'p> {
+    pub(super) step: &'p Step,
+    pub(super) kernel: &'p Kernel,
+    /// The host engine carries it out: nothing is launched, and operands stand as its plan has them.
+    pub(super) host: bool,
+    sizes: Vec<(char, usize)>,
+    params: [f32; 2],
+    /// The constant for rows with nothing to read.
+    pub(super) value: f64,
+    /// alpha and beta.
+    pub(super) factors: (f64, f64),
+    /// Words of the first and the second array.
+    pub(super) moved: Vec<Moved>,
+    image: Option<Image>,
+    operands: Vec<(&'static Parameter, Arg)>,
+    /// What its kernel is compiled to read as weights.
+    pub(super) stored: Precision,
+    /// Work-items over rows and over columns, and those of a work-group.
+    items: (usize, usize),
+    group: Option<(usize, usize)>,
+    records: usize,
+}
+
+impl<'p> Call<'p> {
+    /// A step of a batch of `records` records.
+    ///
+    /// # Errors
+    /// Arguments or work-groups that do not go with the kernel.
+    pub(super) fn new(
+        plan: &'p Plan,
+        library: &'p Library,
+        step: &'p Step,
+        records: usize,
+    ) -> Result<Call<'p>, String> {
+        let (_, kernel) = library.kernel(&step.kernel).ok_or("the library has no such kernel")?;
+        if kernel.operation != step.operation {
+            let (found, expected) = (step.operation.name(), kernel.operation.name());
+            return Err(format!("the step computes {found}, the kernel {expected}"));
+        }
+        let r = &kernel.restrictions;
+        let mut args = step.args.iter();
+        let (mut sizes, mut params, mut value, mut factors) = (Vec::new(), [0.0; 2], 0.0, (1.0, 0.0));
+        let (mut moved, mut image) = (Vec::new(), None);
+        for letter in r.arglist.chars() {
+            match (letter, args.next()) {
+                ('f' | 'b', Some(Arg::Moved(m))) => moved.push(Moved(m.words().map(|w| w as usize))),
+                ('g', Some(Arg::Geometry(g))) => image = Some(Image::of(g.words())),
+                ('p', Some(&Arg::Pair((x, y)))) => params = [x, y],
+                ('v', Some(&Arg::Scalar(x))) => value = x.into(),
+                ('f' | 'b' | 'g' | 'p' | 'v', found) => {
+                    return Err(format!("argument {letter} of the kernel: found {found:?}"));
+                }
+                (_, Some(&Arg::Size(n))) => sizes.push((letter, n as usize)),
+                (_, found) => return Err(format!("size {letter} of the kernel: found {found:?}")),
+            }
+        }
+        if r.scaled {
+            match (args.next(), args.next()) {
+                (Some(&Arg::Scalar(alpha)), Some(&Arg::Scalar(beta))) => {
+                    factors = (alpha.into(), beta.into());
+                }
+                found => return Err(format!("expected alpha and beta, found {found:?}")),
+            }
+        }
+        let args = args.as_slice();
+        let parameters = [false, true].map(|more| kernel.operation.operands(more));
+        let parameters = parameters.into_iter().find(|p| p.len() == args.len());
+        let parameters =
+            parameters.ok_or_else(|| format!("the kernel does not take {} operands", args.len()))?;
+        let read = |a: &Arg| match *a {
+            Arg::Constant(i) => plan.constants.get(i..i + 1).unwrap_or_default(),
+            Arg::Constants => &plan.constants[..],
+            _ => &[],
+        };
+        let stored = args.iter().flat_map(read).map(Constant::weights).max_by_key(|&p| p as u8);
+        let items = (step.global.0.items(records), step.global.1.items(records));
+        if let Some((x, y)) = step.local.filter(|&(x, y)| items.0 % x.max(1) != 0 || items.1 % y.max(1) != 0)
+        {
+            return Err(format!("{} × {} work-items in groups of {x} × {y}", items.0, items.1));
+        }
+        Ok(Call {
+            step,
+            kernel,
+            host: plan.engine == EngineKind::Host,
+            sizes,
+            params,
+            value,
+            factors,
+            moved,
+            image,
+            operands: parameters.iter().zip(args.iter().copied()).collect(),
+            stored: stored.unwrap_or_default(),
+            items: r.dimensions(items),
+            group: step.local.map(|local| r.dimensions(local)),
+            records,
+        })
+    }
+
+    /// A size that the kernel gets.
+    pub(super) fn size(&self, letter: char) -> Option<usize> {
+        self.sizes.iter().find(|s| s.0 == letter).map(|s| s.1)
+    }
+
+    /// A size that the kernel needs.
+    ///
+    /// # Errors
+    /// It gets none.
+    pub(super) fn needed(&self, letter: char) -> Result<usize, String> {
+        self.size(letter).ok_or_else(|| format!("the kernel gets no size {letter}"))
+    }
+
+    /// The images of a kernel that knows of some.
+    ///
+    /// # Errors
+    /// It gets no geometry, or one without pixels.
+    pub(super) fn image(&self) -> Result<Image, String> {
+        let image = self.image.ok_or("the kernel gets no geometry")?;
+        let sizes = [image.from.0, image.from.1, image.to.0, image.to.1, image.group_outputs];
+        if sizes.contains(&0) { Err("an image without pixels".into()) } else { Ok(image) }
+    }
+
+    /// The parameter and the argument of an operand.
+    pub(super) fn operand(&self, name: &str) -> Option<(&'static Parameter, Arg)> {
+        self.operands.iter().find(|(p, _)| p.name == name).copied()
+    }
+
+    /// The value of a `-D` of the step or of the kernel's entry.
+    pub(super) fn option(&self, name: &str) -> Option<String> {
+        let of_step = self.step.options.split_whitespace().find_map(|option| {
+            let (found, value) = option.strip_prefix("-D")?.split_once('=').unwrap_or((&option[2..], "1"));
+            (found == name).then(|| value.to_string())
+        });
+        let entry = self.kernel.defines.iter().find(|d| d.0 == name);
+        of_step.or_else(|| entry.map(|d| d.1.to_string()))
+    }
+
+    /// A whole number among the options.
+    ///
+    /// # Errors
+    /// What stands there instead.
+    pub(super) fn number(&self, name: &str) -> Result<Option<usize>, String> {
+        let number = |text: String| text.parse().map_err(|_| format!("-D{name}={text}: expected a number"));
+        self.option(name).map(number).transpose()
+    }
+
+    /// A whole number that has to be among the options.
+    ///
+    /// # Errors
+    /// It is missing, or no number.
+    pub(super) fn known(&self, name: &str) -> Result<usize, String> {
+        self.number(name)?.ok_or_else(|| format!("the kernel is compiled without -D{name}"))
+    }
+
+    /// The layout that `FROM` or `TO` gives, as `kernels/common/place.cl` reads it.
+    ///
+    /// # Errors
+    /// Levels that are no layout.
+    pub(super) fn place(&self, name: &str) -> Result<Layout, String> {
+        let text = self.option(name).unwrap_or(if name == "FROM" { "0,1,1" } else { "1,1,1" }.into());
+        let wrong = || format!("-D{name}={text} is no layout");
+        let numbers = text.split(',').map(|n| n.parse::<usize>().map_err(|_| wrong()));
+        let numbers = numbers.collect::<Result<Vec<_>, _>>()?;
+        let levels: Vec<&[usize]> = numbers.chunks(3).collect();
+        let order = |level: &&[usize]| if level[0] == 0 { Order::R } else { Order::C };
+        match levels.last() {
+            Some([_, 1, 1]) => {}
+            _ => return Err(wrong()),
+        }
+        let chunks = levels.windows(2).map(|pair| Chunk {
+            rows: pair[0][1],
+            cols: pair[0][2],
+            order: order(&pair[1]),
+        });
+        let layout = Layout { outer: order(&levels[0]), chunks: chunks.collect::<Vec<_>>().into() };
+        if layout.chunks.iter().any(|c| c.rows == 0 || c.cols == 0) { Err(wrong()) } else { Ok(layout) }
+    }
+
+    /// The activation that the kernel applies, with the parameters that it gets.
+    pub(super) fn activation(&self) -> Activation {
+        match self.step.operation {
+            _ if self.host => self.step.activation,
+            Operation::Sigmoid => Activation::Sigmoid,
+            Operation::Relu => Activation::Relu,
+            _ => of_code(self.step.activation, self.params),
+        }
+    }
+
+    /// Work-items in all.
+    pub(super) fn all_items(&self) -> usize {
+        self.items.0 * self.items.1
+    }
+
+    /// Work-items over rows.
+    pub(super) fn items_down(&self) -> usize {
+        self.items.0
+    }
+
+    /// Results of the common dimension's parts, of `h` rows each: one where work-groups do not share it.
+    pub(super) fn parts(&self, h: usize) -> usize {
+        match (self.kernel.restrictions.tile, self.group) {
+            (Some((y, _)), Some(group)) if self.kernel.restrictions.split > 0 && !self.host => {
+                (self.items.0 / group.0 / h.div_ceil(y).max(1)).max(1)
+            }
+            _ => 1,
+        }
+    }
+
+    /// Of `rows` rows those that work-items compute.
+    ///
+    /// # Errors
+    /// Work-items that write behind the last row.
+    pub(super) fn rows(&self, rows: usize) -> Result<usize, String> {
+        let r = &self.kernel.restrictions;
+        let reached = match (r.tile, self.group) {
+            _ if self.host => return Ok(rows),
+            (Some((y, _)), Some(group)) => return Ok(rows.min(self.items.0 / group.0 * y)),
+            _ => self.items.0 * r.scale.0.max(1),
+        };
+        if reached > rows && !r.guarded {
+            return Err(format!("work-items for {reached} rows, there are {rows}"));
+        }
+        Ok(rows.min(reached))
+    }
+
+    /// True if work-items compute the record of this column.
+    pub(super) fn reaches(&self, column: usize) -> bool {
+        let r = &self.kernel.restrictions;
+        let reached = match (r.tile, self.group) {
+            _ if self.host => self.records,
+            (Some((_, x)), Some(group)) => self.items.1 / group.1 * x,
+            _ => self.items.1 * r.scale.1.max(1),
+        };
+        column < reached
+    }
+
+    /// Pixels of the record of a column that work-items compute, of `pixels`.
+    pub(super) fn reached_pixels(&self, column: usize, pixels: usize) -> usize {
+        let r = &self.kernel.restrictions;
+        match (r.tile, self.group) {
+            _ if self.host => pixels,
+            // Each record has work-groups of its own.
+            (Some((_, x)), Some(group)) if self.kernel.of_few() => {
+                let (groups, each) = (self.items.1 / group.1, pixels.div_ceil(x));
+                pixels.min(groups.saturating_sub(column * each) * x)
+            }
+            (Some((_, x)), Some(group)) => {
+                pixels.min((self.items.1 / group.1 * x).saturating_sub(column * pixels))
+            }
+            _ if column < self.items.1 / pixels * r.scale.1.max(1) => pixels,
+            _ => 0,
+        }
+    }
+}
+
+/// An activation of the same code with other parameters.
+pub(super) fn of_code(activation: Activation, [a, b]: [f32; 2]) -> Activation {
+    let (a, b) = (Float::new(a), Float::new(b));
+    match activation {
+        Activation::LeakyRelu(_) => Activation::LeakyRelu(a),
+        Activation::Clip { .. } => Activation::Clip { low: a, high: b },
+        Activation::Elu { .. } => Activation::Elu { alpha: a, gamma: b },
+        Activation::HardSigmoid { .. } => Activation::HardSigmoid { alpha: a, beta: b },
+        other @ (Activation::None
+        | Activation::Sigmoid
+        | Activation::Relu
+        | Activation::Tanh
+        | Activation::Gelu
+        | Activation::GeluTanh
+        | Activation::HardSwish) => other,
+    }
+}

@@ -1,0 +1,989 @@
+//! Every operation of the registry in float64, as its kernels' files describe it.
+
+use super::call::{Call, Image, of_code};
+use super::memory::{Matrix, Memory, Span, UNTOUCHED};
+use crate::ir::half;
+use crate::ir::layout::Layout;
+use crate::ir::network::{Precision, argmax};
+use crate::ir::op::{Activation, Arithmetic};
+use crate::ir::plan::{Arg, BufferRole, EngineKind, Plan, places};
+use crate::ir::scale::BESIDE;
+use crate::ir::values::Values;
+use crate::ops::products::{Panels, with_one};
+use crate::registry::{Covered, Library, Operation};
+
+/// The number in rows of padding, where a kernel's description leaves open which. What counts must not depend on it.
+pub(super) const PADDING: f64 = 1234.5;
+
+/// The class of a record with a score that is no number.
+const REFUSED: f64 = u32::MAX as f64;
+
+/// A device that carries a plan out for some of the records of a batch.
+pub(super) struct Machine<'p> {
+    plan: &'p Plan,
+    library: &'p Library,
+    constants: &'p [Values],
+    /// All constants as they stand in one buffer; empty where no step takes them so.
+    all: Vec<u8>,
+    memories: Vec<Memory>,
+    /// Hidden buffers have memories of their own, not the arena.
+    apart: bool,
+    /// Records of the batch.
+    records: usize,
+    /// Columns of the records that are carried out.
+    columns: Vec<usize>,
+}
+
+/// A matrix of weights, row by row, and of each row what is added to sums and what they are multiplied with before.
+struct Layer {
+    weights: Vec<f32>,
+    depth: usize,
+    bias: Vec<f64>,
+    scale: Vec<f64>,
+}
+
+impl Layer {
+    /// The sums of a row of products with each column, of the terms in `range`.
+    fn sums(&self, columns: &[Vec<f64>], range: std::ops::Range<usize>) -> Vec<Vec<f64>> {
+        let rows = self.weights.len() / self.depth.max(1);
+        let part: Vec<f32>;
+        let weights = if range.len() == self.depth {
+            &self.weights
+        } else {
+            part =
+                self.weights.chunks_exact(self.depth).flat_map(|row| &row[range.clone()]).copied().collect();
+            &part
+        };
+        if range.is_empty() {
+            return vec![vec![0.0; rows]; columns.len()];
+        }
+        if let [column] = columns {
+            return vec![with_one(weights, &column[range])];
+        }
+        let count = columns.len();
+        let mut sums = vec![0.0; rows * count];
+        Panels::new(weights, range.len()).add(count, &mut sums, |some, width, laid| {
+            for (j, column) in columns[some].iter().enumerate() {
+                laid.iter_mut()
+                    .skip(j)
+                    .step_by(width)
+                    .zip(&column[range.clone()])
+                    .for_each(|(to, &x)| *to = x);
+            }
+        });
+        (0..count).map(|n| sums.iter().skip(n).step_by(count).copied().collect()).collect()
+    }
+
+    /// The sum of a row with its bias.
+    fn biased(&self, row: usize, sum: f64) -> f64 {
+        sum * self.scale[row] + self.bias[row]
+    }
+}
+
+impl<'p> Machine<'p> {
+    /// A device with nothing in its memory but the constants; if `apart`, one whose buffers share no memory.
+    pub(super) fn new(
+        plan: &'p Plan,
+        library: &'p Library,
+        constants: &'p [Values],
+        (records, apart): (usize, bool),
+        columns: &[usize],
+    ) -> Machine<'p> {
+        let mut all = Vec::new();
+        if plan.steps.iter().any(|s| s.args.contains(&Arg::Constants)) {
+            let (starts, bytes) = places(&plan.constants);
+            all = vec![0; bytes];
+            for (start, values) in starts.into_iter().zip(constants) {
+                let bytes = values.bytes();
+                all[start..start + bytes.len()].copy_from_slice(&bytes);
+            }
+        }
+        // The host has an arena for each record.
+        let arenas = if plan.engine == EngineKind::Host { columns.len() } else { 1 };
+        let of_arena = (0..arenas).map(|_| plan.arena_bytes / 4);
+        let apart = apart && plan.engine == EngineKind::OpenCl;
+        let of_buffers = plan.buffers.iter().map(|b| match b.role {
+            BufferRole::Hidden if !apart => 0,
+            _ => b.len(plan.padded_batch),
+        });
+        let memories = of_arena.chain(of_buffers).map(Memory::new).collect();
+        Machine { plan, library, constants, all, memories, apart, records, columns: columns.to_vec() }
+    }
+
+    /// The cells of buffer `i` for each record.
+    fn spans(&self, i: usize) -> Result<Vec<Span>, String> {
+        let (plan, host) = (self.plan, self.plan.engine == EngineKind::Host);
+        let buffer = plan.buffers.get(i).ok_or_else(|| format!("buffer {i} is none of the plan's"))?;
+        let arenas = if host { self.columns.len() } else { 1 };
+        let hidden = buffer.role == BufferRole::Hidden && !self.apart;
+        let (start, cols) = match hidden {
+            true => (buffer.arena / 4, plan.engine.arena_columns(plan.padded_batch)),
+            false => (0, plan.padded_batch),
+        };
+        let end = start + buffer.len(cols);
+        if hidden && end > plan.arena_bytes / 4 {
+            return Err(format!("{} ends behind the arena", buffer.name));
+        }
+        let span = |(n, &column): (usize, &usize)| {
+            let memory = match (hidden, host) {
+                (true, true) => n,
+                (true, false) => 0,
+                (false, _) => arenas + i,
+            };
+            let column = if hidden && host { 0 } else { column };
+            Span { memory, start, end, column: (column, cols) }
+        };
+        let columns = self.columns.iter().find(|&&c| c >= plan.padded_batch);
+        match columns {
+            Some(column) => Err(format!("column {column} of a batch of {}", plan.padded_batch)),
+            None => Ok(self.columns.iter().enumerate().map(span).collect()),
+        }
+    }
+
+    /// A buffer as the plan declares it.
+    pub(super) fn declared(&self, i: usize) -> Result<Matrix, String> {
+        let spans = self.spans(i)?;
+        let buffer = &self.plan.buffers[i];
+        let cols = spans.first().map_or(1, |s| s.column.1);
+        Matrix::new(&buffer.name, &buffer.layout, (buffer.padded_rows, cols), spans, None)
+    }
+
+    /// Writes a record's values into a buffer, as its map says; rows of no value hold anything.
+    pub(super) fn put(&mut self, i: usize, n: usize, values: &[f64]) -> Result<(), String> {
+        let (matrix, map) = (self.declared(i)?, self.plan.buffers[i].map);
+        if map.len() != values.len() || map.end() > matrix.rows {
+            return Err(format!("{} values in rows {map:?} of {}", values.len(), matrix.rows));
+        }
+        let mut rows = vec![PADDING; matrix.rows];
+        map.rows().zip(values).for_each(|(row, &x)| rows[row] = x);
+        matrix.write(&mut self.memories, n, &rows)
+    }
+
+    /// A record's column of a buffer as the plan declares it.
+    pub(super) fn column(&self, i: usize, n: usize) -> Result<Vec<f64>, String> {
+        self.declared(i)?.read(&self.memories, n)
+    }
+
+    /// Operand `name` as its kernel addresses it, of `rows` rows; those of its buffer where the kernel gets no number of them.
+    fn matrix(&self, call: &Call<'_>, name: &str, rows: Option<usize>) -> Result<Matrix, String> {
+        let Some((parameter, Arg::Buffer(i))) = call.operand(name) else {
+            return Err(format!("operand {name} is no buffer"));
+        };
+        let spans = self.spans(i)?;
+        let buffer = &self.plan.buffers[i];
+        let entry = &call.kernel.restrictions;
+        // What is added to sums, and what is between layers, stands as the result does.
+        let combined = call.step.operation == Operation::Combine;
+        let reads = name == "b" || name == "c" && combined;
+        let of = if reads { &entry.b } else { &entry.r };
+        let fixed = of.as_ref().and_then(|o| o.representation.clone());
+        let any = of.as_ref().is_some_and(|o| o.representation.is_none());
+        let layout = match fixed {
+            _ if call.host => Layout::C,
+            Some(layout) => layout,
+            // Element by element.
+            None if any && (entry.elementwise() || call.option("ALIKE").is_some()) => buffer.layout.clone(),
+            None if any => call.place(if reads { "FROM" } else { "TO" })?,
+            None => call.kernel.layout(parameter),
+        };
+        let cols = spans.first().map_or(1, |s| s.column.1);
+        let meets = layout.fits(buffer.padded_rows, cols).is_ok()
+            && buffer.layout.fits(buffer.padded_rows, cols).is_ok()
+            && layout.same_placement(&buffer.layout, buffer.padded_rows, cols);
+        if !meets {
+            return Err(format!("{} stands as {}, the kernel takes {layout}", buffer.name, buffer.layout));
+        }
+        let step = if name == "b" { call.number("STEP")? } else { None };
+        let size = (rows.unwrap_or(buffer.padded_rows), call.size('w').unwrap_or(cols));
+        Matrix::new(&buffer.name, &layout, size, spans, step)
+    }
+
+    /// What all records have in operand `name`.
+    fn read(&self, call: &Call<'_>, name: &str, rows: Option<usize>) -> Result<Vec<Vec<f64>>, String> {
+        let matrix = self.matrix(call, name, rows)?;
+        (0..self.columns.len()).map(|n| matrix.read(&self.memories, n)).collect()
+    }
+
+    /// Writes what `result` gives for each record that the launch reaches into `r`, a matrix of `rows` rows.
+    fn write(
+        &mut self,
+        call: &Call<'_>,
+        rows: Option<usize>,
+        mut result: impl FnMut(usize, &mut [f64]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let matrix = self.matrix(call, "r", rows)?;
+        for n in 0..self.columns.len() {
+            let mut numbers = vec![UNTOUCHED; matrix.rows];
+            result(n, &mut numbers)?;
+            matrix.write(&mut self.memories, n, &numbers)?;
+        }
+        Ok(())
+    }
+
+    /// True if the launch computes record `n`.
+    fn reaches(&self, call: &Call<'_>, n: usize) -> bool {
+        call.reaches(self.columns[n])
+    }
+
+    /// Numbers of constant `i`: where each stands is asked of `at`.
+    fn numbers(
+        &self,
+        i: usize,
+        stored: Precision,
+        count: usize,
+        at: impl Fn(usize) -> usize,
+    ) -> Result<Vec<f32>, String> {
+        let (c, values) = (&self.plan.constants[i], &self.constants[i]);
+        if c.precision != stored {
+            let (found, expected) = (c.precision.name(), stored.name());
+            return Err(format!("{} {} are {found}, the kernel reads {expected}", c.name, c.role.name()));
+        }
+        if let Some(at) = (0..count).map(&at).find(|&at| at >= c.len()) {
+            return Err(format!("reads number {at} of {} {} of {}", c.name, c.role.name(), c.len()));
+        }
+        Ok(match values {
+            Values::F32(v) => (0..count).map(|n| v[at(n)]).collect(),
+            Values::F16(v) => (0..count).map(|n| half::to_f32(v[at(n)])).collect(),
+            Values::I8(v) => (0..count).map(|n| v[at(n)].into()).collect(),
+        })
+    }
+
+    /// Weights of `rows` rows and `cols` columns in `layout`, row by row.
+    fn weights(
+        &self,
+        call: &Call<'_>,
+        name: &str,
+        layout: &Layout,
+        (rows, cols): (usize, usize),
+    ) -> Result<Vec<f32>, String> {
+        let Some((_, Arg::Constant(i))) = call.operand(name) else {
+            return Err(format!("operand {name} is no constant"));
+        };
+        // The rows of a last panel are all there.
+        let padded = rows.next_multiple_of(layout.granularity().0);
+        layout.fits(padded, cols).map_err(|e| format!("operand {name}: {e}"))?;
+        let at = layout.offsets(padded, cols);
+        let stored = call.stored;
+        self.numbers(i, stored, rows * cols, |n| (at.rows[n / cols] + at.cols[n % cols]) as usize)
+    }
+
+    /// Biases of `rows` rows, and the scales beside them; ones where there are none.
+    fn beside(&self, call: &Call<'_>, name: &str, rows: usize) -> Result<(Vec<f64>, Vec<f64>), String> {
+        let Some((_, Arg::Constant(i))) = call.operand(name) else {
+            return Err(format!("operand {name} is no constant"));
+        };
+        let wide = |numbers: Vec<f32>| numbers.into_iter().map(f64::from).collect();
+        if call.stored != Precision::I8 {
+            return Ok((wide(self.numbers(i, Precision::F32, rows, |n| n)?), vec![1.0; rows]));
+        }
+        let part = |column: usize| {
+            let at = move |n: usize| n / BESIDE * (2 * BESIDE) + column * BESIDE + n % BESIDE;
+            self.numbers(i, Precision::F32, rows, at).map(wide)
+        };
+        Ok((part(0)?, part(1)?))
+    }
+
+    /// Weights and biases of `rows` rows.
+    fn layer(
+        &self,
+        call: &Call<'_>,
+        (name, bias): (&str, &str),
+        layout: &Layout,
+        (rows, depth): (usize, usize),
+    ) -> Result<Layer, String> {
+        let weights = self.weights(call, name, layout, (rows, depth))?;
+        let (bias, scale) = self.beside(call, bias, rows)?;
+        Ok(Layer { weights, depth, bias, scale })
+    }
+
+    /// The layout in which a kernel reads `a`.
+    fn layout_of_weights(&self, call: &Call<'_>) -> Result<Layout, String> {
+        let Some((parameter, Arg::Constant(i))) = call.operand("a") else {
+            return Err("operand a is no constant".into());
+        };
+        let c = &self.plan.constants[i];
+        let layout = call.kernel.layout(parameter);
+        if call.host {
+            // Panels of as many rows as the constant has, where the kernel takes panels.
+            return match (layout.panel_rows(), c.layout.panel_rows()) {
+                (Some(_), Some(rows)) => Ok(Layout::panels(rows)),
+                (None, _) => Ok(layout),
+                (Some(_), None) => Err(format!("{} stands as {}, the kernel takes panels", c.name, c.layout)),
+            };
+        }
+        if call.kernel.of_few() {
+            return Ok(Layout::panels(call.known("PANEL")?));
+        }
+        Ok(layout)
+    }
+
+    /// Carries out a step. Gives false if its result is a part of the node's value only.
+    ///
+    /// # Errors
+    /// What the kernel cannot do with what it gets.
+    pub(super) fn run(&mut self, step: &'p crate::ir::plan::Step) -> Result<bool, String> {
+        let call = Call::new(self.plan, self.library, step, self.records)?;
+        self.apart(&call)?;
+        match step.operation {
+            Operation::Matmul | Operation::Affine => return self.product(&call),
+            Operation::Bias => self.bias(&call)?,
+            Operation::Reduce => self.reduce(&call)?,
+            Operation::Pair => self.pair(&call)?,
+            Operation::ReducePair => self.reduce_pair(&call)?,
+            Operation::Layers => self.layers(&call)?,
+            Operation::Convolution => self.convolution(&call)?,
+            Operation::Pool => self.pool(&call)?,
+            Operation::Sigmoid | Operation::Relu | Operation::Activation => self.in_place(&call)?,
+            Operation::Scale => self.scale(&call)?,
+            Operation::Combine => self.combine(&call)?,
+            Operation::Softmax => self.softmax(&call)?,
+            Operation::Gather => self.gather(&call)?,
+            Operation::Repack => self.repack(&call)?,
+            Operation::ArgMax => self.argmax(&call)?,
+            Operation::Sobel | Operation::Order | Operation::Probe => {
+                return Err(format!("{} is of no network", step.operation.name()));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Refuses a step whose result lies over another of its operands: work-items would read what others have written.
+    fn apart(&self, call: &Call<'_>) -> Result<(), String> {
+        let buffer = |name: &str| match call.operand(name) {
+            Some((_, Arg::Buffer(i))) => Some(i),
+            _ => None,
+        };
+        let cells =
+            |i: usize| self.spans(i).map(|s| s.first().map_or((0, 0..0), |s| (s.memory, s.start..s.end)));
+        // A single layer has nothing between layers.
+        let single = call.number("LAYERS")? == Some(1);
+        for name in ["r", "hidden"] {
+            let others = ["b", "c", "hidden"].into_iter().filter(|&other| other != name);
+            let others = others.filter(|other| !single || ![name, other].contains(&"hidden"));
+            for (r, other) in others.filter_map(|other| Some((buffer(name)?, buffer(other)?))) {
+                let ((memory, written), (place, read)) = (cells(r)?, cells(other)?);
+                if memory == place && written.start < read.end && read.start < written.end {
+                    let name = |i: usize| &self.plan.buffers[i].name;
+                    return Err(format!("writes {} over {}, which it uses too", name(r), name(other)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `kernels/matmul`, `kernels/affine`: sums of products; of one part with bias and activation.
+    fn product(&mut self, call: &Call<'_>) -> Result<bool, String> {
+        let affine = call.step.operation == Operation::Affine;
+        let Some((_, Arg::Constant(a))) = call.operand("a") else { return Err("a is no constant".into()) };
+        let Some((_, Arg::Buffer(b))) = call.operand("b") else { return Err("b is no buffer".into()) };
+        let Some((_, Arg::Buffer(r))) = call.operand("r") else { return Err("r is no buffer".into()) };
+        let c = &self.plan.constants[a];
+        let layout = self.layout_of_weights(call)?;
+        let rows_of_r = self.plan.buffers[r].padded_rows;
+        let (l, h) = match call.host {
+            true => (call.step.problem.l, c.padded.0),
+            false => (call.needed('l')?, call.size('h').unwrap_or(rows_of_r)),
+        };
+        let image = call.kernel.restrictions.a.as_ref().is_some_and(|o| o.image);
+        let parts = call.parts(h);
+        // An image is as high as its constant.
+        let high = if image { c.padded.0.max(h) } else { h };
+        let mut weights = self.weights(call, "a", &layout, (high, l))?;
+        weights.truncate(h * l);
+        let (bias, scale) = match affine && parts == 1 {
+            true => self.beside(call, "bias", h)?,
+            false => (Vec::new(), Vec::new()),
+        };
+        let layer = Layer { weights, depth: l, bias, scale };
+        // The host reads the rows that count alone.
+        let terms = if call.host { self.plan.buffers[b].rows } else { l };
+        let mut columns = self.read(call, "b", Some(terms))?;
+        columns.iter_mut().for_each(|x| x.resize(l, 0.0));
+        let (activation, rows) = (call.activation(), call.rows(h)?);
+        // Blocks of the common dimension are shared evenly.
+        let block = if parts > 1 { call.known("BK")? } else { 1 };
+        let depth = l.div_ceil(block).div_ceil(parts) * block;
+        let old = (call.factors.1 != 0.0).then(|| self.read(call, "r", Some(h))).transpose()?;
+        for part in 0..parts {
+            let sums = layer.sums(&columns, (part * depth).min(l)..((part + 1) * depth).min(l));
+            let reached: Vec<bool> = (0..sums.len()).map(|n| self.reaches(call, n)).collect();
+            let all_rows = if call.host { rows_of_r } else { h * parts };
+            self.write(call, Some(all_rows), |n, result| {
+                if !reached[n] {
+                    return Ok(());
+                }
+                for (row, &sum) in sums[n][..rows].iter().enumerate() {
+                    let number = match (affine, parts) {
+                        (true, 1) => activation.apply(layer.biased(row, sum)),
+                        (true, _) => sum,
+                        (false, _) => {
+                            let before = old.as_ref().map_or(0.0, |old| call.factors.1 * old[n][row]);
+                            call.factors.0 * sum + before
+                        }
+                    };
+                    set(result, part * h + row, number)?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(affine && parts == 1)
+    }
+
+    /// `kernels/bias`: a summand for each row, in place.
+    fn bias(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let columns = self.read(call, "r", call.size('h'))?;
+        let rows = columns.first().map_or(0, Vec::len);
+        let computed = call.rows(rows)?;
+        let (bias, _) = self.beside(call, "bias", computed)?;
+        let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
+        self.write(call, Some(rows), |n, result| {
+            if reached[n] {
+                bias.iter().enumerate().for_each(|(row, bias)| result[row] = columns[n][row] + bias);
+            }
+            Ok(())
+        })
+    }
+
+    /// The sums of `parts` parts of `rows` rows each.
+    fn added(columns: &[Vec<f64>], parts: usize, rows: usize) -> Vec<Vec<f64>> {
+        let sum = |x: &Vec<f64>, row: usize| (0..parts).map(|part| x[part * rows + row]).sum();
+        columns.iter().map(|x| (0..rows).map(|row| sum(x, row)).collect()).collect()
+    }
+
+    /// `kernels/reduce`: parts of sums, then bias and activation.
+    fn reduce(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let (parts, h) = (call.needed('l')?, call.needed('h')?);
+        let sums = Self::added(&self.read(call, "b", Some(h * parts))?, parts, h);
+        let (bias, scale) = self.beside(call, "bias", h)?;
+        let (activation, rows) = (call.activation(), call.rows(h)?);
+        let reached: Vec<bool> = (0..sums.len()).map(|n| self.reaches(call, n)).collect();
+        self.write(call, Some(h), |n, result| {
+            for row in (0..rows).filter(|_| reached[n]) {
+                result[row] = activation.apply(sums[n][row] * scale[row] + bias[row]);
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes a narrow layer behind values `x`: sums with biases.
+    fn narrow(&mut self, call: &Call<'_>, x: &[Vec<f64>], h: usize, depth: usize) -> Result<(), String> {
+        let layer = self.layer(call, ("a2", "bias2"), &Layout::R, (h, depth))?;
+        let sums = layer.sums(x, 0..depth);
+        let rows = call.rows(h)?;
+        let reached: Vec<bool> = (0..sums.len()).map(|n| self.reaches(call, n)).collect();
+        self.write(call, Some(h), |n, result| {
+            for row in (0..rows).filter(|_| reached[n]) {
+                result[row] = layer.biased(row, sums[n][row]);
+            }
+            Ok(())
+        })
+    }
+
+    /// `kernels/pair`: two affine layers, an activation between.
+    fn pair(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let (l, m, h) = (call.needed('l')?, call.needed('m')?, call.needed('h')?);
+        let layout = self.layout_of_weights(call)?;
+        let first = self.layer(call, ("a", "bias"), &layout, (m, l))?;
+        let columns = self.read(call, "b", Some(l))?;
+        let activation = call.activation();
+        let mut middle = first.sums(&columns, 0..l);
+        for values in &mut middle {
+            values.iter_mut().enumerate().for_each(|(row, x)| *x = activation.apply(first.biased(row, *x)));
+        }
+        self.narrow(call, &middle, h, m)
+    }
+
+    /// `kernels/reducepair`: parts of sums, bias and activation, then a narrow layer.
+    fn reduce_pair(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let (l, h, parts) = (call.needed('l')?, call.needed('h')?, call.needed('c')?);
+        let mut middle = Self::added(&self.read(call, "b", Some(l * parts))?, parts, l);
+        let (bias, scale) = self.beside(call, "bias", l)?;
+        let activation = call.activation();
+        for values in &mut middle {
+            values.iter_mut().enumerate().for_each(|(k, x)| *x = activation.apply(*x * scale[k] + bias[k]));
+        }
+        self.narrow(call, &middle, h, l)
+    }
+
+    /// A number of the buffer of all constants.
+    fn number_of_all(&self, precision: Precision, byte: usize) -> Result<f32, String> {
+        let bytes = self.all.get(byte..byte + precision.bytes());
+        let bytes =
+            bytes.ok_or_else(|| format!("reads byte {byte} of {} of all constants", self.all.len()))?;
+        Ok(match *bytes {
+            [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
+            [a, b] => half::to_f32(u16::from_le_bytes([a, b])),
+            [a] => (a as i8).into(),
+            _ => f32::NAN,
+        })
+    }
+
+    /// Layer `n` of a kernel for all layers: `terms` of each sum, weights of `panel` rows side by side, all in fours.
+    fn layer_of_all(&self, call: &Call<'_>, n: usize, panel: usize) -> Result<Layer, String> {
+        let known = |letter: &str| call.known(&format!("{letter}{n}"));
+        let (columns, terms, rows) = (known("L")?, known("K")?, 4 * known("Q")?);
+        let (a, b, stored) = (4 * known("A")?, 4 * known("B")?, call.stored);
+        if terms > columns || terms == 0 {
+            return Err(format!("{terms} terms of {columns} columns"));
+        }
+        let weight = |i: usize| {
+            let (row, k) = (i / terms, i % terms);
+            let at = a + row / panel * (panel * columns) + k * panel + row % panel;
+            self.number_of_all(stored, at * stored.bytes())
+        };
+        let float = |i: usize| self.number_of_all(Precision::F32, 4 * (b + i)).map(f64::from);
+        let beside = |row: usize| row / BESIDE * (2 * BESIDE) + row % BESIDE;
+        let (bias, scale) = match stored {
+            Precision::I8 => (
+                (0..rows).map(|row| float(beside(row))).collect::<Result<_, _>>()?,
+                (0..rows).map(|row| float(beside(row) + BESIDE)).collect::<Result<_, _>>()?,
+            ),
+            _ => ((0..rows).map(float).collect::<Result<_, _>>()?, vec![1.0; rows]),
+        };
+        let weights = (0..rows * terms).map(weight).collect::<Result<_, _>>()?;
+        Ok(Layer { weights, depth: terms, bias, scale })
+    }
+
+    /// The activation behind layer `n` of a kernel for all layers.
+    fn activation_of_all(call: &Call<'_>, n: usize) -> Result<Activation, String> {
+        let (code, name) = (call.known(&format!("ACT{n}"))?, format!("PARAMS{n}"));
+        let text = call.option(&name).ok_or_else(|| format!("the kernel is compiled without -D{name}"))?;
+        let parameter = |text: &str| match text.trim_end_matches('f') {
+            "INFINITY" => Some(f32::INFINITY),
+            "-INFINITY" => Some(f32::NEG_INFINITY),
+            digits => digits.parse().ok(),
+        };
+        let found: Vec<Option<f32>> = text.split(',').map(parameter).collect();
+        let &[Some(a), Some(b)] = &found[..] else { return Err(format!("-D{name}={text}")) };
+        let of =
+            std::iter::once(Activation::None).chain(Activation::FUSED).find(|f| f.code() as usize == code);
+        of.map(|of| of_code(of, [a, b]))
+            .ok_or_else(|| format!("-DACT{n}={code} is no activation of the kernel"))
+    }
+
+    /// `kernels/layers`: every layer in one launch, and the arg-max.
+    fn layers(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let (layers, classes) = (call.known("LAYERS")?, call.known("CLASSES")?);
+        let (few, lanes) = (call.kernel.of_few(), 4);
+        // Counted in fours of the values of 16 records, or in rows.
+        let unit = if few { 1 } else { lanes };
+        let (hidden_rows, rows) = (call.known("HIDDEN")?, call.known("ROWS")? / unit);
+        if few && call.known("LAST_LAYER")? + 1 != layers {
+            return Err("-DLAST_LAYER is not the last layer".into());
+        }
+        if few && call.known("WIDTH")? != self.plan.padded_batch {
+            return Err(format!("-DWIDTH is not {}", self.plan.padded_batch));
+        }
+        let rows_of_input = call.known("L0")?;
+        let mut columns = self.read(call, "b", Some(rows_of_input))?;
+        let hidden = match few || layers == 1 {
+            false => Some(self.matrix(call, "hidden", Some(hidden_rows / unit))?),
+            true => None,
+        };
+        let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
+        for n in 0..layers {
+            let panel = if few { 4 * call.known(&format!("P{n}"))? } else { 16 };
+            let layer = self.layer_of_all(call, n, panel.max(1)).map_err(|e| format!("layer {n}: {e}"))?;
+            let activation = Self::activation_of_all(call, n)?;
+            let terms = layer.depth;
+            if columns.iter().any(|x| x.len() < terms) {
+                return Err(format!("layer {n}: {terms} terms of {} values", columns[0].len()));
+            }
+            columns.iter_mut().for_each(|x| x.truncate(terms));
+            let mut values = layer.sums(&columns, 0..terms);
+            for values in &mut values {
+                values
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(row, x)| *x = activation.apply(layer.biased(row, *x)));
+            }
+            let count = layer.bias.len();
+            let start = if few { 0 } else { call.known(&format!("S{n}"))? / unit };
+            if n + 1 < layers {
+                if few && count > hidden_rows.next_multiple_of(lanes) {
+                    return Err(format!("layer {n}: {count} rows, room for {hidden_rows}"));
+                }
+                columns = values;
+                let Some(hidden) = &hidden else { continue };
+                for (n, values) in columns.iter_mut().enumerate().filter(|(n, _)| reached[*n]) {
+                    let mut numbers = vec![UNTOUCHED; hidden.rows];
+                    let room = numbers.get_mut(start..start + count);
+                    room.ok_or("values between layers have no room")?.copy_from_slice(values);
+                    hidden.write(&mut self.memories, n, &numbers)?;
+                    // The next layer finds there what stands behind, too.
+                    *values = hidden.read(&self.memories, n)?.split_off(start);
+                }
+                continue;
+            }
+            // The kernel for few records leaves out rows behind the result.
+            let written = if few { count.min(rows) } else { count };
+            self.write(call, Some(rows), |n, result| {
+                let values = values[n][..written].iter().enumerate().filter(|_| reached[n]);
+                values.into_iter().try_for_each(|(row, &x)| set(result, start + row, x))
+            })?;
+            if classes > 0 {
+                if classes > count {
+                    return Err(format!("{classes} classes of {count} rows"));
+                }
+                let of = |n: usize| class(&values[n][..classes]);
+                self.write_classes(call, &reached, of)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a class for each record that the launch reaches.
+    fn write_classes(
+        &mut self,
+        call: &Call<'_>,
+        reached: &[bool],
+        class: impl Fn(usize) -> f64,
+    ) -> Result<(), String> {
+        let Some((_, Arg::Buffer(i))) = call.operand("classes") else {
+            return Err("operand classes is no buffer".into());
+        };
+        let matrix = self.declared(i)?;
+        for n in (0..reached.len()).filter(|&n| reached[n]) {
+            matrix.write(&mut self.memories, n, &[class(n)])?;
+        }
+        Ok(())
+    }
+
+    /// `kernels/argmax`.
+    fn argmax(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let Some((_, Arg::Buffer(b))) = call.operand("b") else { return Err("b is no buffer".into()) };
+        let columns = self.read(call, "b", call.size('l'))?;
+        let rows = if call.host { self.plan.buffers[b].rows } else { call.needed('n')? };
+        if columns.iter().any(|x| x.len() < rows || rows == 0) {
+            return Err(format!("the largest of {rows} rows of {}", columns[0].len()));
+        }
+        let all = if call.host { usize::MAX } else { call.all_items() };
+        let reached: Vec<bool> = self.columns.iter().map(|&column| column < all).collect();
+        self.write_classes(call, &reached, |n| class(&columns[n][..rows]))
+    }
+
+    /// Writes pixels: `value` gives number `o` of the outputs of a pixel of record n. Rows behind the outputs hold anything.
+    fn write_image(
+        &mut self,
+        call: &Call<'_>,
+        image: &Image,
+        mut value: impl FnMut(usize, usize, usize) -> f64,
+    ) -> Result<(), String> {
+        let wide = if call.step.operation == Operation::Softmax {
+            image.output[1]
+        } else {
+            call.rows(image.output[1])?
+        };
+        let columns = self.columns.clone();
+        self.write(call, call.size('h'), |n, result| {
+            let rows = result.len();
+            let pixels: Vec<usize> = (0..call.reached_pixels(columns[n], image.pixels())).collect();
+            // Some pixels together: sums stand output by output.
+            for pixels in pixels.chunks(16) {
+                let first: Vec<usize> = pixels.iter().map(|&pixel| image.written(pixel)).collect();
+                if let Some(end) = first.iter().map(|first| first + wide).find(|&end| end > rows) {
+                    return Err(format!("writes row {end} of {rows}"));
+                }
+                for o in 0..wide {
+                    for (&pixel, &first) in pixels.iter().zip(&first) {
+                        result[first + o] = if o < image.outputs { value(n, pixel, o) } else { PADDING };
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// `kernels/convolution`.
+    fn convolution(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let image = call.image()?;
+        let covers = |what: Covered| call.kernel.covers.chain.iter().any(|c| c.0 == what);
+        let taps = image.window.0 * image.window.1;
+        let columns = self.read(call, "b", call.size('l'))?;
+        let depthwise = covers(Covered::Depthwise);
+        let (outputs, pixels) = (image.outputs, image.pixels());
+        let channels = if depthwise { outputs } else { image.group_channels };
+        let groups = if covers(Covered::Convolution) { outputs.div_ceil(image.group_outputs) } else { 1 };
+        let end = image.end_read(channels * groups);
+        if columns.iter().any(|x| x.len() < end) {
+            return Err(format!("reads row {end} of {}", columns[0].len()));
+        }
+        let layout = self.layout_of_weights(call)?;
+        let mut all = Vec::with_capacity(columns.len());
+        let layer = if depthwise {
+            // The kernels count the rows of a column in whole vectors.
+            let align = call.kernel.restrictions.a.as_ref().map_or(1, |a| a.row_align);
+            let rows = if call.host { image.output[1] } else { outputs.next_multiple_of(align) };
+            let layer = self.layer(call, ("a", "bias"), &layout, (rows, taps))?;
+            let weight = |o: usize, tap: usize| f64::from(layer.weights[o * taps + tap]);
+            let weights: Vec<Vec<f64>> =
+                (0..taps).map(|tap| (0..outputs).map(|o| weight(o, tap)).collect()).collect();
+            for x in &columns {
+                let mut sums = vec![0.0; outputs * pixels];
+                for (pixel, sums) in sums.chunks_exact_mut(outputs).enumerate() {
+                    for (tap, weights) in image.taps().zip(&weights) {
+                        let Some(row) = image.under(pixel, tap) else { continue };
+                        let terms = weights.iter().zip(&x[row..row + outputs]);
+                        sums.iter_mut().zip(terms).for_each(|(sum, (w, x))| *sum += w * x);
+                    }
+                }
+                all.push(sums);
+            }
+            layer
+        } else {
+            let depth = taps * image.group_channels;
+            let layer = self.layer(call, ("a", "bias"), &layout, (outputs, depth))?;
+            let of_group = outputs.div_ceil(groups);
+            let panels: Vec<Panels> =
+                layer.weights.chunks(of_group * depth).map(|weights| Panels::new(weights, depth)).collect();
+            for x in &columns {
+                // Sums by output, then by pixel.
+                let mut sums = vec![0.0; outputs * pixels];
+                for (g, (panels, sums)) in panels.iter().zip(sums.chunks_mut(of_group * pixels)).enumerate() {
+                    panels.add(pixels, sums, |some, width, laid| {
+                        let mut lines = laid.chunks_exact_mut(width);
+                        for tap in image.taps() {
+                            let rows: Vec<Option<usize>> =
+                                some.clone().map(|pixel| image.under(pixel, tap)).collect();
+                            for c in g * channels..(g + 1) * channels {
+                                let Some(line) = lines.next() else { return };
+                                line.iter_mut()
+                                    .zip(&rows)
+                                    .for_each(|(to, row)| *to = row.map_or(0.0, |row| x[row + c]));
+                            }
+                        }
+                    });
+                }
+                all.push(sums);
+            }
+            layer
+        };
+        let added = match call.operand("c") {
+            Some(_) => Some(self.read(call, "c", call.size('h'))?),
+            None => None,
+        };
+        if added.is_some() != call.option("ADD").is_some() {
+            return Err("the kernel is compiled for other operands".into());
+        }
+        let activation = call.activation();
+        self.write_image(call, &image, |n, pixel, o| {
+            let sum = all[n][if depthwise { pixel * outputs + o } else { o * pixels + pixel }];
+            let second = added.as_ref().map_or(0.0, |c| c[n][image.written(pixel) + o]);
+            activation.apply(layer.biased(o, sum) + second)
+        })
+    }
+
+    /// `kernels/pool`.
+    fn pool(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let image = call.image()?;
+        let columns = self.read(call, "b", call.size('l'))?;
+        let end = image.end_read(image.outputs);
+        if columns.iter().any(|x| x.len() < end) {
+            return Err(format!("reads row {end} of {}", columns[0].len()));
+        }
+        let (kind, activation) = (call.number("POOL")?.unwrap_or(0), call.activation());
+        // Turns of a window before the end of the image with its border.
+        let before = |at: usize, stride: usize, dilation: usize, size: usize, all: usize| {
+            (0..size).filter(|k| at * stride + k * dilation < all).count()
+        };
+        let (high, wide) =
+            (image.before.0 + image.from.0 + image.after.0, image.before.1 + image.from.1 + image.after.1);
+        self.write_image(call, &image, |n, pixel, c| {
+            let inside =
+                image.taps().filter_map(|tap| image.under(pixel, tap)).map(|row| columns[n][row + c]);
+            let found = match kind {
+                0 => inside.fold(f64::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a }),
+                1 => {
+                    let (sum, count) = inside.fold((0.0, 0.0), |(sum, count), x| (sum + x, count + 1.0));
+                    sum / count
+                }
+                _ => {
+                    let (y, x) = (pixel / image.to.1, pixel % image.to.1);
+                    let down = before(y, image.stride.0, image.dilation.0, image.window.0, high);
+                    let along = before(x, image.stride.1, image.dilation.1, image.window.1, wide);
+                    inside.sum::<f64>() / (down * along) as f64
+                }
+            };
+            activation.apply(found)
+        })
+    }
+
+    /// Activations in place, number by number in whatever layout.
+    fn in_place(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let columns = self.read(call, "r", None)?;
+        let matrix = self.matrix(call, "r", None)?;
+        let activation = call.activation();
+        let by_numbers = call.kernel.restrictions.elementwise();
+        let items = if call.host { usize::MAX } else { call.all_items() };
+        for (n, column) in columns.iter().enumerate() {
+            let mut numbers = vec![UNTOUCHED; column.len()];
+            let rows = if by_numbers { column.len() } else { call.rows(column.len())? };
+            for (row, &x) in column[..rows].iter().enumerate() {
+                if if by_numbers { matrix.place(n, row)? < items } else { self.reaches(call, n) } {
+                    numbers[row] = activation.apply(x);
+                }
+            }
+            matrix.write(&mut self.memories, n, &numbers)?;
+        }
+        Ok(())
+    }
+
+    /// `kernels/scale`: factors and summands, or slopes.
+    fn scale(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let &[factors_of, summands_of] = &call.moved[..] else { return Err("it takes two maps".into()) };
+        let h = match call.operand("r") {
+            Some((_, Arg::Buffer(r))) => call.size('h').unwrap_or(self.plan.buffers[r].padded_rows),
+            _ => return Err("r is no buffer".into()),
+        };
+        let columns = self.read(call, "b", call.size('l'))?;
+        // The host knows slopes by the same constant twice.
+        let slopes = match (call.host, call.operand("factors"), call.operand("bias")) {
+            (true, Some((_, a)), Some((_, b))) => a == b,
+            _ => call.option("PRELU").is_some(),
+        };
+        let constant = |name: &str| match call.operand(name) {
+            Some((_, Arg::Constant(i))) => {
+                self.numbers(i, Precision::F32, self.plan.constants[i].len(), |n| n)
+            }
+            _ => Err(format!("operand {name} is no constant")),
+        };
+        let (factors, summands) = (constant("factors")?, constant("bias")?);
+        let activation = call.activation();
+        let rows = call.rows(h)?;
+        let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
+        let number = |array: &[f32], i: usize, name: &str| match array.get(i) {
+            Some(&x) => Ok(f64::from(x)),
+            None => Err(format!("reads number {i} of {} {name}", array.len())),
+        };
+        self.write(call, Some(h), |n, result| {
+            for item in (0..rows).filter(|_| reached[n]) {
+                let (element, row) = factors_of.to(item);
+                let mut x = 0.0;
+                if let Some(element) = element {
+                    x = *columns[n].get(row).ok_or_else(|| format!("reads row {row}"))?;
+                    let factor = number(&factors, factors_of.from(element), "factors")?;
+                    x = match slopes {
+                        true if x < 0.0 => x * factor,
+                        true => x,
+                        false => x * factor + number(&summands, summands_of.from(element), "summands")?,
+                    };
+                }
+                set(result, row, activation.apply(x))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// `kernels/combine`.
+    fn combine(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let kind = call.number("COMBINE")?.unwrap_or(0);
+        let kind = Arithmetic::ALL.get(kind).ok_or_else(|| format!("-DCOMBINE={kind}"))?;
+        let (a, b) = (self.read(call, "b", call.size('l'))?, self.read(call, "c", call.size('s'))?);
+        let (activation, image) = (call.activation(), call.image()?);
+        if call.option("ALIKE").is_some() {
+            let matrix = self.matrix(call, "r", None)?;
+            for n in 0..a.len() {
+                let mut numbers = vec![UNTOUCHED; matrix.rows];
+                for (row, number) in numbers.iter_mut().enumerate() {
+                    let (Some(&x), Some(&y)) = (a[n].get(row), b[n].get(row)) else {
+                        return Err(format!("row {row} is not in both operands"));
+                    };
+                    if matrix.place(n, row)? < call.all_items() {
+                        *number = activation.apply(kind.apply(x, y));
+                    }
+                }
+                matrix.write(&mut self.memories, n, &numbers)?;
+            }
+            return Ok(());
+        }
+        let last = image.pixels() - 1;
+        let ends = (image.written(last) + image.outputs, image.read(last) + image.outputs);
+        if a.iter().any(|x| x.len() < ends.0) || b.iter().any(|x| x.len() < ends.1) {
+            return Err(format!("reads rows {} and {} of {} and {}", ends.0, ends.1, a[0].len(), b[0].len()));
+        }
+        self.write_image(call, &image, |n, pixel, c| {
+            let (x, y) = (a[n][image.written(pixel) + c], b[n][image.read(pixel) + c]);
+            activation.apply(kind.apply(x, y))
+        })
+    }
+
+    /// `kernels/softmax`.
+    fn softmax(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let image = call.image()?;
+        let columns = self.read(call, "b", call.size('l'))?;
+        let end = image.read(image.pixels() - 1) + image.outputs;
+        if columns.iter().any(|x| x.len() < end) {
+            return Err(format!("reads row {end} of {}", columns[0].len()));
+        }
+        let logarithm = call.option("LOGARITHM").is_some();
+        let of_pixel = |x: &Vec<f64>, pixel: usize| {
+            let x = &x[image.read(pixel)..][..image.outputs];
+            let most = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            (most, x.iter().map(|x| libm::exp(x - most)).sum())
+        };
+        let of_record = |x: &Vec<f64>| (0..image.pixels()).map(|pixel| of_pixel(x, pixel)).collect();
+        let known: Vec<Vec<(f64, f64)>> = columns.iter().map(of_record).collect();
+        self.write_image(call, &image, |n, pixel, c| {
+            let ((most, sum), x) = (known[n][pixel], columns[n][image.read(pixel) + c]);
+            if logarithm { x - most - libm::log(sum) } else { libm::exp(x - most) / sum }
+        })
+    }
+
+    /// `kernels/gather`.
+    fn gather(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let &[moved] = &call.moved[..] else { return Err("it takes one map".into()) };
+        let columns = self.read(call, "b", call.size('l'))?;
+        let items = match (call.host, call.step.args.iter().find_map(moved_items)) {
+            (true, Some(items)) => items,
+            (true, None) => return Err("it takes one map".into()),
+            (false, _) => call.items_down(),
+        };
+        let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
+        self.write(call, call.size('h'), |n, result| {
+            for item in (0..items).filter(|_| reached[n]) {
+                let (element, row) = moved.to(item);
+                let x = match element.map(|element| moved.from(element)) {
+                    Some(from) => *columns[n].get(from).ok_or_else(|| format!("reads row {from}"))?,
+                    None => call.value,
+                };
+                set(result, row, x)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// `kernels/repack`.
+    fn repack(&mut self, call: &Call<'_>) -> Result<(), String> {
+        let (count, h) = (call.needed('n')?, call.needed('h')?);
+        let columns = self.read(call, "b", call.size('l'))?;
+        let rows = call.rows(h)?;
+        let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
+        self.write(call, Some(h), |n, result| {
+            for row in (0..rows).filter(|_| reached[n]) {
+                result[row] = match row < count {
+                    true => *columns[n].get(row).ok_or_else(|| format!("reads row {row}"))?,
+                    false => 0.0,
+                };
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Writes a row of a result.
+fn set(result: &mut [f64], row: usize, number: f64) -> Result<(), String> {
+    let rows = result.len();
+    let place = result.get_mut(row).ok_or_else(|| format!("writes row {row} of {rows}"))?;
+    *place = number;
+    Ok(())
+}
+
+/// Rows that a step of the host moves or fills.
+fn moved_items(arg: &Arg) -> Option<usize> {
+    if let Arg::Moved(moved) = arg { Some(moved.items()) } else { None }
+}
+
+/// The class of scores, as the kernels give it.
+fn class(scores: &[f64]) -> f64 {
+    if scores.iter().all(|x| x.is_finite()) { argmax(scores).into() } else { REFUSED }
+}

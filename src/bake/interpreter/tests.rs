@@ -1,0 +1,543 @@
+//! Every plan of the library is judged right, and plans that are changed are found to be wrong.
+
+use super::*;
+use crate::baked::{self, library};
+use crate::ir::graph::{Graph, Role, Shape};
+use crate::ir::layout::Layout;
+use crate::ir::network::{InputOrder, Kind, Output, Precision, Transform};
+use crate::ir::op::{Activation, Arithmetic, Axis, Float, Op, Pool, Window};
+use crate::ir::plan::{BufferRole, Constant, Extent, Placing, Step};
+use crate::ir::values;
+use crate::ir::view::{Geometry, Moved};
+use crate::ops::edges::{Builder, random, single};
+use crate::planner;
+use crate::planner::bind::fault::{self, Fault};
+use crate::registry::{EngineKind, Operation};
+use std::borrow::Cow;
+
+/// A network with its numbers and golden vectors.
+struct Case {
+    network: Network,
+    tensors: Vec<Vec<f32>>,
+    inputs: Vec<f32>,
+    scores: Vec<f32>,
+}
+
+impl Case {
+    fn new(b: Builder, kind: Kind, weights: Precision) -> Case {
+        let baked = baked::network().clone();
+        let network = Network {
+            width: b.graph.values[0].shape.len(),
+            order: InputOrder::Hwc,
+            graph: b.graph,
+            labels: Vec::new().into(),
+            features: Vec::new().into(),
+            transform: Transform::Identity,
+            output: Output { kind, ..baked.output },
+            weights,
+            ..baked
+        };
+        let (mut tensors, mut random) = (b.tensors, b.random);
+        values::round(weights, &network.graph, &mut tensors);
+        let inputs: Vec<f32> = (0..5 * network.width).map(|_| random.float()).collect();
+        let scores = network.scores_of_all(&tensors, &inputs).into_iter().flatten();
+        let scores = scores.map(|s| s as f32).collect();
+        Case { network, tensors, inputs, scores }
+    }
+
+    /// A graph, whose arrays are filled with random numbers.
+    fn of(graph: Graph, kind: Kind) -> Case {
+        let mut b = Builder::new(graph.values[0].shape, 3);
+        let sizes = graph.tensors.iter().map(|t| t.rows * t.cols);
+        b.tensors = sizes.map(|n| (0..n).map(|_| b.random.float()).collect()).collect();
+        b.graph = graph;
+        Case::new(b, kind, Precision::F32)
+    }
+
+    fn plan(&self, name: &str, batch: Option<usize>) -> Plan {
+        let recipe = library().plan(name).unwrap();
+        planner::plan(&self.network, recipe, library(), batch).unwrap()
+    }
+
+    fn constants(&self, plan: &Plan) -> Vec<Values> {
+        let pack = |c: &Constant| Values::pack(c, &|t| Cow::Borrowed(&self.tensors[t][..]));
+        plan.constants.iter().map(pack).collect()
+    }
+
+    fn judge(&self, plan: &Plan, constants: &[Values]) -> Result<(), String> {
+        let Case { network, tensors, inputs, scores } = self;
+        let subject = Subject { network, tensors, library: library(), plan, constants };
+        judge(&subject, inputs, scores)
+    }
+}
+
+/// The plan's own batch, single records, and what no granule divides.
+const BATCHES: [Option<usize>; 3] = [None, Some(1), Some(19)];
+
+/// Judges every plan of the library for a network.
+fn judge_all(what: &str, b: Builder, turn: usize, batches: &[Option<usize>]) {
+    let kind = if turn % 2 == 0 { Kind::Values } else { Kind::Classes };
+    let case = Case::new(b, kind, Precision::ALL[turn % 3]);
+    for recipe in library().plans.iter() {
+        let separate = library().layer_by_layer(recipe);
+        for recipe in [Some(recipe.clone()), separate].iter().flatten() {
+            for &batch in batches {
+                let plan = planner::plan(&case.network, recipe, library(), batch);
+                let plan = plan.unwrap_or_else(|e| panic!("{what}, {}: {e:?}", recipe.name));
+                let found = case.judge(&plan, &case.constants(&plan));
+                found.unwrap_or_else(|e| panic!("{what}, {}, batch {batch:?}: {e}", recipe.name));
+            }
+        }
+    }
+}
+
+#[test]
+fn single_nodes_are_right_under_every_plan() {
+    for (turn, (name, builder)) in single().into_iter().enumerate() {
+        judge_all(name, builder, turn, &BATCHES);
+    }
+}
+
+#[test]
+fn random_graphs_are_right_under_every_plan() {
+    for seed in 0..24 {
+        judge_all(&format!("seed {seed}"), random(seed), seed as usize, &BATCHES);
+    }
+}
+
+/// Layers of sizes that are shared by work-groups, come in pairs, or all in one launch.
+#[test]
+fn chains_of_layers_are_right_under_every_plan() {
+    let sizes: [&[usize]; 5] =
+        [&[64, 32, 10], &[784, 1500, 1300, 10], &[7, 3], &[300, 20, 30, 40, 5], &[2000, 33, 17]];
+    for (turn, sizes) in sizes.into_iter().enumerate() {
+        let build = || {
+            let mut b = Builder::new(Shape::vector(sizes[0]), 5);
+            let mut value = 0;
+            for (n, pair) in sizes.windows(2).enumerate() {
+                let arrays = [(Role::Weights, pair[1], pair[0]), (Role::Biases, pair[1], 1)];
+                value = b.push(Op::Affine, &[value], &arrays).unwrap();
+                let activation = Activation::FUSED[(n + turn) % 5];
+                value = b.push(Op::Activation(activation), &[value], &[]).unwrap();
+            }
+            b
+        };
+        // One of them is large.
+        let (precisions, batches) = if turn == 1 { (2..3, &BATCHES[..1]) } else { (0..3, &BATCHES[..]) };
+        for precision in precisions {
+            judge_all(&format!("{sizes:?}"), build(), turn + precision, batches);
+        }
+    }
+}
+
+const SHAPE: Shape = Shape { c: 3, h: 6, w: 8 };
+
+/// A network of images in which a window has two strides, a step has two arrays, rows are moved, a sum is added to another.
+fn images() -> Case {
+    let mut graph = Graph::new(SHAPE);
+    let mut window = Window { stride: (1, 2), ..Window::of((3, 3)) };
+    (window.border.top, window.border.left, window.border.bottom, window.border.right) = (1, 1, 1, 1);
+    let convolution = |window: Window| Op::Convolution { window, groups: 1 };
+    let arrays = |channels: usize| [(Role::Weights, 5, 9 * channels), (Role::Biases, 5, 1)];
+    let value = graph.push("first", convolution(window), &[0], &arrays(3)).unwrap();
+    let value = graph.push("bend", Op::Activation(Activation::Tanh), &[value], &[]).unwrap();
+    let scales = [(Role::Factors, 5, 1), (Role::Biases, 120, 1)];
+    let scaled = graph.push("scaled", Op::Scale, &[value], &scales).unwrap();
+    window.stride = (1, 1);
+    let value = graph.push("second", convolution(window), &[scaled], &arrays(5)).unwrap();
+    let sum = graph.push("residual", Op::Combine(Arithmetic::Add), &[value, scaled], &[]).unwrap();
+    let both = graph.push("both", Op::Concat(Axis::Y), &[sum, scaled], &[]).unwrap();
+    let pool = Op::Pool { kind: Pool::Mean, window: Window { stride: (2, 2), ..Window::of((3, 2)) } };
+    let value = graph.push("means", pool, &[both], &[]).unwrap();
+    let n = graph.values[value].shape.len();
+    let value = graph.push("flat", Op::Reshape(Shape::vector(n)), &[value], &[]).unwrap();
+    let arrays = [(Role::Weights, 6, n), (Role::Biases, 6, 1)];
+    let value = graph.push("last", Op::Affine, &[value], &arrays).unwrap();
+    let leaky = Activation::LeakyRelu(Float::new(0.25));
+    graph.push("leaky", Op::Activation(leaky), &[value], &[]).unwrap();
+    Case::of(graph, Kind::Values)
+}
+
+/// Two layers and their classes.
+fn layers() -> Case {
+    let mut graph = Graph::new(Shape::vector(20));
+    let arrays = [(Role::Weights, 30, 20), (Role::Biases, 30, 1)];
+    let value = graph.push("hidden", Op::Affine, &[0], &arrays).unwrap();
+    let value = graph.push("relu", Op::Activation(Activation::Relu), &[value], &[]).unwrap();
+    graph.push("top", Op::Affine, &[value], &[(Role::Weights, 7, 30), (Role::Biases, 7, 1)]).unwrap();
+    Case::of(graph, Kind::Classes)
+}
+
+/// The first step of an operation.
+fn step(plan: &mut Plan, operation: Operation) -> &mut Step {
+    plan.steps.to_mut().iter_mut().find(|s| s.operation == operation).unwrap()
+}
+
+/// Changes the first argument that `change` knows.
+fn argument(step: &mut Step, change: impl Fn(&mut Arg) -> bool) {
+    assert!(step.args.to_mut().iter_mut().any(change), "no such argument");
+}
+
+/// A change of a plan: what it is called, what is changed, and what the judge must name.
+type Change = (&'static str, fn(&mut Plan), &'static [&'static str]);
+
+/// Makes each change in the plan of this name, and reads what the judge says.
+fn changed(case: &Case, name: &str, batch: Option<usize>, changes: &[Change]) {
+    let right = case.plan(name, batch);
+    case.judge(&right, &case.constants(&right)).unwrap();
+    for (what, change, named) in changes {
+        let mut plan = right.clone();
+        change(&mut plan);
+        assert_ne!(plan, right, "{what}: nothing is changed");
+        let said = case.judge(&plan, &case.constants(&right)).expect_err(&format!("{what}, {name}"));
+        for part in *named {
+            assert!(said.contains(part), "{what}, {name}: \"{part}\" is not in: {said}");
+        }
+        assert!(said.contains("golden vector") && said.contains("step "), "{what}, {name}: {said}");
+    }
+}
+
+fn geometry(step: &mut Step, change: impl Fn(&mut Geometry)) {
+    argument(step, |a| match a {
+        Arg::Geometry(geometry) => {
+            change(geometry);
+            true
+        }
+        _ => false,
+    });
+}
+
+/// The map of the second array of the scale is that of the first one, as it was once for all networks.
+fn first_map_for_both(plan: &mut Plan) {
+    let scale = step(plan, Operation::Scale);
+    let mut maps: Vec<&mut Moved> = Vec::new();
+    maps.extend(scale.args.to_mut().iter_mut().filter_map(|a| match a {
+        Arg::Moved(m) => Some(m),
+        _ => None,
+    }));
+    maps[1].from = maps[0].from;
+}
+
+/// Changes that host and devices alike may have in their plans.
+const OF_IMAGES: [Change; 10] = [
+    ("one map for both arrays", first_map_for_both, &["scale", "of scaled", "number ", "expected"]),
+    (
+        "strides of the window in the other order",
+        |plan| {
+            geometry(step(plan, Operation::Convolution), |g| {
+                g.window.stride = (g.window.stride.1, g.window.stride.0);
+            });
+        },
+        &["convolution", "step 0"],
+    ),
+    (
+        "lines as far apart as pixels",
+        |plan| geometry(step(plan, Operation::Convolution), |g| g.input.0.line = g.input.0.pixel),
+        &["convolution", "value bend", "number "],
+    ),
+    (
+        "a window without its border",
+        |plan| geometry(step(plan, Operation::Convolution), |g| g.window.border.left = 0),
+        &["convolution", "value bend", "number "],
+    ),
+    (
+        "another kind of pooling",
+        |plan| {
+            let pool = step(plan, Operation::Pool);
+            pool.options = pool.options.replace("-DPOOL=1", "-DPOOL=0").into();
+        },
+        &["pool", "value means", "number "],
+    ),
+    (
+        "rows moved from elsewhere",
+        |plan| {
+            argument(step(plan, Operation::Gather), |a| match a {
+                Arg::Moved(m) => {
+                    m.from.first += 1;
+                    true
+                }
+                _ => false,
+            });
+        },
+        &["gather", "of both"],
+    ),
+    ("two steps in the other order", |plan| plan.steps.to_mut().swap(0, 1), &["step 0", "of scaled"]),
+    (
+        "a buffer of another layout",
+        |plan| {
+            let hidden = plan.buffers.iter().position(|b| b.role == BufferRole::Hidden).unwrap();
+            plan.buffers.to_mut()[hidden].layout = Layout::parse("R_2_2_R").unwrap();
+        },
+        &["stands as R_2_2_R, the kernel takes"],
+    ),
+    (
+        "two values in the same place",
+        |plan| {
+            let mut buffers = plan.buffers.to_mut().iter_mut().filter(|b| b.role == BufferRole::Hidden);
+            let first = buffers.next().unwrap().arena;
+            let scaled = buffers.next().unwrap();
+            assert_ne!(scaled.arena, first);
+            scaled.arena = first;
+        },
+        &["over"],
+    ),
+    (
+        "weights in the place of biases",
+        |plan| {
+            let affine = step(plan, Operation::Affine);
+            let constants: Vec<usize> =
+                (0..affine.args.len()).filter(|&i| matches!(affine.args[i], Arg::Constant(_))).collect();
+            affine.args.to_mut().swap(constants[0], constants[1]);
+        },
+        &["affine", "of leaky"],
+    ),
+];
+
+#[test]
+fn changed_steps_of_images_are_found() {
+    for plan in ["host", "mali-midgard", "cpu-simd", "adreno"] {
+        changed(&images(), plan, Some(24), &OF_IMAGES);
+    }
+}
+
+/// A constant that a kernel for all layers finds at a place of the buffer that all of them share.
+#[test]
+fn changed_places_of_constants_are_found() {
+    fn option(plan: &mut Plan, from: &str, to: &str) {
+        let step = step(plan, Operation::Layers);
+        let options = step.options.replace(from, to);
+        step.options = options.into();
+    }
+    let changes: [Change; 6] = [
+        ("weights", |p| option(p, " -DA1=", " -DA1=1"), &["layers", "of top: layer 1"]),
+        ("biases", |p| option(p, " -DB0=", " -DB0=1"), &["layers", "of top: layer 0"]),
+        ("another activation", |p| option(p, " -DACT0=2", " -DACT0=0"), &["layers", "value top", "number "]),
+        ("fewer terms", |p| option(p, " -DK1=3", " -DK1=2"), &["layers", "value top", "number "]),
+        ("other columns", |p| option(p, " -DL0=2", " -DL0=4"), &["layers", "of top"]),
+        ("no classes", |p| option(p, " -DCLASSES=7", " -DCLASSES=6"), &["the class is", "expected"]),
+    ];
+    for plan in ["mali-midgard", "nvidia-mma"] {
+        changed(&layers(), plan, Some(24), &changes[..5]);
+    }
+    let case = layers();
+    let mut plan = case.plan("mali-midgard", Some(24));
+    let right = plan.clone();
+    // No class is the seventh row's then: found where a golden vector has that one.
+    changes[5].1(&mut plan);
+    let sevenths = case.scores.chunks(7).filter(|s| case.network.class(&wide(s)) == Some(6)).count();
+    assert_eq!(case.judge(&plan, &case.constants(&right)).is_err(), sevenths > 0);
+}
+
+/// Arrays that stand otherwise than the plan has them.
+#[test]
+fn changed_constants_are_found() {
+    let case = images();
+    for name in ["host", "mali-midgard", "thesis-morton", "nvidia"] {
+        let plan = case.plan(name, Some(24));
+        let pack = |c: &Constant| Values::pack(c, &|t| Cow::Borrowed(&case.tensors[t][..]));
+        for (i, c) in plan.constants.iter().enumerate() {
+            let mut constants = case.constants(&plan);
+            let mut other = c.clone();
+            match (c.role, c.placing) {
+                // The columns in the order of the elements.
+                (Role::Weights, Placing::Columns(_)) => other.placing = Placing::Plain,
+                (Role::Weights, _) if c.layout != Layout::R => other.layout = Layout::R,
+                _ => {}
+            }
+            constants[i] = pack(&other);
+            if let (true, Values::F32(numbers)) = (other == *c, &mut constants[i]) {
+                numbers.to_mut().rotate_right(1);
+            }
+            let said = case.judge(&plan, &constants).expect_err(&format!("{name}: {c:?}"));
+            let node = &case.network.graph.nodes;
+            let node = node.iter().find(|n| n.tensors.contains(&c.tensor)).unwrap();
+            let next = case.network.graph.only_consumer(node.output).map(|n| node_name(&case, n));
+            let names = [Some(&*node.name), next, Some("residual")];
+            let named = names.into_iter().flatten().any(|name| said.contains(&format!("value {name} ")));
+            assert!(named, "{name}, {} {}: {said}", c.name, c.role.name());
+        }
+    }
+}
+
+fn node_name(case: &Case, node: usize) -> &str {
+    &case.network.graph.nodes[node].name
+}
+
+/// Scales of weights stored as bytes.
+#[test]
+fn changed_scales_are_found() {
+    for plan in ["host", "mali-midgard", "nvidia-mma", "cpu-simd"] {
+        let mut b = Builder::new(Shape::vector(40), 5);
+        b.push(Op::Affine, &[0], &[(Role::Weights, 20, 40), (Role::Biases, 20, 1)]).unwrap();
+        let case = Case::new(b, Kind::Values, Precision::I8);
+        let plan = case.plan(plan, Some(24));
+        let mut constants = case.constants(&plan);
+        case.judge(&plan, &constants).unwrap();
+        let scales = plan.constants.iter().position(|c| c.scales.is_some()).unwrap();
+        let Values::F32(numbers) = &mut constants[scales] else { panic!("floats") };
+        // The scale of row 17 is that of row 1.
+        numbers.to_mut()[32 + 16 + 1] *= 1.25;
+        let said = case.judge(&plan, &constants).unwrap_err();
+        assert!(said.contains("number 17 of value affine[0]"), "{said}");
+    }
+}
+
+/// Mistakes of the function that binds arguments and ranges, under every plan for devices.
+#[test]
+fn mistakes_in_binding_are_found() {
+    let mut found = [0; 2];
+    for case in [images(), layers()] {
+        for recipe in library().plans.iter().filter(|p| p.engine == EngineKind::OpenCl) {
+            for made in [Fault::Size, Fault::Operands, Fault::Short] {
+                let plan = fault::with(made, || case.plan(&recipe.name, None));
+                if plan == case.plan(&recipe.name, None) {
+                    continue;
+                }
+                match case.judge(&plan, &case.constants(&plan)) {
+                    Err(said) => {
+                        found[usize::from(made == Fault::Short)] += 1;
+                        assert!(said.contains("step ") && said.contains("golden vector"), "{said}");
+                    }
+                    // Rows of padding are left out, which nobody reads.
+                    Ok(()) => assert_eq!(made, Fault::Short, "{}", recipe.name),
+                }
+            }
+        }
+    }
+    assert!(found[0] > 35 && found[1] > 8, "{found:?}");
+}
+
+/// Steps for few records are judged as well, and so is the last record of each batch.
+#[test]
+fn steps_for_few_records_are_judged() {
+    let case = images();
+    let changes: [Change; 2] = [
+        (
+            "a step for few records",
+            |plan| {
+                let first = plan.few.unwrap().first;
+                geometry(&mut plan.steps.to_mut()[first], |g| g.window.stride = (1, 1));
+            },
+            &["convolution_few", "value bend", "of a batch of 4"],
+        ),
+        (
+            "work-items for 20 records",
+            |plan| {
+                let pool = step(plan, Operation::Pool);
+                let Extent::Records { items, .. } = pool.global.1 else { panic!("no records") };
+                pool.global.1 = Extent::Fixed(items);
+            },
+            &["pool_packed", "value means", "column 39 of a batch of 40"],
+        ),
+    ];
+    changed(&case, "mali-midgard", Some(40), &changes);
+}
+
+/// Large networks get fewer records, of each variant one at least.
+#[test]
+fn records_are_as_many_as_they_may_cost() {
+    let case = images();
+    let plan = case.plan("mali-midgard", Some(40));
+    let run =
+        |records: usize, columns: &[usize], apart: bool| Run { records, columns: columns.into(), apart };
+    assert_eq!(runs(&plan, 1 << 30), [run(40, &[39], false), run(4, &[3], false)]);
+    let all = [run(40, &[0, 20, 39], false), run(4, &[0, 3], false), run(5, &[0], true), run(1, &[0], true)];
+    assert_eq!(runs(&plan, 1000), all);
+    let host = case.plan("host", Some(1));
+    assert_eq!(runs(&host, 1000), [run(1, &[0], false), run(1, &[0], true)]);
+}
+
+/// Other arguments in place of one, each with the name of what is changed.
+fn others(plan: &Plan, arg: Arg) -> Vec<(&'static str, Arg)> {
+    let indices = |n: usize, own: usize| (0..n).filter(move |&other| other != own);
+    match arg {
+        Arg::Size(n) => vec![("size", Arg::Size(n + 4))],
+        Arg::Scalar(x) => vec![("scalar", Arg::Scalar(x + 1.0))],
+        Arg::Pair((x, y)) => vec![("pair", Arg::Pair((x + 0.25, y - 0.5)))],
+        Arg::Buffer(i) => indices(plan.buffers.len(), i).map(|i| ("buffer", Arg::Buffer(i))).collect(),
+        Arg::Constant(i) => {
+            indices(plan.constants.len(), i).map(|i| ("constant", Arg::Constant(i))).collect()
+        }
+        Arg::Geometry(geometry) => {
+            let changes: [fn(&mut Geometry); 14] = [
+                |g| g.input.0.first += 1,
+                |g| g.input.0.pixel += 1,
+                |g| g.input.0.line += 1,
+                |g| g.output.0.first += 1,
+                |g| g.output.0.pixel += 1,
+                |g| g.output.0.line += 1,
+                |g| g.window.stride.0 += 1,
+                |g| g.window.stride.1 += 1,
+                |g| g.window.size.0 -= 1,
+                |g| g.window.border.top += 1,
+                |g| g.input.1.h -= 1,
+                |g| g.input.1.w -= 1,
+                |g| g.output.1.c -= 1,
+                |g| g.input.1.c -= 1,
+            ];
+            let changed = |change: &fn(&mut Geometry)| {
+                let mut other = geometry;
+                change(&mut other);
+                ("geometry", Arg::Geometry(other))
+            };
+            changes.iter().map(changed).filter(|other| other.1 != arg).collect()
+        }
+        Arg::Moved(moved) => {
+            let changes: [fn(&mut Moved); 4] = [
+                |m| m.from.first += 1,
+                |m| m.to.first += 1,
+                |m| m.from.loops[2].1 += 1,
+                |m| m.to.loops[2].1 += 1,
+            ];
+            let changed = |change: &fn(&mut Moved)| {
+                let mut other = moved;
+                change(&mut other);
+                ("moved", Arg::Moved(other))
+            };
+            changes.iter().map(changed).collect()
+        }
+        Arg::Constants => Vec::new(),
+    }
+}
+
+/// Every argument of every step is changed under every plan. The judge finds it, but for what the kernel does not read: widths of
+/// matrices with contiguous columns, parameters of no activation, windows of sums, the second array's rows.
+#[test]
+fn every_argument_of_a_step_counts() {
+    let (mut tried, mut passed) = (0, Vec::new());
+    for case in [images(), layers()] {
+        for recipe in library().plans.iter() {
+            let right = case.plan(&recipe.name, Some(24));
+            let constants = case.constants(&right);
+            for (i, step) in right.steps.iter().enumerate() {
+                for (a, &arg) in step.args.iter().enumerate() {
+                    for (what, other) in others(&right, arg) {
+                        let mut plan = right.clone();
+                        plan.steps.to_mut()[i].args.to_mut()[a] = other;
+                        tried += 1;
+                        match case.judge(&plan, &constants) {
+                            Err(said) => assert!(said.contains("step "), "{said}"),
+                            Ok(()) => passed.push((what, recipe, step.clone(), arg, other)),
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(tried > 6000 && passed.len() < tried / 18, "{} of {tried}", passed.len());
+    for (what, recipe, step, arg, other) in passed {
+        let host = recipe.engine == EngineKind::Host;
+        let harmless = match what {
+            "pair" => step.activation.parameters() == [0.0; 2],
+            // Rows of padding.
+            "scalar" => step.operation == Operation::Gather,
+            "geometry" => matches!(step.operation, Operation::Combine | Operation::Pool),
+            "moved" => step.operation == Operation::Scale,
+            "size" => true,
+            // One place in the arena of the host, whose buffers are never apart.
+            "buffer" => host,
+            _ => false,
+        };
+        assert!(harmless, "{}, {}: {other:?} for {arg:?}", recipe.name, step.kernel);
+    }
+}
