@@ -118,7 +118,7 @@ pub(super) struct Kernels {
 
 /// `kernel`, if weights in this program may be stored as halves: nothing else refers to it then, and it is left out.
 const fn of_halves(kernel: unsafe fn(&Subproblem<'_, Half>)) -> Option<unsafe fn(&Subproblem<'_, Half>)> {
-    if cfg!(any(test, feature = "lab", feature = "appended", mortonnet_weights = "f16")) {
+    if cfg!(any(test, feature = "lab", feature = "appended", feature = "bake", mortonnet_weights = "f16")) {
         Some(kernel)
     } else {
         None
@@ -127,7 +127,7 @@ const fn of_halves(kernel: unsafe fn(&Subproblem<'_, Half>)) -> Option<unsafe fn
 
 /// The same for bytes.
 const fn of_bytes(kernel: unsafe fn(&Subproblem<'_, Byte>)) -> Option<unsafe fn(&Subproblem<'_, Byte>)> {
-    if cfg!(any(test, feature = "lab", feature = "appended", mortonnet_weights = "i8")) {
+    if cfg!(any(test, feature = "lab", feature = "appended", feature = "bake", mortonnet_weights = "i8")) {
         Some(kernel)
     } else {
         None
