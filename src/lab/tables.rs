@@ -885,17 +885,17 @@ impl<'a, 'p> Tables<'a, 'p> {
             rows,
             Plot::Bars,
         );
-        s.notes.push(
-            "No driver tells words: benches/mali/run has those that Mesa's compiler makes. Words a cycle, document: words a \
-             work-item times the document's pixels a cycle over pixels a work-item."
-                .into(),
-        );
         if let Some(us) = launch {
             s.notes.push(format!(
                 "A launch on {SOBEL_EMPTY}×{SOBEL_EMPTY} pixels takes {us:.1} µs: where an image takes little more, launches \
                  are compared. Without --sizes images grow until each kernel takes {SOBEL_LAUNCHES} times that."
             ));
         }
+        s.notes.push(
+            "No driver tells words: benches/mali/run has those that Mesa's compiler makes. Words a cycle, document: words a \
+             work-item times the document's pixels a cycle over pixels a work-item."
+                .into(),
+        );
         Some(s)
     }
 
