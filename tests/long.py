@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DURATIONS = ROOT / "tests/durations.txt"
 # Cargo's features in tests/run: with others everything would be compiled again.
-CARGO = ["cargo", "test", "--quiet", "--workspace", "--features", "bake"]
+FEATURES = ["--workspace", "--features", "bake"]
 SCRIPTS = ["tests/boards/run --all", "tests/release/run", "tests/fuzz/run", "tests/supply/run"]
 SHARD = 480.0
 UNKNOWN = 180.0
@@ -54,7 +54,7 @@ def recorded(path=DURATIONS):
 
 def binaries():
     """The test programs of the package: name and path."""
-    messages = subprocess.run([*CARGO, "--no-run", "--message-format", "json"], cwd=ROOT, check=True,
+    messages = subprocess.run(["cargo", "test", "--quiet", *FEATURES, "--no-run", "--message-format", "json"], cwd=ROOT, check=True,
                               stdout=subprocess.PIPE, text=True).stdout
     found = {}
     for line in messages.splitlines():
@@ -81,7 +81,8 @@ def run(parts):
         tests = [p.split("::", 1)[1] for p in parts if p.startswith(name + "::")]
         file = ROOT / "target/times.json"
         target = ["--lib"] if name == "lib" else ["--test", name]
-        command = ["tests/times.py", *CARGO[2:], *target, "--", "--include-ignored", "--exact", *tests]
+        # Not quiet: the names of tests are how their times are known, and that they ran.
+        command = ["tests/times.py", *FEATURES, *target, "--", "--include-ignored", "--exact", *tests]
         if subprocess.run(command, cwd=ROOT, env={**os.environ, "MORTONNET_TIMES": str(file)}).returncode:
             failed.append(f"{name}: {', '.join(tests)}")
         times = json.loads(file.read_text())
