@@ -20,6 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DURATIONS = ROOT / "tests/durations.txt"
 # Cargo's features in tests/run: with others everything would be compiled again.
+# The interpreter that tests/run has made for the tests.
+PYTHON = {"MORTONNET_TEST_PYTHON": str(ROOT / "target/python/bin/python")}
 FEATURES = ["--workspace", "--features", "bake"]
 SCRIPTS = ["tests/boards/run --all", "tests/release/run", "tests/fuzz/run", "tests/supply/run"]
 SHARD = 480.0
@@ -87,7 +89,7 @@ def run(parts):
         target = ["--lib"] if name == "lib" else ["--test", name]
         # Not quiet: the names of tests are how their times are known, and that they ran.
         command = ["tests/times.py", *FEATURES, *target, "--", "--include-ignored", "--exact", *tests]
-        if subprocess.run(command, cwd=ROOT, env={**os.environ, "MORTONNET_TIMES": str(file)}).returncode:
+        if subprocess.run(command, cwd=ROOT, env={**os.environ, **PYTHON, "MORTONNET_TIMES": str(file)}).returncode:
             failed.append(f"{name}: {', '.join(tests)}")
         times = json.loads(file.read_text())
         took.update({f"{name}::{test}": times[test] for test in tests if test in times})
