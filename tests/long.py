@@ -19,9 +19,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DURATIONS = ROOT / "tests/durations.txt"
-# Cargo's features in tests/run: with others everything would be compiled again.
 # The interpreter that tests/run has made for the tests.
 PYTHON = {"MORTONNET_TEST_PYTHON": str(ROOT / "target/python/bin/python")}
+# Cargo's features in tests/run: with others everything would be compiled again.
 FEATURES = ["--workspace", "--features", "bake"]
 SCRIPTS = ["tests/boards/run --all", "tests/release/run", "tests/fuzz/run", "tests/supply/run"]
 SHARD = 480.0
@@ -56,8 +56,8 @@ def recorded(path=DURATIONS):
 
 def binaries():
     """The test programs of the package: name and path."""
-    messages = subprocess.run(["cargo", "test", "--quiet", *FEATURES, "--no-run", "--message-format", "json"], cwd=ROOT, check=True,
-                              stdout=subprocess.PIPE, text=True).stdout
+    build = ["cargo", "test", "--quiet", *FEATURES, "--no-run", "--message-format", "json"]
+    messages = subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     found = {}
     for line in messages.splitlines():
         message = json.loads(line)

@@ -685,12 +685,11 @@ impl<'a, 'p> Tables<'a, 'p> {
                 &ARM_1_4,
             ),
         ];
-        about.into_iter().filter(|t| self.wants(t.0)).collect::<Vec<_>>().into_iter().try_for_each(
-            |(id, title, kinds)| {
-                let section = self.arm_table(id, title, kinds);
-                self.put(section)
-            },
-        )
+        for (id, title, kinds) in about {
+            let section = if self.wants(id) { self.arm_table(id, title, kinds) } else { None };
+            self.put(section)?;
+        }
+        Ok(())
     }
 
     fn arm_table(&mut self, id: &str, title: &str, kinds: &[ArmKind]) -> Option<Section> {

@@ -96,7 +96,7 @@ fn unlike(bytes: &[u8], ending: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// What a folder without network.json has instead, for messages.
+/// The models of other formats in a folder without network.json, in words for a message.
 fn found_in(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();

@@ -1,4 +1,4 @@
-//! What a kernel gets of a step: sizes, words, options, operands, work-items.
+//! The call of a kernel by a step: sizes, words, options, operands, work-items.
 
 use crate::ir::layout::{Chunk, Layout, Order};
 use crate::ir::network::Precision;
@@ -110,7 +110,7 @@ impl Moved {
         }
     }
 
-    /// Where an element is read.
+    /// The place in the source from which an element is read.
     pub(super) fn from(&self, element: usize) -> usize {
         let w = &self.0;
         let (first, second) = (w[11].max(1), w[13].max(1));
@@ -135,7 +135,7 @@ pub(super) struct Call<'p> {
     pub(super) moved: Vec<Moved>,
     image: Option<Image>,
     operands: Vec<(&'static Parameter, Arg)>,
-    /// What its kernel is compiled to read as weights.
+    /// The type of weights that its kernel is compiled for.
     pub(super) stored: Precision,
     /// Work-items over rows and over columns, and those of a work-group.
     items: (usize, usize),
@@ -259,7 +259,7 @@ impl<'p> Call<'p> {
     /// A whole number among the options.
     ///
     /// # Errors
-    /// What stands there instead.
+    /// An option of that name which is no whole number.
     pub(super) fn number(&self, name: &str) -> Result<Option<usize>, String> {
         let number = |text: String| text.parse().map_err(|_| format!("-D{name}={text}: expected a number"));
         self.option(name).map(number).transpose()
@@ -327,7 +327,7 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// Of `rows` rows those that work-items compute.
+    /// The number of rows that work-items compute, of `rows` rows.
     ///
     /// # Errors
     /// Work-items that write behind the last row.

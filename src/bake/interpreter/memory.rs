@@ -39,10 +39,18 @@ pub(super) struct Span {
     pub(super) column: (usize, usize),
 }
 
-/// Where the rows of a matrix stand, from the first row of a column on.
+/// The distances of a column's rows from its first row, in cells.
 enum Rows {
     Step(usize),
     Each(Vec<u32>),
+}
+
+/// The column of a matrix that belongs to one record.
+struct Column {
+    /// Cell of its first row.
+    first: usize,
+    /// The buffer that it is in.
+    span: Span,
 }
 
 /// A matrix as a kernel addresses it.
@@ -52,8 +60,8 @@ pub(super) struct Matrix {
     /// Rows.
     pub(super) rows: usize,
     at: Rows,
-    /// Of each record: its memory, the first cell of its column, the cells of its buffer.
-    columns: Vec<(usize, usize, Span)>,
+    /// One for each record.
+    columns: Vec<Column>,
 }
 
 impl Matrix {
@@ -73,13 +81,16 @@ impl Matrix {
             Some(step) => Rows::Step(step),
             None => Rows::Each((0..rows).map(|row| layout.index(rows, cols, row, 0) as u32).collect()),
         };
-        let first = |s: Span| (s.memory, s.start + layout.index(rows, cols, 0, s.column.0), s);
-        Ok(Matrix { name: name.into(), rows, at, columns: spans.into_iter().map(first).collect() })
+        let column = |span: Span| {
+            let first = span.start + layout.index(rows, cols, 0, span.column.0);
+            Column { first, span }
+        };
+        Ok(Matrix { name: name.into(), rows, at, columns: spans.into_iter().map(column).collect() })
     }
 
     /// The cell of a row.
     fn cell(&self, column: usize, row: usize) -> Result<usize, String> {
-        let (_, first, span) = self.columns[column];
+        let Column { first, span } = &self.columns[column];
         let cell = first
             + match &self.at {
                 Rows::Step(step) => row * step,
@@ -94,7 +105,7 @@ impl Matrix {
 
     /// The first cell of a column and the cells from a row to the next, where that is the same and all rows are in the buffer.
     fn evenly(&self, column: usize) -> Option<(usize, usize)> {
-        let (_, first, span) = self.columns[column];
+        let &Column { first, span } = &self.columns[column];
         let Rows::Step(step) = self.at else { return None };
         (first + self.rows.saturating_sub(1) * step < span.end).then_some((first, step))
     }
@@ -104,7 +115,7 @@ impl Matrix {
     /// # Errors
     /// A row beyond the buffer.
     pub(super) fn read(&self, memories: &[Memory], column: usize) -> Result<Vec<f64>, String> {
-        let memory = &memories[self.columns[column].0];
+        let memory = &memories[self.columns[column].span.memory];
         match self.evenly(column) {
             Some((first, step)) => Ok((0..self.rows).map(|row| memory.get(first + row * step)).collect()),
             None => (0..self.rows).map(|row| Ok(memory.get(self.cell(column, row)?))).collect(),
@@ -121,7 +132,7 @@ impl Matrix {
         column: usize,
         numbers: &[f64],
     ) -> Result<(), String> {
-        let memory = &mut memories[self.columns[column].0];
+        let memory = &mut memories[self.columns[column].span.memory];
         let evenly = self.evenly(column).filter(|_| numbers.len() <= self.rows);
         for (row, &number) in numbers.iter().enumerate() {
             if number.to_bits() != UNTOUCHED.to_bits() {
@@ -140,6 +151,6 @@ impl Matrix {
     /// # Errors
     /// A row beyond the buffer.
     pub(super) fn place(&self, column: usize, row: usize) -> Result<usize, String> {
-        Ok(self.cell(column, row)? - self.columns[column].2.start)
+        Ok(self.cell(column, row)? - self.columns[column].span.start)
     }
 }

@@ -9,7 +9,7 @@
 //! step, once a score is known to be wrong.
 //!
 //! ```text
-//! memory: cells, and columns of matrices among them     call: what a kernel gets     steps: what kernels compute
+//! memory: cells, and columns of matrices among them     call: arguments of a kernel     steps: what kernels compute
 //! ```
 
 mod call;
