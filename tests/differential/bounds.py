@@ -98,8 +98,7 @@ def one(node, graph, largest, error, constants, values):
             gain = max(1.0, attrs.get("alpha", 1.6733)) * max(1.0, attrs.get("gamma", 1.0507))
         if op == "HardSigmoid":
             gain = attrs.get("alpha", 0.2)
-        # The host's exponential ends at e^-88: times a value below -1e32 that is no longer nothing (GELU).
-        return gain * e + FUNCTION * (out + gain + np.minimum(m, 10.0)) + (1e-38 * m if op == "Gelu" else 0)
+        return gain * e + FUNCTION * (out + gain + np.minimum(m, 10.0))
     if op in ("LeakyRelu", "PRelu"):
         slope = abs(attrs.get("alpha", 0.01)) if op == "LeakyRelu" else np.abs(fixed[0]).max(initial=0)
         return max(1.0, float(slope)) * e + 2 * U * out

@@ -342,7 +342,9 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
                     let size = x.max(times(x, -1.0));
                     zero.max(x).fma(times(size, -0.5), zero.fma(tail(size), e))
                 }
-                Activation::GeluTanh => zero.fma(x, logistic()),
+                // `exp` stops at e⁸⁸, so the logistic function never falls below 6·10⁻³⁹, and times x = −10³⁸ that would
+                // be −0.6. GELU is zero in f32 from −16 on, so x need not be smaller.
+                Activation::GeluTanh => zero.fma(V::splat(-16.0).max(x), logistic()),
                 Activation::HardSigmoid { .. } => between(b.fma(a, x), zero, one),
                 Activation::HardSwish => {
                     zero.fma(x, between(V::splat(0.5).fma(x, V::splat(1.0 / 6.0)), zero, one))

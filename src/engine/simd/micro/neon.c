@@ -314,7 +314,9 @@ void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t
         }
         case GELU_TANH: {
             const float32x4_t cube = vmulq_f32(vmulq_f32(x, x), x);
-            y = vmulq_f32(x, NAME(logistic)(multiply_add(x, cube, vdupq_n_f32(0.044715f)), -1.5957691f));
+            // See `activate` of kernel.rs for the limit.
+            y = vmulq_f32(vmaxq_f32(x, vdupq_n_f32(-16.0f)),
+                          NAME(logistic)(multiply_add(x, cube, vdupq_n_f32(0.044715f)), -1.5957691f));
             break;
         }
         case HARD_SIGMOID: y = NAME(between)(multiply_add(vdupq_n_f32(b), x, vdupq_n_f32(a)), 0.0f, 1.0f); break;
