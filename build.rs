@@ -18,6 +18,12 @@ mod planner;
 #[path = "src/registry/mod.rs"]
 #[allow(dead_code)]
 mod registry;
+// What the build takes of it.
+#[path = "src/sys"]
+mod sys {
+    #[allow(unsafe_code)]
+    pub(crate) mod vectors;
+}
 
 use std::path::{Path, PathBuf};
 
@@ -56,6 +62,7 @@ fn main() {
         "src/ops",
         "src/planner",
         "src/registry",
+        "src/sys/vectors.rs",
         "kernels",
     ] {
         println!("cargo::rerun-if-changed={path}");

@@ -6,7 +6,7 @@
 
 use crate::ir::graph::{Node, Shape};
 use crate::ir::network::Network;
-use crate::ir::op::{Activation, Arithmetic, Float, Op, Pool, SoftmaxOf};
+use crate::ir::op::{Activation, Arithmetic, Axis, Float, Op, Pool, SoftmaxOf};
 
 /// What f32 holds at most.
 const LARGEST: f64 = f32::MAX as f64;
@@ -95,15 +95,16 @@ fn layers<'a>(network: &Network, tensors: &'a [Vec<f32>]) -> Option<Vec<Layer<'a
 /// The most by which rounding makes a sum larger.
 const ROUNDING: f64 = 1.03;
 
-/// Multiply-adds that [`reach`] takes, but for three passes through the network.
-const REACH_BUDGET: u64 = 1 << 29;
+/// Weights that [`reach`] reads, but for three passes through the network.
+const REACH_BUDGET: usize = 1 << 26;
 
 /// The size of raw inputs up to which no sum leaves the range of f32, in whatever order it is added up: two digits,
 /// rounded down. `f32::MAX` if no finite input makes one leave it, 0 if no such size is known.
 ///
 /// Sizes go through the network as intervals around 0, so behind several layers the true limit may be larger.
 pub(crate) fn reach(network: &Network, tensors: &[Vec<f32>]) -> f32 {
-    let passes = (REACH_BUDGET / (network.flop() / 2).max(1)).clamp(3, 24);
+    let weights: usize = tensors.iter().map(Vec::len).sum();
+    let passes = (REACH_BUDGET / weights.max(1)).clamp(3, 24);
     let (mut low, mut high, mut size) = (0.0, f64::INFINITY, 1.0);
     for pass in 0..passes {
         let most = most(network, tensors, size);
@@ -167,15 +168,19 @@ fn largest_sum(
     let arrays: Vec<Vec<f32>> =
         graph.arrays(node, tensors).iter().map(|a| a.iter().map(|v| v.abs()).collect()).collect();
     let found = size_of(node.op, inputs, &arrays, graph.values[node.output].shape);
-    let sum = match node.op {
+    let most = largest(&found) * rounding(node.op);
+    (found, most)
+}
+
+/// How much larger than its value a sum on the way to it may be, where all its terms have one sign.
+fn rounding(op: Op) -> f64 {
+    match op {
         Op::Pool { kind: Pool::Mean | Pool::PaddedMean, window } => {
             ROUNDING * (window.size.0 * window.size.1) as f64
         }
         Op::Affine | Op::Convolution { .. } | Op::PRelu | Op::Scale | Op::Combine(_) => ROUNDING,
         _ => 1.0,
-    };
-    let most = largest(&found) * sum;
-    (found, most)
+    }
 }
 
 /// The largest number; NaN where there is one.
@@ -185,32 +190,78 @@ fn largest(values: &[f64]) -> f64 {
 
 /// The largest size that a value or a sum on the way to it may have, where no raw input is larger than `raw`. Infinite
 /// where there is no limit.
+///
+/// Sizes are known by channel, not by pixel: a pass through a network of images costs what its weights cost.
 fn most(network: &Network, tensors: &[Vec<f32>], raw: f64) -> f64 {
     let graph = &network.graph;
     let [above, below] = [raw, -raw].map(|x| network.graph_input(&vec![x; network.width]));
     let input: Vec<f64> = above.iter().zip(&below).map(|(a, b)| a.abs().max(b.abs())).collect();
     let mut most = largest(&input);
-    let mut readers = vec![0; graph.values.len()];
-    graph.nodes.iter().flat_map(|n| n.inputs.iter()).for_each(|&v| readers[v] += 1);
     let mut sizes = vec![Vec::new(); graph.values.len()];
-    sizes[graph.inputs[0]] = input;
+    sizes[graph.inputs[0]] = by_channel(&input, graph.values[graph.inputs[0]].shape);
     for node in graph.nodes.iter() {
-        let inputs: Vec<(&[f64], Shape)> =
-            node.inputs.iter().map(|&i| (&*sizes[i], graph.values[i].shape)).collect();
-        let (found, size) = largest_sum(network, tensors, node, &inputs);
+        let (found, size) = channels(network, tensors, node, &sizes);
         most = most.max(size);
         if !most.is_finite() {
             return f64::INFINITY;
         }
         sizes[node.output] = found;
-        for &v in node.inputs.iter() {
-            readers[v] -= 1;
-            if readers[v] == 0 {
-                sizes[v] = Vec::new();
-            }
-        }
     }
     most
+}
+
+/// What [`largest_sum`] gives, by channel: of each channel the largest size of its pixels.
+fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f64>]) -> (Vec<f64>, f64) {
+    let graph = &network.graph;
+    let shape = graph.values[node.output].shape;
+    let shape_of = |&i: &usize| graph.values[i].shape;
+    match node.op {
+        Op::Convolution { groups, .. } => {
+            let (&[input], &[weights, biases]) = (&node.inputs[..], &node.tensors[..]) else {
+                return (Vec::new(), f64::INFINITY);
+            };
+            // The sum of a pixel that has its whole window inside the image.
+            let (group, outputs) = (shape_of(&input).c / groups, shape.c / groups);
+            let depth = tensors[weights].len() / shape.c.max(1);
+            let rows = tensors[weights].chunks_exact(depth.max(1)).zip(&tensors[biases]);
+            let sum = |(o, (row, &bias)): (usize, (&[f32], &f32))| {
+                let values = &sizes[input][o / outputs * group..][..group];
+                let terms = row.iter().zip(values.iter().cycle());
+                terms.fold(f64::from(bias).abs(), |sum, (&w, x)| sum + f64::from(w).abs() * x)
+            };
+            let found: Vec<f64> = rows.enumerate().map(sum).collect();
+            let most = largest(&found) * ROUNDING;
+            (found, most)
+        }
+        Op::Activation(_) | Op::Combine(_) | Op::Softmax(_) | Op::Concat(Axis::C) => {
+            let vector = |i: &usize| (&*sizes[*i], Shape::vector(sizes[*i].len()));
+            let inputs: Vec<(&[f64], Shape)> = node.inputs.iter().map(vector).collect();
+            let found = size_of(node.op, &inputs, &[], Shape::vector(shape.c));
+            let most = largest(&found) * rounding(node.op);
+            (found, most)
+        }
+        Op::Pool { .. } => {
+            let found = sizes[node.inputs[0]].clone();
+            let most = largest(&found) * rounding(node.op);
+            (found, most)
+        }
+        _ => {
+            let each = |i: &usize| {
+                let (sizes, shape) = (&sizes[*i], shape_of(i));
+                sizes.iter().flat_map(|&x| std::iter::repeat_n(x, shape.h * shape.w)).collect()
+            };
+            let inputs: Vec<Vec<f64>> = node.inputs.iter().map(each).collect();
+            let inputs: Vec<(&[f64], Shape)> =
+                inputs.iter().map(|x| &**x).zip(node.inputs.iter().map(shape_of)).collect();
+            let (found, most) = largest_sum(network, tensors, node, &inputs);
+            (by_channel(&found, shape), most)
+        }
+    }
+}
+
+/// The largest number of each channel.
+fn by_channel(values: &[f64], shape: Shape) -> Vec<f64> {
+    values.chunks_exact((shape.h * shape.w).max(1)).map(largest).collect()
 }
 
 /// The largest sizes of an operation's values, from those of its inputs and of its arrays.

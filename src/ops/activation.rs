@@ -4,18 +4,25 @@ use crate::ir::graph::Shape;
 use crate::ir::op::Activation;
 
 impl Activation {
+    /// The function of each value, in place: what [`Activation::apply`] gives, without asking which it is each time.
+    pub(crate) fn apply_all(self, values: &mut [f64]) {
+        match self {
+            Activation::None => {}
+            Activation::Relu => values.iter_mut().for_each(|x| *x = relu(*x)),
+            Activation::Clip { low, high } => {
+                let (low, high) = (f64::from(low.get()), f64::from(high.get()));
+                values.iter_mut().for_each(|x| *x = clip(*x, low, high));
+            }
+            other => values.iter_mut().for_each(|x| *x = other.apply(*x)),
+        }
+    }
+
     /// The function in float64. NaN stays NaN.
     pub(crate) fn apply(self, x: f64) -> f64 {
         match self {
             Activation::None => x,
             Activation::Sigmoid => 1.0 / (1.0 + libm::exp(-x)),
-            Activation::Relu => {
-                if x < 0.0 {
-                    0.0
-                } else {
-                    x
-                }
-            }
+            Activation::Relu => relu(x),
             Activation::Tanh => libm::tanh(x),
             Activation::LeakyRelu(slope) => {
                 if x < 0.0 {
@@ -90,6 +97,10 @@ impl Activation {
 }
 
 /// `x` between the two; NaN stays NaN.
+fn relu(x: f64) -> f64 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
 fn clip(x: f64, low: f64, high: f64) -> f64 {
     if x < low {
         low

@@ -103,7 +103,11 @@ impl Op {
                 self.references(&[inputs.to_vec()], tensors, output).swap_remove(0)
             }
             Op::Pool { kind, window } => pool::reference(inputs[0], output, kind, &window),
-            Op::Activation(a) => values.iter().map(|&x| a.apply(x)).collect(),
+            Op::Activation(a) => {
+                let mut values = values.to_vec();
+                a.apply_all(&mut values);
+                values
+            }
             Op::PRelu => elements::prelu(values, shape, tensors[0]),
             Op::Scale => elements::scale(values, shape, (tensors[0], tensors[1])),
             Op::Combine(arithmetic) => elements::combine(arithmetic, inputs[0], inputs[1].0),

@@ -2,11 +2,13 @@
 //!
 //! Each sum adds its terms in their order, whatever the block: results are the same to the bit on every machine.
 
+use crate::sys::vectors::{Work, widest};
+
 /// Rows of a block.
 const ROWS: usize = 4;
 
-/// Columns of a block.
-const COLUMNS: usize = 4;
+/// Columns of a block: sums of four rows stay in half of AVX's registers.
+const COLUMNS: usize = 8;
 
 /// Numbers of columns that are laid down at a time: they stay in a core's second-level cache.
 const LAID_DOWN: usize = 1 << 14;
@@ -51,18 +53,39 @@ impl Panels {
                 to.chunks_exact_mut(COLUMNS).zip(lines).for_each(|(to, from)| to.copy_from_slice(from));
             }
             let used = columns.len().div_ceil(COLUMNS) * COLUMNS * depth;
-            for (panel, sums) in self.numbers.chunks_exact(ROWS * depth).zip(sums.chunks_mut(ROWS * count)) {
-                for (n, block) in blocks[..used].chunks_exact(COLUMNS * depth).enumerate() {
-                    let at = first + n * COLUMNS;
-                    let real = COLUMNS.min(columns.end - at);
-                    let mut tile = [[0.0; COLUMNS]; ROWS];
-                    for (to, row) in tile.iter_mut().zip(sums.chunks(count)) {
-                        to[..real].copy_from_slice(&row[at..][..real]);
-                    }
-                    let tile = sum(panel, block, tile);
-                    for (from, row) in tile.iter().zip(sums.chunks_mut(count)) {
-                        row[at..][..real].copy_from_slice(&from[..real]);
-                    }
+            let blocks = &blocks[..used];
+            widest(Block { panels: self, blocks, columns, count, sums: &mut *sums });
+        }
+    }
+}
+
+/// The products of all panels with some of the columns.
+struct Block<'b> {
+    panels: &'b Panels,
+    /// The columns in blocks of [`COLUMNS`]: of each the numbers stand side by side.
+    blocks: &'b [f64],
+    /// Which they are of all `count` columns.
+    columns: std::ops::Range<usize>,
+    count: usize,
+    sums: &'b mut [f64],
+}
+
+impl Work for Block<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let (depth, count) = (self.panels.depth.max(1), self.count);
+        let panels = self.panels.numbers.chunks_exact(ROWS * depth);
+        for (panel, sums) in panels.zip(self.sums.chunks_mut(ROWS * count)) {
+            for (n, block) in self.blocks.chunks_exact(COLUMNS * depth).enumerate() {
+                let at = self.columns.start + n * COLUMNS;
+                let real = COLUMNS.min(self.columns.end - at);
+                let mut tile = [[0.0; COLUMNS]; ROWS];
+                for (to, row) in tile.iter_mut().zip(sums.chunks(count)) {
+                    to[..real].copy_from_slice(&row[at..][..real]);
+                }
+                let tile = sum(panel, block, tile);
+                for (from, row) in tile.iter().zip(sums.chunks_mut(count)) {
+                    row[at..][..real].copy_from_slice(&from[..real]);
                 }
             }
         }
@@ -70,9 +93,10 @@ impl Panels {
 }
 
 /// Adds the products of a panel with a block of columns.
+#[inline(always)]
 fn sum(panel: &[f64], block: &[f64], mut tile: [[f64; COLUMNS]; ROWS]) -> [[f64; COLUMNS]; ROWS] {
     for (w, x) in panel.chunks_exact(ROWS).zip(block.chunks_exact(COLUMNS)) {
-        let (w, x): ([f64; ROWS], [f64; COLUMNS]) = ([w[0], w[1], w[2], w[3]], [x[0], x[1], x[2], x[3]]);
+        let (Ok(w), Ok(x)) = (<&[f64; ROWS]>::try_from(w), <&[f64; COLUMNS]>::try_from(x)) else { break };
         for i in 0..ROWS {
             for j in 0..COLUMNS {
                 tile[i][j] += w[i] * x[j];

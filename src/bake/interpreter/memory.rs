@@ -10,19 +10,32 @@ const UNWRITTEN: u64 = f64::NAN.to_bits();
 pub(super) const UNTOUCHED: f64 = f64::from_bits(UNWRITTEN | 0x5eed);
 
 /// Numbers in memory. They begin as NaN.
-pub(super) struct Memory(Vec<u64>);
+///
+/// Few of a batch's records are carried out, so most cells are never touched. Cells that are a multiple of `columns` apart
+/// stand side by side here, as they often are the rows of one record: then whole pages stay untouched, and cost nothing.
+pub(super) struct Memory {
+    numbers: Vec<u64>,
+    columns: usize,
+}
 
 impl Memory {
-    pub(super) fn new(cells: usize) -> Memory {
-        Memory(vec![0; cells])
+    /// Memory for matrices of so many columns.
+    pub(super) fn new(cells: usize, columns: usize) -> Memory {
+        let columns = columns.max(1);
+        Memory { numbers: vec![0; cells.next_multiple_of(columns)], columns }
     }
 
-    fn get(&self, cell: usize) -> f64 {
-        f64::from_bits(self.0[cell] ^ UNWRITTEN)
+    /// Where a cell stands among the numbers.
+    fn place(&self, cell: usize) -> usize {
+        cell % self.columns * (self.numbers.len() / self.columns) + cell / self.columns
     }
 
-    fn set(&mut self, cell: usize, number: f64) {
-        self.0[cell] = number.to_bits() ^ UNWRITTEN;
+    fn get(&self, place: usize) -> f64 {
+        f64::from_bits(self.numbers[place] ^ UNWRITTEN)
+    }
+
+    fn set(&mut self, place: usize, number: f64) {
+        self.numbers[place] = number.to_bits() ^ UNWRITTEN;
     }
 }
 
@@ -43,6 +56,18 @@ pub(super) struct Span {
 enum Rows {
     Step(usize),
     Each(Vec<u32>),
+}
+
+/// How the rows of a column are found in a memory.
+enum Way<'m> {
+    /// The first number, and from a row to the next.
+    Even(usize, usize),
+    /// The first cell, and from a row to the next.
+    Step(usize, usize),
+    /// The first cell, and the distance of each row.
+    Each(usize, &'m [u32]),
+    /// By [`Matrix::cell`].
+    Checked,
 }
 
 /// The column of a matrix that belongs to one record.
@@ -103,11 +128,21 @@ impl Matrix {
         Err(format!("row {row} of {} is number {number} of a buffer of {has}", self.name))
     }
 
-    /// The first cell of a column and the cells from a row to the next, where that is the same and all rows are in the buffer.
-    fn evenly(&self, column: usize) -> Option<(usize, usize)> {
+    /// Where the rows of a column stand in its memory; each row is looked at alone where some are not in the buffer.
+    fn way(&self, memory: &Memory, column: usize) -> Way<'_> {
         let &Column { first, span } = &self.columns[column];
-        let Rows::Step(step) = self.at else { return None };
-        (first + self.rows.saturating_sub(1) * step < span.end).then_some((first, step))
+        let last = match &self.at {
+            Rows::Step(step) => self.rows.saturating_sub(1) * step,
+            Rows::Each(at) => at.iter().max().map_or(0, |&last| last as usize),
+        };
+        match &self.at {
+            _ if first + last >= span.end => Way::Checked,
+            Rows::Step(step) if step % memory.columns == 0 => {
+                Way::Even(memory.place(first), step / memory.columns)
+            }
+            Rows::Step(step) => Way::Step(first, *step),
+            Rows::Each(at) => Way::Each(first, at),
+        }
     }
 
     /// The numbers of a record's column.
@@ -116,10 +151,17 @@ impl Matrix {
     /// A row beyond the buffer.
     pub(super) fn read(&self, memories: &[Memory], column: usize) -> Result<Vec<f64>, String> {
         let memory = &memories[self.columns[column].span.memory];
-        match self.evenly(column) {
-            Some((first, step)) => Ok((0..self.rows).map(|row| memory.get(first + row * step)).collect()),
-            None => (0..self.rows).map(|row| Ok(memory.get(self.cell(column, row)?))).collect(),
-        }
+        let rows = 0..self.rows;
+        Ok(match self.way(memory, column) {
+            Way::Even(first, step) => rows.map(|row| memory.get(first + row * step)).collect(),
+            Way::Step(first, step) => rows.map(|row| memory.get(memory.place(first + row * step))).collect(),
+            Way::Each(first, at) => {
+                at.iter().map(|&row| memory.get(memory.place(first + row as usize))).collect()
+            }
+            Way::Checked => {
+                return rows.map(|row| Ok(memory.get(memory.place(self.cell(column, row)?)))).collect();
+            }
+        })
     }
 
     /// Writes a record's column, but for rows that are [`UNTOUCHED`].
@@ -133,14 +175,21 @@ impl Matrix {
         numbers: &[f64],
     ) -> Result<(), String> {
         let memory = &mut memories[self.columns[column].span.memory];
-        let evenly = self.evenly(column).filter(|_| numbers.len() <= self.rows);
-        for (row, &number) in numbers.iter().enumerate() {
-            if number.to_bits() != UNTOUCHED.to_bits() {
-                let cell = match evenly {
-                    Some((first, step)) => first + row * step,
-                    None => self.cell(column, row)?,
-                };
-                memory.set(cell, number);
+        let way = if numbers.len() <= self.rows { self.way(memory, column) } else { Way::Checked };
+        let written = |number: &(usize, &f64)| number.1.to_bits() != UNTOUCHED.to_bits();
+        let numbers = numbers.iter().enumerate().filter(written);
+        match way {
+            Way::Even(first, step) => numbers.for_each(|(row, &x)| memory.set(first + row * step, x)),
+            Way::Step(first, step) => {
+                numbers.for_each(|(row, &x)| memory.set(memory.place(first + row * step), x));
+            }
+            Way::Each(first, at) => {
+                numbers.for_each(|(row, &x)| memory.set(memory.place(first + at[row] as usize), x));
+            }
+            Way::Checked => {
+                for (row, &x) in numbers {
+                    memory.set(memory.place(self.cell(column, row)?), x);
+                }
             }
         }
         Ok(())

@@ -100,13 +100,15 @@ impl<'p> Machine<'p> {
         }
         // The host has an arena for each record.
         let arenas = if plan.engine == EngineKind::Host { columns.len() } else { 1 };
-        let of_arena = (0..arenas).map(|_| plan.arena_bytes / 4);
+        let of_arena =
+            (0..arenas).map(|_| (plan.arena_bytes / 4, plan.engine.arena_columns(plan.padded_batch)));
         let apart = apart && plan.engine == EngineKind::OpenCl;
         let of_buffers = plan.buffers.iter().map(|b| match b.role {
-            BufferRole::Hidden if !apart => 0,
-            _ => b.len(plan.padded_batch),
+            BufferRole::Hidden if !apart => (0, 1),
+            _ => (b.len(plan.padded_batch), plan.padded_batch),
         });
-        let memories = of_arena.chain(of_buffers).map(Memory::new).collect();
+        let memories = of_arena.chain(of_buffers).map(|(cells, columns)| Memory::new(cells, columns));
+        let memories = memories.collect();
         Machine { plan, library, constants, all, memories, apart, records, columns: columns.to_vec() }
     }
 
@@ -766,11 +768,26 @@ impl<'p> Machine<'p> {
             return Err("the kernel is compiled for other operands".into());
         }
         let activation = call.activation();
-        self.write_image(call, &image, |n, pixel, o| {
-            let sum = all[n][if depthwise { pixel * outputs + o } else { o * pixels + pixel }];
-            let second = added.as_ref().map_or(0.0, |c| c[n][image.written(pixel) + o]);
-            activation.apply(layer.biased(o, sum) + second)
-        })
+        let of_output = if depthwise { 1 } else { pixels };
+        let of_pixel = if depthwise { outputs } else { 1 };
+        for (n, sums) in all.iter_mut().enumerate() {
+            for (line, sums) in sums.chunks_exact_mut(of_output.max(of_pixel)).enumerate() {
+                for (at, sum) in sums.iter_mut().enumerate() {
+                    *sum = layer.biased(if depthwise { at } else { line }, *sum);
+                }
+            }
+            if let Some(added) = &added {
+                let end = image.written(pixels - 1) + outputs;
+                if added[n].len() < end {
+                    return Err(format!("reads row {end} of {}", added[n].len()));
+                }
+                for (pixel, o) in (0..pixels).flat_map(|pixel| (0..outputs).map(move |o| (pixel, o))) {
+                    sums[pixel * of_pixel + o * of_output] += added[n][image.written(pixel) + o];
+                }
+            }
+            activation.apply_all(sums);
+        }
+        self.write_image(call, &image, |n, pixel, o| all[n][pixel * of_pixel + o * of_output])
     }
 
     /// `kernels/pool`.
