@@ -25,6 +25,8 @@ LIKE = {
     "LOG_SOFTMAX": "LogSoftmax",
 }
 """The operations of ONNX whose errors those of TensorFlow Lite have. Others move values, or cut them off."""
+SUMS = {"ReduceMean", "ReduceSum", "GlobalAveragePool", "AveragePool", "ReduceL1", "MEAN", "SUM", "AVERAGE_POOL_2D"}
+"""Operations that add up numbers of both signs without weights."""
 FUNCTIONS = {"Sigmoid": 0.25, "Tanh": 1.0, "Gelu": 1.2, "HardSwish": 1.5, "HardSigmoid": 1.0, "Elu": 1.0, "Selu": 1.0}
 
 
