@@ -290,7 +290,7 @@ pub(super) fn along(b: &mut Builder, name: &str, x: &Live, a: usize, at: &[usize
     }
     if x.len() == shape.h {
         let y = b.select(name, x, at)?;
-        return Ok(Live { dims: resized(&x.dims, a, at.len()), ..y });
+        return Ok(Live { dims: resized(&x.dims, a, at.len()), kind: x.kind, ..y });
     }
     let image = standard(&x.dims);
     if let Some(first) = run(at) {
@@ -311,13 +311,13 @@ pub(super) fn along(b: &mut Builder, name: &str, x: &Live, a: usize, at: &[usize
     if shape.c == 1 && image.c == shape.h {
         let flat = Live { dims: vec![image.c, image.h, image.w], ..x.clone() };
         let y = pointwise(b, name, &flat, weights, at.len())?;
-        return Ok(Live { dims: resized(&x.dims, a, at.len()), ..y });
+        return Ok(Live { dims: resized(&x.dims, a, at.len()), kind: x.kind, ..y });
     }
     let front =
         b.transpose(name, &Live { dims: vec![shape.c, shape.h, shape.w], ..x.clone() }, &[1, 0, 2])?;
     let y = pointwise(b, name, &front, weights, at.len())?;
     let back = b.transpose(name, &y, &[1, 0, 2])?;
-    Ok(Live { dims: resized(&x.dims, a, at.len()), ..back })
+    Ok(Live { dims: resized(&x.dims, a, at.len()), kind: x.kind, ..back })
 }
 
 /// Sizes with another one along an axis.

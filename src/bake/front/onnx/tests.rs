@@ -1101,6 +1101,21 @@ fn integers_that_floats_would_compute_differently_are_refused() {
     );
 }
 
+/// Elements that are picked by a product are still integers: a type that wraps is refused behind them.
+#[test]
+fn picked_elements_keep_their_type() {
+    for dims in [&[None, Some(4)][..], &[None, Some(4), Some(3)], &[None, Some(3), Some(4)]] {
+        let axis = dims.iter().position(|d| *d == Some(4)).unwrap() as i64;
+        let gather = with_int(node("Gather", "g", &["x", "at"]), "axis", axis);
+        let narrow = with_int(node("Cast", "c", &["g_out"]), "to", 2);
+        let at = integers("at", DataType::INT32, &[3, 0, 2]);
+        let found = mistakes(model(&[VECTOR], vec![gather, narrow], vec![at], &["c_out"], 17), |g| {
+            g.input = vec![whole("x", DataType::INT32, dims)];
+        });
+        assert!(found[0].contains("for values of INT32, found UINT8"), "{dims:?}: {found:?}");
+    }
+}
+
 #[test]
 fn training_mode_of_old_sets_is_refused() {
     let mut norm = node("BatchNormalization", "b", &["x", "w", "w", "w", "w"]);
