@@ -203,7 +203,7 @@ def expression(g, shape, depth):
             "activation", "Cast", "Identity", "Compare", "Logic", "Reshape", "Min", "Max", "Sum", "Clip", "ConstantOfShape", "Mod",
             "Dropout"]
     if rank:
-        ways += ["Concat", "Slice", "Gather", "Transpose", "Unsqueeze", "Expand", "Tile", "Split", "Squeeze", "Reduce", "Size"]
+        ways += ["Concat", "Slice", "Gather", "Transpose", "Unsqueeze", "Expand", "Tile", "Tile", "Split", "Squeeze", "Reduce", "Size"]
     if rank == 2:
         ways += ["MatMul", "Gemm", "Flatten", "BatchNormalization", "Softmax", "Pad", "PRelu"]
     if rank == 4:
@@ -300,9 +300,11 @@ def expression(g, shape, depth):
         return squeeze(g, sub([*shape[:axis], *shape[axis + 1:]]), [axis], "Unsqueeze")
     if way == "Squeeze":
         return squeeze(g, sub([*shape[:axis], 1, *shape[axis:]]), [axis], "Squeeze")
-    if way == "Tile" and shape[axis] % 2 == 0:
-        half = sub([*shape[:axis], shape[axis] // 2, *shape[axis + 1:]])
-        return node(g, way, half, whole(g, [2 if i == axis else 1 for i in range(rank)]))
+    parts = [(i, n) for i in range(rank) for n in range(2, shape[i]) if shape[i] % n == 0]
+    if way == "Tile" and parts:
+        axis, times = g.among(parts)
+        part = sub([*shape[:axis], shape[axis] // times, *shape[axis + 1:]])
+        return node(g, way, part, whole(g, [times if i == axis else 1 for i in range(rank)]))
     if way in ("Expand", "Tile"):
         one = sub([*shape[:axis], 1, *shape[axis + 1:]])
         return node(g, way, one, whole(g, shape if way == "Expand" else [shape[i] if i == axis else 1 for i in range(rank)]))
