@@ -18,12 +18,8 @@ mod planner;
 #[path = "src/registry/mod.rs"]
 #[allow(dead_code)]
 mod registry;
-// What the build takes of it.
-#[path = "src/sys"]
-mod sys {
-    #[allow(unsafe_code)]
-    pub(crate) mod vectors;
-}
+#[path = "src/wide.rs"]
+mod wide;
 
 use std::path::{Path, PathBuf};
 
@@ -62,7 +58,7 @@ fn main() {
         "src/ops",
         "src/planner",
         "src/registry",
-        "src/sys/vectors.rs",
+        "src/wide.rs",
         "kernels",
     ] {
         println!("cargo::rerun-if-changed={path}");

@@ -52,6 +52,7 @@ mod planner;
 mod registry;
 mod stream;
 mod sys;
+mod wide;
 
 #[cfg(feature = "bake")]
 pub use cli::bake::main as bake;

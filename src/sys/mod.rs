@@ -1,6 +1,5 @@
-//! What needs the system, the linker or an instruction set, safe faces over the unsafe calls: the linked block, the one
-//! behind the program, readiness of a file descriptor, who may have written a file, signals, threads, memory, calls that do
-//! not come back, wider vectors.
+//! What needs the system or the linker, safe faces over the unsafe calls: the linked block, the one behind the program,
+//! readiness of a file descriptor, who may have written a file, signals, threads, memory, calls that do not come back.
 #![allow(unsafe_code)]
 
 #[cfg(feature = "appended")]
@@ -13,5 +12,4 @@ pub(crate) mod memory;
 pub(crate) mod own;
 pub(crate) mod signal;
 pub(crate) mod thread;
-pub(crate) mod vectors;
 pub(crate) mod watchdog;
