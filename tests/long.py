@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Runs the long tests: Rust tests that are marked `#[ignore = "long: …"]`, and the scripts of SCRIPTS.
 
-usage: tests/long.py                     all of them
+usage: tests/long.py --all               tests/run and all of them, those that passed longest ago first
        tests/long.py --shard COMMIT      the shard that a commit draws
        tests/long.py --list              every shard with its parts and their seconds
        tests/long.py PART...             these parts
 
 A shard is a set of parts that takes about eight minutes on two cores; every part is in one. The seconds of parts come
-from tests/durations.txt, which `tests/all` writes; a part that is not in it counts as three minutes. What a test reads that
-has to be fetched or trained comes from tests/needs, which the test calls.
+from tests/durations.txt; a part that is not in it counts as three minutes. `--all` writes that file after each shard, and
+leaves out what it has recorded for the commit of today: started again, it goes on where it was interrupted. What a test
+reads that has to be fetched or trained comes from tests/needs, which the test calls.
 """
+import datetime
 import json
 import os
 import subprocess
@@ -24,6 +26,7 @@ PYTHON = {"MORTONNET_TEST_PYTHON": str(ROOT / "target/python/bin/python")}
 # Cargo's features in tests/run: with others everything would be compiled again.
 FEATURES = ["--workspace", "--features", "bake"]
 SCRIPTS = ["tests/boards/run --all", "tests/release/run", "tests/fuzz/run", "tests/supply/run"]
+SHORT = "tests/run"
 SHARD = 480.0
 UNKNOWN = 180.0
 
@@ -47,11 +50,19 @@ def shards(seconds, most=SHARD):
 
 
 def recorded(path=DURATIONS):
-    """Seconds of each part, as tests/all found them."""
+    """What is known of each part: seconds, and the commit and the day on which it passed last."""
     if not path.exists():
         return {}
-    lines = [line.split(None, 1) for line in path.read_text().splitlines() if line[:1] == " "]
-    return {part: float(took) for took, part in lines}
+    lines = [line.split(None, 3) for line in path.read_text().splitlines() if line and line[0] != "#"]
+    return {part: (float(took), commit, day) for took, commit, day, part in lines}
+
+
+def record(took, commit, parts, path=DURATIONS):
+    """Writes down that parts passed. Parts that are no longer there are forgotten."""
+    known = recorded(path) | {part: (seconds, commit, str(datetime.date.today())) for part, seconds in took.items()}
+    lines = [f"{known[part][0]:9.1f}  {known[part][1]}  {known[part][2]}  {part}" for part in sorted(known) if part in parts]
+    head = "# What tests/all ran: seconds, the commit and the day on which a part passed last. tests/all writes this file."
+    path.write_text("\n".join([head, *lines]) + "\n")
 
 
 def binaries():
@@ -83,7 +94,7 @@ def long_tests(programs):
 def run(parts):
     """Runs parts; gives the seconds of each and those that failed."""
     took, failed = {}, []
-    for name in dict.fromkeys(p.split("::")[0] for p in parts if p not in SCRIPTS):
+    for name in dict.fromkeys(p.split("::")[0] for p in parts if p not in SCRIPTS and p != SHORT):
         tests = [p.split("::", 1)[1] for p in parts if p.startswith(name + "::")]
         file = ROOT / "target/times.json"
         target = ["--lib"] if name == "lib" else ["--test", name]
@@ -96,7 +107,7 @@ def run(parts):
         lost = [test for test in tests if test not in times]
         if lost:
             failed.append(f"{name}: did not run: {', '.join(lost)}")
-    for script in [p for p in parts if p in SCRIPTS]:
+    for script in [p for p in parts if p in SCRIPTS or p == SHORT]:
         print(f"tests/long.py: {script}", flush=True)
         begin = time.monotonic()
         if subprocess.run(script.split(), cwd=ROOT).returncode:
@@ -105,25 +116,51 @@ def run(parts):
     return took, failed
 
 
+def everything(sets, known, parts):
+    """Runs the short tests and every shard, and records each. Gives what failed."""
+    commit = subprocess.run(["git", "rev-parse", "--short=9", "HEAD"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    day = lambda part: known[part][2] if part in known else ""
+    done = {part for part in known if known[part][1] == commit}
+    failed = []
+    for shard in [[SHORT], *sorted(sets, key=lambda shard: min(map(day, shard)))]:
+        chosen = [part for part in shard if part not in done]
+        if chosen:
+            print(f"tests/long.py: {', '.join(chosen)}", flush=True)
+            took, wrong = run(chosen)
+            failed += wrong
+            # A test program that failed says nothing of its other tests.
+            if not wrong:
+                record(took, commit, [SHORT, *parts])
+    return failed
+
+
 def main(arguments):
     os.chdir(ROOT)
     tests = long_tests(binaries())
     parts = tests + SCRIPTS
     known = recorded()
-    sets = shards({part: known.get(part, UNKNOWN) for part in parts})
+    seconds = {part: known[part][0] if part in known else UNKNOWN for part in parts}
+    sets = shards(seconds)
     match arguments:
-        case []:
-            chosen = parts
+        case ["--all"]:
+            failed = everything(sets, known, parts)
+            for what in failed:
+                print(f"tests/long.py: failed: {what}", file=sys.stderr)
+            return 1 if failed else 0
         case ["--list"]:
             for number, shard in enumerate(sets):
-                print(f"shard {number}: {sum(known.get(p, UNKNOWN) for p in shard):.0f} s")
+                print(f"shard {number}: {sum(seconds[p] for p in shard):.0f} s")
                 for part in shard:
-                    print(f"{known.get(part, UNKNOWN):9.1f}  {part}{'' if part in known else ' (not measured)'}")
+                    passed = f"passed on {known[part][2]}, {known[part][1]}" if part in known else "not measured"
+                    print(f"{seconds[part]:9.1f}  {part} ({passed})")
             return 0
         case ["--shard", commit]:
             number = int(commit[:8], 16) % len(sets)
             chosen = sets[number]
             print(f"tests/long.py: shard {number} of {len(sets)}: {', '.join(chosen)}", flush=True)
+        case [] | ["--help"]:
+            print(__doc__)
+            return 0 if arguments else 2
         case _:
             chosen = arguments
             unknown = [p for p in chosen if p not in parts]
@@ -131,8 +168,6 @@ def main(arguments):
                 print(f"tests/long.py: no such part: {', '.join(unknown)}; tests/long.py --list has all", file=sys.stderr)
                 return 2
     took, failed = run(chosen)
-    if out := os.environ.get("MORTONNET_LONG_TIMES"):
-        Path(out).write_text(json.dumps(took))
     print("tests/long.py: seconds of each part:")
     for part, seconds in sorted(took.items(), key=lambda t: -t[1]):
         print(f"{seconds:8.1f} s  {part}")
