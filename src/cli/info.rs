@@ -271,7 +271,7 @@ fn plan(p: &Plan, again: usize) -> String {
     for c in p.constants.iter() {
         let _ = writeln!(
             s,
-            "  constant  {} {:<8} {:>5}×{:<5} padded {:>5}×{:<5} {:<10} {} bytes",
+            "  constant  {} {:<8} {:>5}×{:<5} padded {:>5}×{:<5} {:<10} {} bytes{}",
             c.name,
             c.role.name(),
             c.size.0,
@@ -279,7 +279,8 @@ fn plan(p: &Plan, again: usize) -> String {
             c.padded.0,
             c.padded.1,
             c.layout.to_string(),
-            c.bytes()
+            c.bytes(),
+            if c.image { ", an image" } else { "" }
         );
     }
     for (i, step) in p.steps.iter().enumerate() {

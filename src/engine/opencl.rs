@@ -31,7 +31,7 @@ use crate::engine::model::{self, Model};
 use crate::engine::sources::Sources;
 use crate::error::{Error, Kind};
 use crate::ir::layout::Offsets;
-use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Extent, Plan, Role, Step, places};
+use crate::ir::plan::{ARENA_ALIGN, Arg, BufferRole, Extent, Plan, Step, places};
 use crate::observe::profile::{Phases, StepClock};
 use crate::observe::trace::{CLOCK, Clocks, Name, Track};
 use crate::planner::bind::touched;
@@ -415,12 +415,12 @@ pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
             failed.extend(kernel.admits(step.problem, Some(&limits)).err().unwrap_or_default());
         }
     }
-    for (i, c) in plan.constants.iter().enumerate().filter(|(i, _)| is_image(plan, *i)) {
+    for c in plan.constants.iter().filter(|c| c.image) {
         let ((width, height), (most_wide, most_high)) = (pixels(c.padded), device.image2d_max);
         if width > most_wide || height > most_high {
             failed.push(format!(
                 "{} as an image of {width}×{height} pixels, the device allows {most_wide}×{most_high}",
-                plan.constants[i].name
+                c.name
             ));
         }
     }
@@ -464,15 +464,6 @@ fn pixels((rows, cols): (usize, usize)) -> (usize, usize) {
     (rows / 4, cols)
 }
 
-/// Whether a kernel of the plan reads constant `i` as an image.
-fn is_image(plan: &Plan, i: usize) -> bool {
-    let image = |step: &&Step| {
-        library().kernel(&step.kernel).and_then(|(_, k)| k.restrictions.a.as_ref()).is_some_and(|a| a.image)
-    };
-    let weights = plan.constants[i].role == Role::Weights;
-    weights && plan.steps.iter().filter(image).any(|s| s.args.contains(&Arg::Constant(i)))
-}
-
 /// The constants in buffers (or images) of their own, written once through a map: on unified memory where the host
 /// reaches them too, else in the device's own memory. Where a kernel takes all of them, one buffer is all there is.
 fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
@@ -494,10 +485,9 @@ fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
         .constants
         .iter()
         .zip(&model.constants)
-        .enumerate()
-        .map(|(i, (c, values))| {
+        .map(|(c, values)| {
             let name = format!("{} {}", c.name, c.role.name());
-            if is_image(&model.plan, i) {
+            if c.image {
                 let image = model::image(queue, &name, pixels(c.padded), values)?;
                 return Ok(Resident::Image(image));
             }

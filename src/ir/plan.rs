@@ -33,6 +33,8 @@ pub(crate) struct Constant {
     pub(crate) layout: Layout,
     /// What it is stored as.
     pub(crate) precision: Precision,
+    /// On a device it is an image, which no other kernel can read.
+    pub(crate) image: bool,
 }
 
 /// Where the numbers of an array stand in the padded matrix of a constant.
@@ -359,6 +361,7 @@ mod tests {
             padded: (rows, cols),
             layout: Layout::R,
             precision,
+            image: false,
         }
     }
 

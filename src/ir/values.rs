@@ -165,6 +165,7 @@ mod tests {
             padded,
             layout: Layout::parse(layout).unwrap(),
             precision: Precision::F32,
+            image: false,
         }
     }
 

@@ -312,7 +312,7 @@ mod data {
         Output { kind, activation, threshold }
         Range { up_to, near }
         Network { name, hash, width, order, graph, output, labels, features, transform, folded, weights, inputs, outputs }
-        Constant { name, tensor, scales, role, placing, size, padded, layout, precision }
+        Constant { name, tensor, scales, role, placing, size, padded, layout, precision, image }
         Buffer { name, role, rows, map, padded_rows, layout, arena }
         Problem { h, w, l }
         Step { node, operation, kernel, activation, options, args, global, local, problem, flop }

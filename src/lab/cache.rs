@@ -1577,7 +1577,7 @@ mod tests {
                 };
                 [four(&ks.map(|k| k * (h / 4) + row).collect::<Vec<_>>()), b]
             }
-            "affine_few" => {
+            "affine_few" | "affine_few_image" => {
                 let (quads, slices) = (define("QUADS"), define("SLICES"));
                 let ks = k..l.min(k + slices);
                 let rows = row * quads..(h / 4).min((row + 1) * quads);

@@ -1063,7 +1063,7 @@ fn laid_out(entry: &Entry, from: &str, to: &str) -> Entry {
         "C_1_16_R" => Some((16, "R_16_1_C")),
         _ => None,
     };
-    if let (Some(a), Some((rows, layout))) = (r.a.as_mut().filter(|a| a.panels), panels) {
+    if let (Some(a), Some((rows, layout))) = (r.a.as_mut().filter(|a| a.panels && !a.image), panels) {
         (a.row_align, a.representation) = (rows, Layout::parse(layout).ok());
     }
     entry

@@ -240,7 +240,12 @@ fn constant(c: &Constant, kernel: &Kernel, operand: &str, step: &Step, plan: &Pl
     if c.padded.0 < least.0 || c.padded.1 < least.1 || c.layout.fits(c.padded.0, c.padded.1).is_err() {
         return Some(format!("{} {}: {:?} does not hold {:?}", c.name, c.role.name(), c.padded, c.size));
     }
-    let takes = kernel.restrictions.a.as_ref().filter(|_| operand == "a")?.representation.as_ref()?;
+    let a = kernel.restrictions.a.as_ref().filter(|_| operand == "a")?;
+    if a.image != c.image {
+        let what = |image: bool| if image { "an image" } else { "a buffer" };
+        return Some(format!("{} is {}, the kernel takes {}", c.name, what(c.image), what(a.image)));
+    }
+    let takes = a.representation.as_ref()?;
     let (rows, columns) = match kernel.operation {
         Operation::Affine | Operation::Matmul => (step.problem.h, step.problem.l),
         Operation::Convolution => c.padded,

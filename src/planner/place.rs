@@ -319,7 +319,8 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
     };
     // Who adds parts of sums up was chosen to take weights as the one who made them.
     let precision = d.kernel.restrictions.weights(network.weights);
-    Constant { placing, ..constant(network, node, role, padded, d.kernel.layout(operand), precision) }
+    let image = operand.name == "a" && d.kernel.restrictions.a.as_ref().is_some_and(|a| a.image);
+    Constant { placing, image, ..constant(network, node, role, padded, d.kernel.layout(operand), precision) }
 }
 
 /// Array `role` of an affine node. (`layout` is that of weights, which are stored as `precision`.)
@@ -343,7 +344,7 @@ fn constant(
         }
         (Role::Biases | Role::Factors, _) => ((padded.0, 1), Layout::C, Precision::F32, None),
     };
-    Constant { name, tensor, scales, role, placing, size, padded, layout, precision }
+    Constant { name, tensor, scales, role, placing, size, padded, layout, precision, image: false }
 }
 
 /// Where `constant` stands among `all`: where it does already, or for a kernel that takes it so in panels of rows, with
@@ -351,8 +352,8 @@ fn constant(
 fn keep(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant) -> usize {
     let serves = |other: &Constant| {
         let Constant { tensor, role, precision, ref placing, .. } = constant;
-        let same = (other.tensor, other.role, other.precision, other.scales)
-            == (tensor, role, precision, constant.scales);
+        let same = (other.tensor, other.role, other.precision, other.scales, other.image)
+            == (tensor, role, precision, constant.scales, constant.image);
         let rows = other.layout == constant.layout || panel(kernel, other).is_some();
         let fits = other.padded.0 >= constant.padded.0 && other.padded.1 == constant.padded.1;
         *other == constant || kernel.of_few() && same && other.placing == *placing && rows && fits

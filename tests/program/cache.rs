@@ -495,6 +495,6 @@ fn many_processes_may_start_at_once() {
             assert!(round == "MISS" || profile.contains("\"result\":\"HIT\""), "{n}: {profile}");
         }
         let names = files(&cache);
-        assert!(names.len() == 3 && names.iter().all(|n| n.extension().is_none()), "{round}: {names:?}");
+        assert!(names.len() == 5 && names.iter().all(|n| n.extension().is_none()), "{round}: {names:?}");
     }
 }
