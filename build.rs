@@ -18,8 +18,8 @@ mod planner;
 #[path = "src/registry/mod.rs"]
 #[allow(dead_code)]
 mod registry;
-#[path = "src/wide.rs"]
-mod wide;
+#[path = "src/simd/mod.rs"]
+mod simd;
 
 use std::path::{Path, PathBuf};
 
@@ -58,7 +58,7 @@ fn main() {
         "src/ops",
         "src/planner",
         "src/registry",
-        "src/wide.rs",
+        "src/simd",
         "kernels",
     ] {
         println!("cargo::rerun-if-changed={path}");

@@ -50,9 +50,9 @@ mod ops;
 mod planner;
 #[allow(dead_code)] // The build uses the rest.
 mod registry;
+mod simd;
 mod stream;
 mod sys;
-mod wide;
 
 #[cfg(feature = "bake")]
 pub use cli::bake::main as bake;

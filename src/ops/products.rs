@@ -2,7 +2,7 @@
 //!
 //! Each sum adds its terms in their order, whatever the block: results are the same to the bit on every machine.
 
-use crate::wide::{Work, widest};
+use crate::simd::wide::{Work, widest};
 
 /// Rows of a block.
 const ROWS: usize = 4;

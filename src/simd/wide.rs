@@ -1,5 +1,4 @@
 //! Safe code, compiled once more for the vectors that this CPU has.
-#![allow(unsafe_code)]
 
 /// What [`widest`] compiles twice. (A trait instead of a closure, as only a method can be made to be inlined. The technique
 /// is that of the crates `multiversion` and `pulp`.)
