@@ -73,7 +73,7 @@ def debian(dist, pages, host):
             put(root, f"usr/share/man/man1/{page.name}.gz", packed(page.read_bytes()))
         for completion in pages.glob("*.bash"):
             put(root, f"usr/share/bash-completion/completions/{completion.stem}", completion.read_bytes())
-        for name in ("BAKE.md", "INPUT.md", "SERVICE.md", "ONNX.md", "TFLITE.md"):
+        for name in ("BAKE.md", "BOARDS.md", "CLI.md", "INPUT.md", "SERVICE.md", "ONNX.md", "TFLITE.md"):
             put(root, f"{doc}/{name}.gz", packed((ROOT / "docs" / name).read_bytes()))
         put(root, f"{doc}/README.md.gz", packed((ROOT / "README.md").read_bytes()))
         put(root, f"{doc}/changelog.gz", packed((ROOT / "CHANGELOG.md").read_bytes()))
