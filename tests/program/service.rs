@@ -48,7 +48,7 @@ fn installed_here(unit: &str) -> String {
 
 #[test]
 fn systemd_knows_every_key_of_the_units() {
-    for document in ["README.md", "docs/SERVICE.md", "docs/RECIPES.md"] {
+    for document in ["docs/SERVICE.md", "docs/RECIPES.md"] {
         let (folder, mut verify) = (Folder::new(), Command::new("systemd-analyze"));
         verify.arg("verify");
         for (name, text) in units(document) {
@@ -61,10 +61,16 @@ fn systemd_knows_every_key_of_the_units() {
     }
 }
 
-/// The README's unit: the self-test, then records from a FIFO that is open for reading and writing, as systemd opens it.
+/// The units of docs/SERVICE.md with a process a connection, or the others.
+fn units_of_services(process_a_connection: bool) -> Vec<(String, String)> {
+    let both = units("docs/SERVICE.md").into_iter();
+    both.filter(|(name, _)| name.contains("-tcp") == process_a_connection).collect()
+}
+
+/// The unit with a FIFO: the self-test, then records from it, open for reading and writing, as systemd opens it.
 #[test]
-fn the_unit_of_the_readme_serves_a_fifo() {
-    let units = units("README.md");
+fn the_unit_with_a_fifo_answers_what_arrives() {
+    let units = units_of_services(false);
     for (key, value) in [("StandardInput", "socket"), ("DynamicUser", "yes"), ("CacheDirectory", "mortonnet")]
     {
         assert_eq!(values(&units, key), [value]);
@@ -117,7 +123,7 @@ fn the_unit_of_the_readme_serves_a_fifo() {
 /// The unit with a process a connection, under the program that does for tests what systemd does.
 #[test]
 fn the_unit_with_a_socket_serves_connections() {
-    let units = units("docs/SERVICE.md");
+    let units = units_of_services(true);
     assert_eq!((values(&units, "Accept"), values(&units, "StandardInput")), (vec!["yes"], vec!["socket"]));
     // A free port, most likely: found by binding it once.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
