@@ -666,7 +666,7 @@ fn same_scores_in_any_batch_and_with_any_threads() {
     for plan in plans() {
         let entry = entries.iter().find(|p| p["name"] == *plan).unwrap();
         let few = entry["few"]["records"].as_u64().unwrap_or(0) as usize;
-        assert!(few == 0 || few == 4, "{plan}: the README says four");
+        assert!(few == 0 || few == 4, "{plan}: docs/RELIABILITY.md says four");
         let device = |batch| {
             let mut c = command(DIGITS);
             on(Witness::Pocl, &mut c, &folder.path("log"));

@@ -1,4 +1,4 @@
-//! The documents say what the program does: flags, kernels, plans, the README's length.
+//! The documents: options, kernels and plans are complete, links resolve, the README is short.
 
 use super::support::{DIGITS, root, run};
 use std::collections::BTreeMap;
@@ -6,21 +6,73 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+/// The README is short: words, and columns of its lines (tables excepted).
 #[test]
-fn the_readme_agrees_with_the_program() {
+fn the_readme_is_short() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    assert!(readme.lines().count() <= 250);
-    let help = run(DIGITS, &["--help"], "");
-    for line in help.lines().iter().take_while(|l| !l.starts_with("Examples")) {
-        assert!(readme.contains(line), "the README does not have this line of --help: {line}");
+    assert!(readme.split_whitespace().count() <= 1200, "{} words", readme.split_whitespace().count());
+    for line in readme.lines().filter(|l| !l.starts_with('|')) {
+        assert!(line.chars().count() <= 100, "README.md has a line of more than 100 columns: {line}");
     }
-    let library = fs::read_to_string(root().join("kernels/library.json")).unwrap();
+}
+
+/// The README names every plan, docs/KERNELS.md every kernel.
+#[test]
+fn the_documents_name_every_plan_and_kernel() {
+    let [library, readme, kernels] = ["kernels/library.json", "README.md", "docs/KERNELS.md"]
+        .map(|name| fs::read_to_string(root().join(name)).unwrap());
     let library: serde_json::Value = serde_json::from_str(&library).unwrap();
-    let kernels = fs::read_to_string(root().join("docs/KERNELS.md")).unwrap();
     for (list, key, document) in [("sources", "codename", &kernels), ("plans", "name", &readme)] {
         for entry in library[list].as_array().unwrap() {
             let name = format!("`{}`", entry[key].as_str().unwrap());
             assert!(document.contains(&name), "the README or docs/KERNELS.md does not have {name}");
+        }
+    }
+}
+
+/// docs/CLI.md has every line of `--help` before the examples.
+#[test]
+fn the_page_of_the_command_line_is_the_help() {
+    let page = fs::read_to_string(root().join("docs/CLI.md")).unwrap();
+    let help = run(DIGITS, &["--help"], "");
+    for line in help.lines().iter().take_while(|l| !l.starts_with("Examples")) {
+        assert!(page.contains(line), "docs/CLI.md does not have this line of --help: {line}");
+    }
+}
+
+/// A heading's anchor, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+/// Relative links lead to files that exist, and to headings that these files have.
+#[test]
+fn links_lead_somewhere() {
+    let mut pages = vec!["README.md".to_string(), "CONTRIBUTING.md".to_string()];
+    for entry in fs::read_dir(root().join("docs")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".md") {
+            pages.push(format!("docs/{name}"));
+        }
+    }
+    for page in &pages {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if link.starts_with("http") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let path = root().join(page);
+            let target = if file.is_empty() { path } else { path.with_file_name(file) };
+            assert!(target.exists(), "{page}: the link to {link} leads to no file");
+            if !heading.is_empty() {
+                let text = fs::read_to_string(&target).unwrap();
+                let mut headings = text.lines().filter(|l| l.starts_with('#'));
+                let found = headings.any(|l| anchor(l.trim_start_matches('#')) == heading);
+                assert!(found, "{page}: {link} names no heading of that file");
+            }
         }
     }
 }
