@@ -7,9 +7,10 @@ usage: tests/long.py --all               tests/run and all of them, those that p
        tests/long.py PART...             these parts
 
 A shard is a set of parts that takes about eight minutes on two cores; every part is in one. The seconds of parts come
-from tests/durations.txt; a part that is not in it counts as three minutes. `--all` writes that file after each shard, and
-leaves out what it has recorded for the commit of today: started again, it goes on where it was interrupted. What a test
-reads that has to be fetched or trained comes from tests/needs, which the test calls.
+from tests/durations.txt; a part that is not in it counts as three minutes. Where MORTONNET_RECORD is set, as tests/all does,
+parts that passed are written into that file. `--all` writes it after each shard, and leaves out what is recorded for the
+commit of today: started again, it goes on where it was interrupted. What a test reads that has to be fetched or trained
+comes from tests/needs, which the test calls.
 """
 import datetime
 import json
@@ -116,9 +117,24 @@ def run(parts):
     return took, failed
 
 
+def head():
+    """The commit that is tested."""
+    command = ["git", "rev-parse", "--short=9", "HEAD"]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def run_and_record(chosen, parts):
+    """Runs parts and records them, if that is asked for and all passed. Gives the seconds of each and what failed."""
+    took, failed = run(chosen)
+    # A test program that failed says nothing of its other tests.
+    if os.environ.get("MORTONNET_RECORD") and not failed:
+        record(took, head(), [SHORT, *parts])
+    return took, failed
+
+
 def everything(sets, known, parts):
-    """Runs the short tests and every shard, and records each. Gives what failed."""
-    commit = subprocess.run(["git", "rev-parse", "--short=9", "HEAD"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    """Runs the short tests and every shard, what passed longest ago first. Gives what failed."""
+    commit = head()
     day = lambda part: known[part][2] if part in known else ""
     done = {part for part in known if known[part][1] == commit}
     failed = []
@@ -126,11 +142,7 @@ def everything(sets, known, parts):
         chosen = [part for part in shard if part not in done]
         if chosen:
             print(f"tests/long.py: {', '.join(chosen)}", flush=True)
-            took, wrong = run(chosen)
-            failed += wrong
-            # A test program that failed says nothing of its other tests.
-            if not wrong:
-                record(took, commit, [SHORT, *parts])
+            failed += run_and_record(chosen, parts)[1]
     return failed
 
 
@@ -167,7 +179,7 @@ def main(arguments):
             if unknown:
                 print(f"tests/long.py: no such part: {', '.join(unknown)}; tests/long.py --list has all", file=sys.stderr)
                 return 2
-    took, failed = run(chosen)
+    took, failed = run_and_record(chosen, parts)
     print("tests/long.py: seconds of each part:")
     for part, seconds in sorted(took.items(), key=lambda t: -t[1]):
         print(f"{seconds:8.1f} s  {part}")
