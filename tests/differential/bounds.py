@@ -23,8 +23,16 @@ LIKE = {
     "MUL": "Mul", "DIV": "Div", "MAXIMUM": "Max", "MINIMUM": "Min", "PRELU": "PRelu", "LEAKY_RELU": "LeakyRelu", "ELU": "Elu",
     "GELU": "Gelu", "HARD_SWISH": "HardSwish", "LOGISTIC": "Sigmoid", "TANH": "Tanh", "SOFTMAX": "Softmax",
     "LOG_SOFTMAX": "LogSoftmax",
+    "AffineLayer": "Conv", "ConvLayer": "Conv", "DepthwiseConvLayer": "Conv", "BatchNormLayer": "BatchNormalization",
+    "MaxPoolLayer": "MaxPool", "AveragePoolLayer": "AveragePool", "GlobalMaxPoolLayer": "MaxPool",
+    "GlobalAveragePoolLayer": "AveragePool", "PReLULayer": "PRelu", "LeakyReLULayer": "LeakyRelu", "ELULayer": "Elu",
+    "SELULayer": "Selu", "GELULayer": "Gelu", "HardSigmoidLayer": "HardSigmoid", "HardSwishLayer": "HardSwish",
+    "SigmoidLayer": "Sigmoid", "TanhLayer": "Tanh", "SoftmaxLayer": "Softmax", "AddLayer": "Add", "SubtractLayer": "Sub",
+    "MultiplyLayer": "Mul", "DivideLayer": "Div", "ConcatLayer": "Concat", "FlattenLayer": "Reshape", "ReshapeLayer": "Reshape",
+    "TransposeLayer": "Transpose", "PadLayer": "Pad", "ReLULayer": "Relu", "ReLU6Layer": "Clip", "ClipLayer": "Clip",
 }
-"""The operations of ONNX whose errors those of TensorFlow Lite have. Others move values, or cut them off."""
+"""The operations of ONNX whose errors those of TensorFlow Lite, and the layers of the network JSON, have. Other operations
+of TensorFlow Lite move values, or cut them off."""
 SUMS = {"ReduceMean", "ReduceSum", "GlobalAveragePool", "AveragePool", "ReduceL1", "MEAN", "SUM", "AVERAGE_POOL_2D"}
 """Operations that add up numbers of both signs without weights."""
 FUNCTIONS = {"Sigmoid": 0.25, "Tanh": 1.0, "Gelu": 1.2, "HardSwish": 1.5, "HardSigmoid": 1.0, "Elu": 1.0, "Selu": 1.0}
@@ -78,8 +86,7 @@ def gain_of_rows(w):
 def one(node, graph, largest, error, constants, values):
     op, attrs = node.op, node.attrs
     inputs = [i for i in node.inputs if i and i not in graph.sizes]
-    if op.isupper():
-        op = LIKE.get(op, "Identity")
+    op = LIKE.get(op, "Identity" if op.isupper() else op)
     live = [i for i in inputs if i in graph.live]
     x = live[0]
     m, e = largest(x), error(x)
@@ -102,7 +109,7 @@ def one(node, graph, largest, error, constants, values):
             gain = attrs.get("alpha", 0.2)
         return gain * e + FUNCTION * (out + gain + np.minimum(m, 10.0))
     if op in ("LeakyRelu", "PRelu"):
-        slope = abs(attrs.get("alpha", 0.01)) if op == "LeakyRelu" else np.abs(fixed[0]).max(initial=0)
+        slope = abs(attrs.get("slope", attrs.get("alpha", 0.01))) if op == "LeakyRelu" else np.abs(fixed[0]).max(initial=0)
         return max(1.0, float(slope)) * e + 2 * U * out
     if op in ("Add", "Sub", "Sum"):
         return sum(error(i) + U * len(inputs) * largest(i) for i in inputs)
@@ -122,6 +129,12 @@ def one(node, graph, largest, error, constants, values):
     if op == "Scaler":
         f = np.abs(np.asarray(attrs.get("scale", [1.0]), np.float64))
         return linear(f.max(), 4, np.max(f * np.abs(attrs.get("offset", [0.0]))))
+    if op == "ScaleLayer":
+        return linear(largest(inputs[1]), 4, largest(inputs[2]))
+    if op == "input":
+        # The scaling of a record, which has numbers of its own for each value.
+        factor, summand = fixed
+        return U * 8 * most(np.abs(factor * values[x]) + np.abs(summand))
     if op == "Conv":
         bias = largest(inputs[2]) if len(inputs) > 2 else 0.0
         w = np.moveaxis(fixed[0], -1, 0) if node.op == "DEPTHWISE_CONV_2D" else fixed[0]

@@ -1,4 +1,4 @@
-"""The two formats, by name."""
+"""The formats, by name."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""A random graph under construction, in a form that both formats are written from.
+"""A random graph under construction, in a form that all formats are written from.
 
 Tensors are names. `shapes` has the sizes of each, those of records with BATCH in front; `kinds` its NumPy type.
 `weights` has the stored constants. A tensor in `live` depends on the record.
@@ -42,7 +42,15 @@ class Graph:
         self.settings = {}
         """The JSON beside the model."""
         self.answer = "scores"
-        """The form of the answer: scores, a class for each record, its label, or flags (the classes above a threshold)."""
+        """The answer: scores, the class of the largest, flags (the classes above `threshold`), or one binary class."""
+        self.option = None
+        """The form of the answer that `-o` asks for, where it is neither scores nor class."""
+        self.labels = None
+        """Names of the classes, for the form `label`."""
+        self.scores = None
+        """The value that answers are made of, where it is not the outputs."""
+        self.both = False
+        """True if the answer has the probabilities of two classes, and `scores` that of the second one."""
         self.extreme = False
         self.count = 0
 

@@ -1,5 +1,6 @@
-"""Random graphs through mortonnet-bake and its programs, judged by ONNX Runtime and LiteRT. `run` beside this file calls it.
+"""Random graphs through mortonnet-bake and its programs, judged by ONNX Runtime, LiteRT and NumPy.
 
+`run` beside this file calls it.
 Each graph is drawn from (seed, number), so that `--seed S --graph I` repeats it. It is baked once. Its program runs a
 single record, batches of 3, and 100 records at once, on the host and for some graphs on OpenCL. bounds.py says how far an
 answer may be from the judge's. A graph whose judge gives NaN or an infinity, or whose bound says nothing, is drawn again.
@@ -47,6 +48,18 @@ def normalised(message):
     return re.sub(r"-?\d+(\.\d+)?(e-?\d+)?", "#", line)[:200]
 
 
+def put(folder, g, data):
+    """Writes a model into a folder, and gives the path of the file that is baked. `data`: what the format has written,
+    the bytes of one file or several files by their names."""
+    files = data if isinstance(data, dict) else {f"model.{g.format}": data}
+    if g.settings and not isinstance(data, dict):
+        files["model.json"] = json.dumps(g.settings).encode()
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder / next(iter(files))
+
+
 class Tools:
     """The programs under test, and the folder for what they write."""
 
@@ -63,14 +76,11 @@ class Tools:
     def baked(self, g, data):
         """The path of the program, or what mortonnet-bake says."""
         path = self.path()
-        model = path.with_suffix("." + g.format)
-        model.write_bytes(data)
-        if g.settings:
-            path.with_suffix(".json").write_text(json.dumps(g.settings))
+        folder = path.with_suffix(".model")
+        model = put(folder, g, data)
         command = [self.bake, str(model), "--program", self.program, "-o", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=self.environment)
-        for extra in (model, path.with_suffix(".json")):
-            extra.unlink(missing_ok=True)
+        shutil.rmtree(folder)
         if done.returncode == 0:
             return path, None
         path.unlink(missing_ok=True)
@@ -80,8 +90,8 @@ class Tools:
         """The numbers of each record, None where the program refuses it; or a text that says why there are none."""
         data = io.BytesIO()
         np.save(data, rows)
-        answer = "class" if g.answer == "flags" else g.answer
-        command = [str(path), "-d", device, "-f", "npy", "-o", answer, "--on-error", "mark"] + (["-b", str(batch)] if batch else [])
+        option = g.option or ("scores" if g.answer == "scores" else "class")
+        command = [str(path), "-d", device, "-f", "npy", "-o", option, "--on-error", "mark"] + (["-b", str(batch)] if batch else [])
         if self.kernels and device == "opencl":
             command += ["--kernels", self.kernels]
         # Kernels are compiled once for the three batches.
@@ -95,10 +105,11 @@ class Tools:
         lines = done.stdout.decode().splitlines()
         if done.returncode != (1 if "error" in lines else 0) or len(lines) != len(rows):
             return f"exit {done.returncode}, {len(lines)} lines: {done.stderr.decode().strip()[-300:]}"
+        number = {str(label): i for i, label in enumerate(g.labels)}.__getitem__ if option == "label" else float
         try:
-            return [None if line == "error" else [float(x) for x in line.split(",") if x] for line in lines]
-        except ValueError:
-            return f"no numbers: {lines[:1]}"
+            return [None if line == "error" else [number(x) for x in line.split(",") if x] for line in lines]
+        except (ValueError, KeyError):
+            return f"neither numbers nor labels: {lines[:1]}"
 
 
 class Drawn:
@@ -107,11 +118,13 @@ class Drawn:
     def __init__(self, g, data, feeds, values, errors, reference):
         self.g, self.data, self.feeds, self.values, self.errors, self.reference = g, data, feeds, values, errors, reference
         flat = lambda n: np.asarray(values[n], np.float64).reshape(RECORDS, -1)
-        outputs = [g.scores] if g.answer != "scores" else g.outputs
+        outputs = [g.scores] if g.scores else g.outputs
         self.expected = np.concatenate([flat(n) for n in outputs], 1)
+        if g.both:
+            self.expected = np.concatenate([1 - self.expected, self.expected], 1)
         wide = [np.repeat(bounds.allowed(errors[n])[:, None], g.size(n), 1) for n in outputs]
         # The program prints the shortest decimals that stand for a float32.
-        self.allowed = np.concatenate(wide, 1) + bounds.U * np.abs(self.expected)
+        self.allowed = np.concatenate(wide * (1 + g.both), 1) + bounds.U * np.abs(self.expected)
         # Where a value is almost infinite, another order of sums may be.
         most = [bounds.most(values[n]) for n in g.live if n in values and n not in g.sizes]
         self.extreme = ~(np.max(most, 0) < ALMOST)
@@ -210,7 +223,12 @@ def differs(g, answer, expected, allowed):
         return f"classes {answer}, values {expected}" if bad.any() else None
     if len(answer) != 1:
         return f"{len(answer)} classes"
-    i = g.labels.index(int(answer[0])) if g.answer == "label" else int(answer[0])
+    i = int(answer[0])
+    if not 0 <= i < (2 if g.answer == "binary" else len(expected)):
+        return f"class {i}"
+    if g.answer == "binary":
+        right = i == (expected[0] > g.threshold) or abs(expected[0] - g.threshold) <= allowed[0]
+        return None if right else f"class {i}, value {expected} against {g.threshold}"
     return None if expected.max() - expected[i] <= 2 * allowed.max() else f"class {i}, values {expected}"
 
 
@@ -258,6 +276,7 @@ def shrunk(tools, drawn, first, devices):
     def only(output):
         def change(d):
             g = d.g.cut([output])
+            g.answer, g.option, g.scores, g.both = "scores", None, None, False
             g.settings = {"output": {"kind": "values"}}
             return g, d.feeds
         return change
@@ -335,6 +354,7 @@ class Worker:
     def one(self, index, opencl):
         a = self.arguments
         again = collections.Counter()
+        command = f"--seed {a.seed} --graph {index} --formats {a.formats}" + (" --opencl 1" if opencl else "")
         drawn = draw(a.seed, index, a.formats.split(","), again)
         devices = ["host"] + (["opencl"] if opencl else [])
         outcome = Outcome(again, drawn, opencl)
@@ -345,7 +365,6 @@ class Worker:
         if not failed or failed[0] == "refused" and stated(failed[1]):
             return outcome
         smallest, why = (drawn, failed) if a.as_drawn else shrunk(self.tools, drawn, failed, devices)
-        command = f"--seed {a.seed} --graph {index} --formats {a.formats}" + (" --opencl 1" if opencl else "")
         outcome.failure = failed[0]
         outcome.text = f"\nFAILED {command}\n  {why[0]}: {why[1].strip()[-600:]}\n{shown(smallest.g)}"
         if a.save:
@@ -368,14 +387,15 @@ def one(index, opencl):
 
 def save(folder, drawn):
     """A case as a folder: the model, its records, the scores expected."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"model.{drawn.g.format}").write_bytes(drawn.data)
-    if drawn.g.settings:
-        (folder / "model.json").write_text(json.dumps(drawn.g.settings))
+    g, expected = drawn.g, drawn.expected[:5]
+    put(folder, g, drawn.data)
     np.save(folder / "in.npy", drawn.rows()[:5])
-    if drawn.g.answer != "scores":
-        return np.savetxt(folder / "classes.csv", np.argmax(drawn.expected, 1)[:5], fmt="%d")
-    np.savetxt(folder / "expected.csv", drawn.expected[:5], fmt="%.9g", delimiter=",")
+    if g.answer == "scores":
+        return np.savetxt(folder / "expected.csv", expected, fmt="%.9g", delimiter=",")
+    above = {"class": lambda e: [np.argmax(e)], "binary": lambda e: [int(e[0] > g.threshold)]}
+    flags = lambda e: np.flatnonzero(e > g.threshold)
+    lines = [",".join(str(i) for i in above.get(g.answer, flags)(e)) for e in expected]
+    (folder / "classes.csv").write_text("".join(line + "\n" for line in lines))
 
 
 def main():
@@ -386,7 +406,7 @@ def main():
     p.add_argument("--graph", type=int, help="this graph alone, on OpenCL too where --opencl is not 0")
     p.add_argument("--first", type=int, default=0, help="the number of the first graph  [0]")
     p.add_argument("--jobs", type=int, default=os.cpu_count(), help="graphs at a time  [the CPUs]")
-    p.add_argument("--formats", default="onnx,tflite", help="onnx, tflite or both  [both]")
+    p.add_argument("--formats", default="onnx,tflite,json", help="some of onnx, tflite, json  [all]")
     p.add_argument("--table", action="store_true", help="print how often each operation, attribute, rank and type occurred")
     p.add_argument("--save", help="a folder for shrunk failures")
     p.add_argument("--most", type=int, default=20, help="stop after so many failures  [20]")

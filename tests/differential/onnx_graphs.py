@@ -730,7 +730,7 @@ def classes(g):
         g.answer, g.threshold = "flags", 0.25
         g.outputs = of_ml(g, way, [x], {"threshold": 0.25}, [[n]])
         return
-    g.answer, g.labels = "class", None
+    g.answer = "class"
     if way in ("LinearClassifier", "ZipMap"):
         count = g.int(3, 5)
         attrs = {"coefficients": normal(g, count * n, 1 / np.sqrt(n)).tolist(), "intercepts": normal(g, count).tolist(),
@@ -747,7 +747,7 @@ def classes(g):
         attrs["select_last_index"] = 0
     y = node(g, "ArgMax", x, **attrs)
     if way == "LabelEncoder":
-        g.answer, g.labels = "label", [int(v) for v in g.random.permutation(n) + 50]
+        g.option, g.labels = "label", [int(v) for v in g.random.permutation(n) + 50]
         y = of_ml(g, way, [y], {"keys_int64s": list(range(n)), "values_int64s": g.labels}, [[]])[0]
     g.outputs = [y]
 

@@ -109,7 +109,8 @@ def main():
         environment = os.environ | {"BAKE": str(bake), "PROGRAM": str(program), "PLANTED": str(number - 1)}
         options = ["--kernels", str(kernels(name)), "--opencl", str(a.graphs)] if name in KERNELS else []
         graphs = 50 if name == "none" else a.graphs
-        command = [ROOT / "tests/differential/run", "--graphs", str(graphs), "--most", "1", "--as-drawn", "--jobs", a.jobs, "--seed", "17", *options]
+        command = [ROOT / "tests/differential/run", "--graphs", str(graphs), "--most", "1", "--as-drawn", "--jobs", a.jobs, "--seed", "17",
+                   "--formats", "onnx,tflite", *options]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
         failed = re.search(r"^FAILED .*--graph (\d+).*\n(.*)", done.stdout, re.M)
         if name == "none":
