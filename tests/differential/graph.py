@@ -17,6 +17,10 @@ class Unfit(Exception):
     """The random choice leads to no valid node. The generator draws again."""
 
 
+class Refused(Exception):
+    """The exporter refuses a model that it promises to take."""
+
+
 @dataclass
 class Node:
     op: str
@@ -51,6 +55,8 @@ class Graph:
         """The value that answers are made of, where it is not the outputs."""
         self.both = False
         """True if the answer has the probabilities of two classes, and `scores` that of the second one."""
+        self.whole = False
+        """True if no smaller graph can be made of it."""
         self.extreme = False
         self.count = 0
 

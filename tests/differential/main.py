@@ -1,4 +1,4 @@
-"""Random graphs through mortonnet-bake and its programs, judged by ONNX Runtime, LiteRT and NumPy.
+"""Random graphs through mortonnet-bake and its programs, judged by ONNX Runtime, LiteRT, NumPy and scikit-learn.
 
 `run` beside this file calls it.
 Each graph is drawn from (seed, number), so that `--seed S --graph I` repeats it. It is baked once. Its program runs a
@@ -26,7 +26,7 @@ import warnings
 import numpy as np
 
 import bounds
-from graph import Unfit
+from graph import Refused, Unfit
 from refusals import problems, stated
 
 warnings.filterwarnings("ignore")
@@ -161,9 +161,9 @@ def judged(g, feeds):
         if not (ordinary.all() or g.extreme and ordinary.sum() > RECORDS // 2):
             raise Unfit("not finite")
         errors = bounds.bounds(g, values, judge.constants, judge.stored)
-        for name in g.outputs:
+        for name in [g.scores] if g.scores else g.outputs:
             loose = LOOSE_OF_INTEGERS if g.scales else LOOSE
-            if g.answer == "scores" and np.max(bounds.allowed(errors[name])[ordinary]) > loose * max(1e-3, float(np.max(bounds.most(values[name])[ordinary]))):
+            if np.max(bounds.allowed(errors[name])[ordinary]) > loose * max(1e-3, float(np.max(bounds.most(values[name])[ordinary]))):
                 raise Unfit("loose bound")
     return Drawn(g, format.written(g), feeds, values, errors, judge.reference)
 
@@ -181,6 +181,8 @@ def draw(seed, index, formats, said):
             return judged(g, format.records(g, RECORDS, random))
         except Unfit as e:
             said[f"drawn again: {str(e) or 'no valid node'}"] += 1
+        except Refused:
+            raise
         except Exception as e:
             said[f"judge: {type(e).__name__}: " + normalised(str(e))[:150]] += 1
             if os.environ.get("TRACE"):
@@ -337,9 +339,10 @@ class Outcome:
 
     def __init__(self, again, drawn, opencl):
         self.again, self.refusals, self.failure, self.text = again, [], None, ""
-        self.counts = {"graphs": 1, "nodes": len(drawn.g.nodes), "on OpenCL": int(opencl),
-                       "judged by the reference implementation": int(drawn.reference)}
-        self.hits = {h for n in drawn.g.nodes for h in n.hits}
+        nodes = drawn.g.nodes if drawn else []
+        self.counts = {"graphs": 1, "nodes": len(nodes), "on OpenCL": int(opencl),
+                       "judged by the reference implementation": int(bool(drawn and drawn.reference))}
+        self.hits = {h for n in nodes for h in n.hits}
 
 
 class Worker:
@@ -355,7 +358,13 @@ class Worker:
         a = self.arguments
         again = collections.Counter()
         command = f"--seed {a.seed} --graph {index} --formats {a.formats}" + (" --opencl 1" if opencl else "")
-        drawn = draw(a.seed, index, a.formats.split(","), again)
+        try:
+            drawn = draw(a.seed, index, a.formats.split(","), again)
+        except Refused as e:
+            outcome = Outcome(again, None, opencl)
+            outcome.counts["refused"], outcome.refusals, outcome.failure = 1, [normalised(str(e))], "refused"
+            outcome.text = f"\nFAILED {command}\n  the exporter: {e}"
+            return outcome
         devices = ["host"] + (["opencl"] if opencl else [])
         outcome = Outcome(again, drawn, opencl)
         failed = failure(self.tools, drawn, devices)
@@ -364,7 +373,7 @@ class Worker:
             outcome.refusals = [normalised(failed[1])]
         if not failed or failed[0] == "refused" and stated(failed[1]):
             return outcome
-        smallest, why = (drawn, failed) if a.as_drawn else shrunk(self.tools, drawn, failed, devices)
+        smallest, why = (drawn, failed) if a.as_drawn or drawn.g.whole else shrunk(self.tools, drawn, failed, devices)
         outcome.failure = failed[0]
         outcome.text = f"\nFAILED {command}\n  {why[0]}: {why[1].strip()[-600:]}\n{shown(smallest.g)}"
         if a.save:
@@ -406,7 +415,7 @@ def main():
     p.add_argument("--graph", type=int, help="this graph alone, on OpenCL too where --opencl is not 0")
     p.add_argument("--first", type=int, default=0, help="the number of the first graph  [0]")
     p.add_argument("--jobs", type=int, default=os.cpu_count(), help="graphs at a time  [the CPUs]")
-    p.add_argument("--formats", default="onnx,tflite,json", help="some of onnx, tflite, json  [all]")
+    p.add_argument("--formats", default="onnx,tflite,json,exported", help="some of onnx, tflite, json, exported  [all]")
     p.add_argument("--table", action="store_true", help="print how often each operation, attribute, rank and type occurred")
     p.add_argument("--save", help="a folder for shrunk failures")
     p.add_argument("--most", type=int, default=20, help="stop after so many failures  [20]")
