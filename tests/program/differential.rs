@@ -36,7 +36,7 @@ fn graphs_that_were_wrong_stay_right() {
     }
 }
 
-/// 150 graphs that this commit draws, 15 of them on PoCL too.
+/// 300 graphs that this commit draws, 30 of them on PoCL too.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn random_graphs_of_this_commit() {
@@ -46,7 +46,7 @@ fn random_graphs_of_this_commit() {
     let seed = u32::from_str_radix(commit.get(..8).unwrap_or("1"), 16).unwrap();
     let mut c = command(root().join("tests/differential/run"));
     c.env("BAKE", Tools::get().bake()).env("PROGRAM", Tools::get().program()).env_remove("MORTONNET_OPENCL");
-    c.args(["--graphs", "150", "--opencl", "15", "--seed", &seed.to_string()]);
+    c.args(["--graphs", "300", "--opencl", "30", "--seed", &seed.to_string()]);
     let run = feed(&mut c, "");
     assert_eq!(run.code, Some(0), "tests/differential/run --seed {seed}\n{}\n{}", run.out, run.err);
     println!("{}", run.out);
