@@ -12,6 +12,8 @@ import numpy as np
 
 U = 2.0**-23
 FUNCTION = 16 * U
+FOLDED = 2e-5
+"""The error of a scaled value of size 1 where the first layer's weights do the scaling."""
 MOVES = {
     "Identity", "Dropout", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Split", "Pad",
     "Concat", "Cast", "MaxPool", "ReduceMax", "Max", "Min", "Clip", "Relu", "Neg", "GlobalMaxPool", "ArrayFeatureExtractor",
@@ -132,9 +134,11 @@ def one(node, graph, largest, error, constants, values):
     if op == "ScaleLayer":
         return linear(largest(inputs[1]), 4, largest(inputs[2]))
     if op == "input":
-        # The scaling of a record, which has numbers of its own for each value.
+        # The scaling of a record, in float64 or in the weights of the first layer. A sensor far from 0 keeps its digits:
+        # weights take up a scaling only where that costs less than FOLDED.
         factor, summand = fixed
-        return U * 8 * most(np.abs(factor * values[x]) + np.abs(summand))
+        in_weights = U * 8 * most(np.abs(factor * values[x]) + np.abs(summand))
+        return np.minimum(in_weights, 4 * U * out + FOLDED * np.maximum(1.0, out))
     if op == "Conv":
         bias = largest(inputs[2]) if len(inputs) > 2 else 0.0
         w = np.moveaxis(fixed[0], -1, 0) if node.op == "DEPTHWISE_CONV_2D" else fixed[0]

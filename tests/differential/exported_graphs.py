@@ -128,6 +128,13 @@ def chain(g, width):
     return pipeline.make_pipeline(*steps), width
 
 
+def centres(step):
+    """True if a step takes the mean, or the like, off each column."""
+    return isinstance(step, preprocessing.MinMaxScaler) or any(
+        getattr(step, key, False) for key in ("with_mean", "with_centering")
+    )
+
+
 def learner(g):
     """A model without weights, its kind, its number of outputs, and a function for targets."""
     models = ["MLPClassifier", "MLPRegressor", "LogisticRegression", "LinearRegression"]
@@ -175,17 +182,29 @@ def with_weights(g, model):
     g.said(type(model).__name__, "weights set")
 
 
+def fitted(step):
+    """A step with the steps within it."""
+    inner = [s for _, s in getattr(step, "steps", [])]
+    inner += [s for _, s, _ in getattr(step, "transformers_", [])]
+    inner += [step.best_estimator_] if hasattr(step, "best_estimator_") else []
+    return [step] + [found for s in inner for found in fitted(s)]
+
+
 def draw(random):
     """A model, or `Unfit`."""
     g = ExportedGraph(random)
     width = g.int(1, 16)
-    g.centre = g.random.normal(0, g.among([0, 1, 30]), width)
-    g.spread = g.random.uniform(0.2, 2, width) * g.among([1, 50])
     g.model, kind, outputs, target = learner(g)
     steps, kept = [], width
     for _ in range(g.among([0, 0, 1, 1, 2, 3])):
         step, kept = g.among([scaler, scaler, pca, columns, chain])(g, kept)
         steps.append(step)
+    g.spread = g.random.uniform(0.2, 2, width) * g.among([1, 50])
+    g.centre = g.random.normal(0, g.among([0, 1, 30]), width)
+    if steps and centres(steps[0]) and g.chance(0.5):
+        # Sensors far from 0, like a barometer's 101 325 ± 300 Pa.
+        g.centre = g.random.normal(0, 1e4, width)
+        g.said("input", "far from 0")
     arguments = {"data": g.among(DATA), "check": g.among([0, 8, 64])}
     if steps:
         g.model = pipeline.make_pipeline(*steps, g.model)
@@ -201,8 +220,12 @@ def draw(random):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         g.model.fit(scaled(g, raw), target(count))
-    last = g.model.best_estimator_ if hasattr(g.model, "best_estimator_") else g.model
-    last = last.steps[-1][1] if hasattr(last, "steps") else last
+    for step in fitted(g.model):
+        variances = getattr(step, "explained_variance_", np.ones(1))
+        if getattr(step, "whiten", False) and variances.min() < 1e-6 * variances.max():
+            # Columns that depend on each other: scikit-learn divides by what is left of rounding.
+            raise Unfit("whitened rounding")
+    last = fitted(g.model)[-1]
     if g.chance(0.5):
         with_weights(g, last)
     if kind in ("binary", "multilabel") and g.chance(0.3):
@@ -347,7 +370,7 @@ ColumnTransformer: scaler, pca, pipeline, passthrough, drop, transformer_weights
 ColumnTransformer: remainder drop, remainder passthrough
 Pipeline: within, passthrough, 1 steps before, 2 steps before, 3 steps before
 input: scale number, scale values, offset number, offset values, mean number, mean values
-input: std number, std values, features
+input: std number, std values, features, far from 0
 output: threshold, labels given
 files: data csv, data npy, data f32, check 0, check 8, check 64
 predict: values, classes, binary, multilabel, -o class, -o label

@@ -41,6 +41,8 @@ class JsonGraph(Graph):
         """Values whose layers have no name."""
         self.explicit = set()
         """Values whose layers name their input although it is the layer before."""
+        self.listed = set()
+        """Vectors of the input whose shape is a list of one number."""
         self.beyond = set()
         """Values that the program computes behind the last layer."""
         self.before = None
@@ -517,7 +519,7 @@ def drawn_inputs(g, all_dims):
         if key in ("scale", "std"):
             given[key] = g.random.uniform(0.5, 1.5, count) * unit
         else:
-            given[key] = g.random.normal(0, 1, count)
+            given[key] = g.random.normal(0, g.among([1, 1, 300]), count)
         channel = np.arange(total) % c if g.hwc else np.arange(total) // (h * w)
         wide = given[key][channel] if way == "channels" else np.broadcast_to(given[key], total)
         if key == "scale":
@@ -545,6 +547,8 @@ def drawn_inputs(g, all_dims):
         g.nodes.append(node)
         g.shapes[name], g.kinds[name] = [BATCH, *dims], "float32"
         g.live.add(name)
+        if g.chance(0.5):
+            g.listed.add(name)
         g.hit(node, tags, rank(g, name), "float32")
         first += n
 
@@ -716,7 +720,8 @@ def written(g):
     values = [node.outputs[0] if node else raw for node, raw in zip(nodes, g.inputs)]
     layers = [n for n in g.nodes if n.op != "input" and n.outputs[0] not in g.beyond]
     dims = [g.shapes[v][1:] for v in values]
-    shapes = [d if d[1:] != [1, 1] else d[0] for d in dims]
+    of_vector = lambda v, n: [n] if v in g.listed else n
+    shapes = [d if d[1:] != [1, 1] else of_vector(v, d[0]) for v, d in zip(values, dims)]
     said = scaling(g, nodes)
     if len(values) > 1:
         if g.hwc:
