@@ -210,12 +210,13 @@ fn most(network: &Network, tensors: &[Vec<f32>], raw: f64) -> f64 {
     most
 }
 
-/// What [`largest_sum`] gives, by channel: of each channel the largest size of its pixels.
+/// The largest sizes of a node's values by channel, from those of its inputs, and that of a sum on the way to them: for a
+/// network of images the cost of [`largest_sum`] without its pixels.
 fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f64>]) -> (Vec<f64>, f64) {
     let graph = &network.graph;
     let shape = graph.values[node.output].shape;
     let shape_of = |&i: &usize| graph.values[i].shape;
-    match node.op {
+    let found: Vec<f64> = match node.op {
         Op::Convolution { groups, .. } => {
             let (&[input], &[weights, biases]) = (&node.inputs[..], &node.tensors[..]) else {
                 return (Vec::new(), f64::INFINITY);
@@ -229,22 +230,14 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
                 let terms = row.iter().zip(values.iter().cycle());
                 terms.fold(f64::from(bias).abs(), |sum, (&w, x)| sum + f64::from(w).abs() * x)
             };
-            let found: Vec<f64> = rows.enumerate().map(sum).collect();
-            let most = largest(&found) * ROUNDING;
-            (found, most)
+            rows.enumerate().map(sum).collect()
         }
         Op::Activation(_) | Op::Combine(_) | Op::Softmax(_) | Op::Concat(Axis::C) => {
             let vector = |i: &usize| (&*sizes[*i], Shape::vector(sizes[*i].len()));
             let inputs: Vec<(&[f64], Shape)> = node.inputs.iter().map(vector).collect();
-            let found = size_of(node.op, &inputs, &[], Shape::vector(shape.c));
-            let most = largest(&found) * rounding(node.op);
-            (found, most)
+            size_of(node.op, &inputs, &[], Shape::vector(shape.c))
         }
-        Op::Pool { .. } => {
-            let found = sizes[node.inputs[0]].clone();
-            let most = largest(&found) * rounding(node.op);
-            (found, most)
-        }
+        Op::Pool { .. } => sizes[node.inputs[0]].clone(),
         _ => {
             let each = |i: &usize| {
                 let (sizes, shape) = (&sizes[*i], shape_of(i));
@@ -253,10 +246,11 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
             let inputs: Vec<Vec<f64>> = node.inputs.iter().map(each).collect();
             let inputs: Vec<(&[f64], Shape)> =
                 inputs.iter().map(|x| &**x).zip(node.inputs.iter().map(shape_of)).collect();
-            let (found, most) = largest_sum(network, tensors, node, &inputs);
-            (by_channel(&found, shape), most)
+            by_channel(&largest_sum(network, tensors, node, &inputs).0, shape)
         }
-    }
+    };
+    let most = largest(&found) * rounding(node.op);
+    (found, most)
 }
 
 /// The largest number of each channel.

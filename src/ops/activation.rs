@@ -96,11 +96,12 @@ impl Activation {
     }
 }
 
-/// `x` between the two; NaN stays NaN.
+/// `x`, and 0 instead of what is below it; NaN stays NaN.
 fn relu(x: f64) -> f64 {
     if x < 0.0 { 0.0 } else { x }
 }
 
+/// `x` between the two; NaN stays NaN.
 fn clip(x: f64, low: f64, high: f64) -> f64 {
     if x < low {
         low

@@ -1,14 +1,14 @@
 //! Safe code, compiled once more for the vectors that this CPU has.
 
-/// What [`widest`] compiles twice. (A trait instead of a closure, as only a method can be made to be inlined. The technique
-/// is that of the crates `multiversion` and `pulp`.)
+/// Code that [`widest`] compiles twice. It is a trait instead of a closure because only a method can be made to be
+/// inlined. The technique is that of the crates `multiversion` and `pulp`.
 pub(crate) trait Work {
-    /// Does it: `#[inline(always)]`, as all that it calls should be.
+    /// Does the work. It must be `#[inline(always)]`, as must be the functions that it calls.
     fn run(self);
 }
 
-/// Does `work` with the code for CPUs with AVX where this is one, else with that for every CPU of the target. The results
-/// are the same to the bit: neither may fuse a product with a sum.
+/// Does `work`, with AVX if this CPU has it. The results are the same to the bit with and without: neither code fuses a
+/// product with a sum.
 pub(crate) fn widest(work: impl Work) {
     #[cfg(target_arch = "x86_64")]
     {

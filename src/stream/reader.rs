@@ -826,7 +826,7 @@ mod tests {
             assert_eq!(raw(b"\x89PN", true, kind, 8), Some(Start::Binary(kind)));
         }
         assert_eq!(raw(b"\x89PN", false, Kind::U8, 3), Some(Start::Binary(Kind::U8)));
-        // What is behind the first record does not matter: it may come later.
+        // Bytes behind the first record do not matter: they may come later.
         assert_eq!(raw(b"RIFF....", false, Kind::U8, 3), Some(Start::Binary(Kind::U8)));
         assert_eq!(raw(b"RIFF....", false, Kind::U8, 4).map(|s| s != Start::Binary(Kind::U8)), Some(true));
     }

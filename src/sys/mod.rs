@@ -1,4 +1,4 @@
-//! What needs the system or the linker, safe faces over the unsafe calls: the linked block, the one behind the program,
+//! Safe faces over calls of the system and of the linker: the linked block, the one behind the program,
 //! readiness of a file descriptor, who may have written a file, signals, threads, memory, calls that do not come back.
 #![allow(unsafe_code)]
 

@@ -25,7 +25,7 @@ impl Memory {
         Memory { numbers: vec![0; cells.next_multiple_of(columns)], columns }
     }
 
-    /// Where a cell stands among the numbers.
+    /// The index of a cell's number.
     fn place(&self, cell: usize) -> usize {
         cell % self.columns * (self.numbers.len() / self.columns) + cell / self.columns
     }
@@ -62,8 +62,6 @@ enum Rows {
 enum Way<'m> {
     /// The first number, and from a row to the next.
     Even(usize, usize),
-    /// The first cell, and from a row to the next.
-    Step(usize, usize),
     /// The first cell, and the distance of each row.
     Each(usize, &'m [u32]),
     /// By [`Matrix::cell`].
@@ -128,7 +126,7 @@ impl Matrix {
         Err(format!("row {row} of {} is number {number} of a buffer of {has}", self.name))
     }
 
-    /// Where the rows of a column stand in its memory; each row is looked at alone where some are not in the buffer.
+    /// The fastest way to the rows of a column. Each row is checked where some are not in the buffer.
     fn way(&self, memory: &Memory, column: usize) -> Way<'_> {
         let &Column { first, span } = &self.columns[column];
         let last = match &self.at {
@@ -140,7 +138,7 @@ impl Matrix {
             Rows::Step(step) if step % memory.columns == 0 => {
                 Way::Even(memory.place(first), step / memory.columns)
             }
-            Rows::Step(step) => Way::Step(first, *step),
+            Rows::Step(_) => Way::Checked,
             Rows::Each(at) => Way::Each(first, at),
         }
     }
@@ -154,7 +152,6 @@ impl Matrix {
         let rows = 0..self.rows;
         Ok(match self.way(memory, column) {
             Way::Even(first, step) => rows.map(|row| memory.get(first + row * step)).collect(),
-            Way::Step(first, step) => rows.map(|row| memory.get(memory.place(first + row * step))).collect(),
             Way::Each(first, at) => {
                 at.iter().map(|&row| memory.get(memory.place(first + row as usize))).collect()
             }
@@ -180,9 +177,6 @@ impl Matrix {
         let numbers = numbers.iter().enumerate().filter(written);
         match way {
             Way::Even(first, step) => numbers.for_each(|(row, &x)| memory.set(first + row * step, x)),
-            Way::Step(first, step) => {
-                numbers.for_each(|(row, &x)| memory.set(memory.place(first + row * step), x));
-            }
             Way::Each(first, at) => {
                 numbers.for_each(|(row, &x)| memory.set(memory.place(first + at[row] as usize), x));
             }
